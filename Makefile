@@ -1,0 +1,105 @@
+# make train shows a run, make test decides about a change.
+#
+# PYTHON  the interpreter to build the environment with; PyTorch, where it already has it, is kept
+# VENV    the virtual environment to use; an existing one is taken as it is, with its PyTorch
+# ARGS    more words for `surreal-like train`, or for pytest
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+PACKAGES := session surreal_like main
+CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
+BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
+
+.PHONY: help train test test-all lint format bench clean
+
+help:
+	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
+	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
+	@echo 'make test-all  the same with the slow tests, and those that need root, kubectl or Chromium'
+	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
+	@echo 'make bench     benchmarks, as JSON         make clean   remove caches and builds, not runs or $(VENV)'
+
+train: $(VENV)/.installed
+	@$(BIN)/surreal-like train configs/cartpole_dqn.yaml $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)
+
+test-all: lint
+	$(BIN)/python -m pytest --durations=25 $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict $(CHECKED)
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed
+	@set -e; for file in $(BENCHMARKS); do $(BIN)/python $$file; done
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find $(CHECKED) -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# -- the environment -----------------------------------------------------------------------------
+
+define OLD_PYTHON
+surreal_like needs Python 3.11 or newer. Name one: make PYTHON=python3.12 ...
+endef
+
+define NO_VENV
+This Python cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv
+endef
+
+define NO_TORCH
+PyTorch is not in $(VENV) yet, so pip installs it now.
+On Linux, unless pip is set up to find PyTorch's CPU build, that fetches about 2.6 GB of CUDA packages.
+Without an NVIDIA GPU you do not need them. To install the CPU build first: press Ctrl-C, run
+    $(BIN)/python -m pip install torch==$(TORCH_PIN) ...
+with the rest of the line as the selector on pytorch.org gives it for Linux, Pip, Python, CPU,
+and start this command again.
+endef
+
+TORCH_PIN := $(shell sed -n 's/^torch==//p' constraints.txt)
+
+# The answer is the exit code: is there a PyTorch, without importing it?
+HAS_TORCH := -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'
+
+# pip comes last: an environment that was interrupted while it was made is made again.
+$(BIN)/pip: export OLD_PYTHON_NOTE = $(OLD_PYTHON)
+$(BIN)/pip: export NO_VENV_NOTE = $(NO_VENV)
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$OLD_PYTHON_NOTE" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$$NO_VENV_NOTE" >&2; exit 1; }
+	@site=; if $(PYTHON) $(HAS_TORCH); then site=--system-site-packages; fi; \
+	echo "$(PYTHON) -m venv $$site $(VENV)"; $(PYTHON) -m venv $$site $(VENV)
+
+# A PyTorch that is there already stays, whatever its version: its pin is left out.
+# On a terminal the note stays for ten seconds, time enough to stop a download.
+define INSTALL
+@if $(BIN)/python $(HAS_TORCH); then grep -v '^torch==' constraints.txt > $(VENV)/pins.txt; else \
+	cp constraints.txt $(VENV)/pins.txt; \
+	if [ "$$(uname -s)" = Linux ] && [ ! -e /dev/nvidiactl ]; then \
+		echo "$$NO_TORCH_NOTE"; if [ -t 0 ] && [ -t 1 ]; then sleep 10; fi; \
+	fi; \
+fi
+$(BIN)/python -m pip install --disable-pip-version-check $(QUIET) -c $(VENV)/pins.txt -e '.$(EXTRAS)'
+endef
+
+$(VENV)/.installed $(VENV)/.installed-dev: export NO_TORCH_NOTE = $(NO_TORCH)
+
+QUIET := $(if $(CI),--quiet,)
+
+$(VENV)/.installed: setup.py constraints.txt | $(BIN)/pip
+	$(INSTALL)
+	@touch $@
+
+$(VENV)/.installed-dev: EXTRAS = [all,dev]
+$(VENV)/.installed-dev: setup.py constraints.txt | $(BIN)/pip
+	$(INSTALL)
+	@touch $(VENV)/.installed $@

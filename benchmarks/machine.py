@@ -1,0 +1,46 @@
+"""What every benchmark writes beside its numbers: machine, date, versions, command."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory, system, date, versions of the packages that matter, command."""
+    names = ("surreal-like", "torch", "numpy", "gymnasium", "pyzmq", "msgpack")
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": platform.platform(terse=True),
+        "date": datetime.date.today().isoformat(),
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in names},
+        "command": " ".join(
+            ["python", *(os.path.relpath(a) if os.path.exists(a) else a for a in sys.argv)]
+        ),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Minimum, median and maximum."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else sum(ordered[middle - 1 : middle + 1]) / 2
+    return {"min": ordered[0], "median": median, "max": ordered[-1]}

@@ -1,0 +1,162 @@
+"""Messages and bytes per second through our wire, as a ratio to plain pyzmq doing the same.
+
+Both send the same arrays from one process to another over PUSH and PULL; plain pyzmq sends their
+buffers behind a header of the same size and does not look at them. Rounds alternate, so that both
+see the same machine. Prints JSON.
+
+    python benchmarks/wire.py [--transport ipc|tcp] [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zmq
+from machine import machine, spread
+
+from session.wire import Address, AddressBook, Identity, Message, Wire
+from session.wire.sockets import poll
+
+ENDPOINT = "bench.experience"
+HEADER_BYTES = 200
+
+# Name -> (arrays of one message, messages per round).
+PAYLOADS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {
+    "1 row of CartPole": ({"obs": (1, 1, 4), "reward": (1, 1), "action": (1, 1)}, 40000),
+    "chunk of 100 x 8 rows of CartPole": (
+        {"obs": (100, 8, 4), "reward": (100, 8), "action": (100, 8)},
+        20000,
+    ),
+    "64 KiB": ({"obs": (16384,)}, 20000),
+    "1 MiB": ({"obs": (262144,)}, 2000),
+}
+
+
+def arrays_of(payload: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of one message, float32."""
+    return {name: np.zeros(shape, np.float32) for name, shape in PAYLOADS[payload][0].items()}
+
+
+def make_wire(address: str) -> tuple[zmq.Context[Any], Wire]:
+    """A context and a wire whose only endpoint is at that address."""
+    context: zmq.Context[Any] = zmq.Context()
+    book = AddressBook({ENDPOINT: Address.same(address)})
+    return context, Wire(context, book, Identity("bench", 1))
+
+
+def receive(kind: str, address: str, count: int) -> float:
+    """Receives ``count`` messages; returns the seconds between the first and the last."""
+    context, wire = make_wire(address)
+    if kind == "ours":
+        socket = wire.pull(ENDPOINT, high_water_mark=64)
+        seconds = _receive_ours(socket, count)
+        wire.close(0)
+    else:
+        raw = context.socket(zmq.PULL)
+        raw.set_hwm(64)
+        raw.bind(address)
+        raw.recv_multipart(copy=False)
+        begin = time.perf_counter()
+        for _ in range(count - 1):
+            raw.recv_multipart(copy=False)
+        seconds = time.perf_counter() - begin
+        raw.close(0)
+    context.destroy(0)
+    return seconds
+
+
+def _receive_ours(socket: Any, count: int) -> float:
+    begin, got = 0.0, 0
+    while got < count:
+        message = socket.receive()
+        if message is None:
+            poll([socket.raw], 0.01)
+            continue
+        got += 1
+        begin = begin or time.perf_counter()
+    return time.perf_counter() - begin
+
+
+def send(kind: str, address: str, payload: str, count: int) -> None:
+    """Sends ``count`` messages as fast as they leave."""
+    context, wire = make_wire(address)
+    arrays = arrays_of(payload)
+    if kind == "ours":
+        socket = wire.push(ENDPOINT, high_water_mark=64)
+        for sequence in range(count):
+            message = Message("chunk", {"seq": sequence, "rows": sequence}, arrays)
+            while not socket.send(message):
+                socket.raw.poll(10, zmq.POLLOUT)
+        wire.close(5)
+    else:
+        raw = context.socket(zmq.PUSH)
+        raw.set_hwm(64)
+        raw.connect(address)
+        frames = [b"h" * HEADER_BYTES, *(array.data.cast("B") for array in arrays.values())]
+        for _ in range(count):
+            raw.send_multipart(frames, copy=False)
+        raw.close(5000)
+    context.term()
+
+
+def one_round(kind: str, transport: str, payload: str, folder: Path) -> float:
+    """Seconds for one round, measured by the receiving process."""
+    count = PAYLOADS[payload][1]
+    address = f"ipc://{folder}/wire" if transport == "ipc" else "tcp://127.0.0.1:47613"
+    command = [sys.executable, __file__, "--receive", kind, address, str(count)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
+        send(kind, address, payload, count)
+        out, _ = receiver.communicate()
+    return float(out)
+
+
+def measure(transport: str, rounds: int) -> dict[str, Any]:
+    """All payloads, ours and plain in turn."""
+    table = {}
+    for payload, (_, count) in PAYLOADS.items():
+        size = sum(array.nbytes for array in arrays_of(payload).values())
+        seconds: dict[str, list[float]] = {"ours": [], "plain": []}
+        with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:
+            for _ in range(rounds):
+                for kind, row in seconds.items():
+                    row.append(one_round(kind, transport, payload, Path(folder)))
+        ratios = [p / o for o, p in zip(seconds["ours"], seconds["plain"], strict=True)]
+        table[payload] = {
+            "size_bytes": size,
+            **{
+                kind: {
+                    "messages_per_second": spread([count / s for s in row]),
+                    "megabytes_per_second": spread([count * size / s / 1e6 for s in row]),
+                }
+                for kind, row in seconds.items()
+            },
+            "ratio": spread(ratios),
+        }
+    return table
+
+
+def main() -> None:
+    """Prints the table as JSON; with ``--receive`` it is the receiving process of one round."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--transport", choices=("ipc", "tcp"), default="ipc")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--receive", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.receive:
+        kind, address, count = given.receive
+        print(receive(kind, address, int(count)))
+        return
+    table = measure(given.transport, given.rounds)
+    print(json.dumps({"machine": machine(), "transport": given.transport, "wire": table}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One module for each kind of process, and the command line. Nothing imports this package."""

@@ -1,0 +1,31 @@
+"""An agent's process: ``python -P -m main.agent --name agent-0 --folder RUN``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from session.context import Context
+from session.service import Service, run_service
+from surreal_like.agent.loop import AgentService, make_agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.experiment import algorithm_of
+from surreal_like.topology import make_topology
+
+
+def build(context: Context) -> Service:
+    """The agent of the run's algorithm, in its environments."""
+    torch.set_num_threads(context.config.session_config.agent.threads)
+    context.busy(60.0, "building agent and environments")
+    algorithm = algorithm_of(context.config, context.folder)
+    return AgentService(context, make_agent(context, algorithm.agent, AgentMode.training))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the process; returns its exit code."""
+    return run_service("agent", build, make_topology, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,64 @@
+"""The ``surreal-like`` command: finds what was asked for, and shows errors as one line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from main.cli.commands import COMMANDS, Command, overview
+from session.errors import SurrealError, UsageError
+from session.version import VERSION
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code.
+
+    0: done, and for a run its goal met or no goal set. 1: a run failed. 2: the command or its
+    config is wrong. 3: a budget ended before the goal. 130: interrupted, after a clean stop.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except SurrealError as error:
+        show_error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python must not complain about it at exit.
+        sys.stdout = None
+        return 0
+    except SystemExit as end:  # argparse has shown a help text
+        return int(end.code or 0)
+
+
+def show_error(error: object) -> None:
+    """Writes an error as the one line that every error is."""
+    sys.stderr.write(f"surreal-like: error: {' '.join(str(error).split())}\n")
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"surreal-like {VERSION}")
+        return 0
+    command = _find(words[0])
+    module = importlib.import_module(command.module)
+    code: int = module.run(words[1:])
+    return code
+
+
+def _find(name: str) -> Command:
+    for command in COMMANDS:
+        if command.name == name:
+            return command
+    names = [command.name for command in COMMANDS]
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    raise UsageError(f"no command '{name}'; {hint}")

@@ -1,0 +1,71 @@
+"""The part of a command line that names an experiment: shared by ``train`` and ``plan``."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from session.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which experiment is meant.
+
+    Args:
+        config: experiment file, None where ``algorithm`` and ``env`` stand in for it.
+        overrides: ``section.key=value``.
+        algorithm, env: instead of the file's.
+        agents, evals: how many processes of each.
+    """
+
+    config: str | None
+    overrides: tuple[str, ...]
+    algorithm: str | None
+    env: str | None
+    agents: int | None
+    evals: int | None
+
+
+def add_experiment(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that name an experiment."""
+    group = parser.add_argument_group("the experiment")
+    group.add_argument(
+        "words",
+        nargs="*",
+        metavar="CONFIG.yaml section.key=value",
+        help="an experiment file, then settings that replace the file's (values are YAML)",
+    )
+    group.add_argument("--algorithm", metavar="NAME", help="a name, package.module:Class or a file")
+    group.add_argument("--env", metavar="NAME", help="such as gym:CartPole-v1")
+    group.add_argument("--agents", type=int, metavar="N", help="processes that step environments")
+    group.add_argument("--evals", type=int, metavar="N", help="processes that evaluate")
+
+
+def asked_of(given: argparse.Namespace) -> Asked:
+    """The experiment of a parsed command line.
+
+    Raises:
+        UsageError: the words are not a file and settings, or they name no experiment.
+    """
+    files = [word for word in given.words if _is_file(word)]
+    overrides = tuple(word for word in given.words if not _is_file(word))
+    if len(files) > 1:
+        raise UsageError(f"one experiment at a time: {' and '.join(files)} are given")
+    if not files and given.algorithm is None and not getattr(given, "resume", False):
+        raise UsageError(
+            "no experiment: give a file, as in configs/cartpole_dqn.yaml, or --algorithm and --env"
+        )
+    return Asked(
+        files[0] if files else None,
+        overrides,
+        given.algorithm,
+        given.env,
+        given.agents,
+        given.evals,
+    )
+
+
+def _is_file(word: str) -> bool:
+    return "=" not in word or Path(word).is_file()

@@ -1,0 +1,29 @@
+"""A table of texts, aligned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_GAP = "   "
+
+
+def columns(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
+) -> str:
+    """The table as lines.
+
+    Args:
+        head: titles; empty for a table without them.
+        rows: texts, as many in each as there are columns.
+        right: numbers of the columns that are aligned at their right side.
+    """
+    every = [list(head), *map(list, rows)] if head else [list(row) for row in rows]
+    widths = [max(len(row[i]) for row in every) for i in range(len(every[0]))] if every else []
+    lines = []
+    for row in every:
+        cells = [
+            text.rjust(width) if i in right else text.ljust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(_GAP.join(cells).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,69 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+MISSING = "-"
+
+
+def count(value: float | None) -> str:
+    """A number of things: 12,345."""
+    return MISSING if value is None else f"{value:,.0f}"
+
+
+def rate(value: float | None) -> str:
+    """Things per second: 1,234/s, and small rates with a decimal."""
+    if value is None:
+        return MISSING
+    return f"{value:,.1f}/s" if abs(value) < 10 else f"{value:,.0f}/s"
+
+
+def decimal(value: float | None) -> str:
+    """A return or another measured number: 123.4, 0.0123, 12,346."""
+    if value is None or not math.isfinite(value):
+        return MISSING if value is None else str(value)
+    if value == 0 or 1 <= abs(value) < 10_000:
+        return f"{value:.1f}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.3g}"
+
+
+def percent(share: float | None) -> str:
+    """A share of one: 12 %."""
+    return MISSING if share is None else f"{100 * share:.0f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """Hours, minutes and seconds: 01:15, 2:01:15, 3d 02:01:15."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02}:{minute:02}:{second:02}"
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute:02}:{second:02}"
+
+
+def short_time(seconds: float) -> str:
+    """A short duration with its unit: 3 ms, 1.2 s, 02:10."""
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.0f} ms" if seconds >= 0.00095 else f"{1000 * seconds:.1g} ms"
+    return f"{seconds:.1f} s" if seconds < 100 else duration(seconds)
+
+
+def size(size_bytes: float) -> str:
+    """Bytes with a fitting unit, powers of 1000: 2.8 GB."""
+    power = 0
+    while abs(size_bytes) >= 999.5 and power < len(_UNITS) - 1:
+        size_bytes /= 1000
+        power += 1
+    digits = 0 if power == 0 or abs(size_bytes) >= 99.95 else 1
+    return f"{size_bytes:.{digits}f} {_UNITS[power]}"
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of which a share is filled."""
+    filled = round(min(1.0, max(0.0, share)) * width)
+    return "━" * filled + "─" * (width - filled)

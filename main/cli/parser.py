@@ -1,0 +1,31 @@
+"""A parser whose complaints are one line, like every other error."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from session.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """The options of one command.
+
+    Args:
+        command: its name.
+        description: what it does.
+        epilog: examples, shown as written.
+    """
+
+    def __init__(self, command: str, description: str, epilog: str = "") -> None:
+        super().__init__(
+            prog=f"surreal-like {command}",
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError(f"{message}; see {self.prog} --help")

@@ -1,0 +1,156 @@
+"""``surreal-like plan``: what ``train`` would run. It starts nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from main.cli.asked import Asked, add_experiment, asked_of
+from main.cli.columns import columns
+from main.cli.figures import count, size
+from main.cli.parser import Parser
+from session.component import Component, Topology
+from session.config import Config
+from session.errors import UsageError
+from surreal_like.memory import replay_need
+from surreal_like.plan import Plan, explain_experiment, plan_experiment, write_plan
+from surreal_like.run_folder import experiment_name, new_path
+
+_EXAMPLES = """examples:
+  surreal-like plan configs/cartpole_dqn.yaml
+  surreal-like plan configs/cartpole_dqn.yaml --explain learner_config.algo.n_step=1
+  surreal-like plan configs/cartpole_dqn.yaml --format shell --folder runs/by_hand
+
+shell and procfile write the run folder that their lines need; each line is one process, for a
+terminal of its own.
+"""
+_WITH_FOLDER = ("shell", "procfile")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    given = _parser().parse_intermixed_args(argv)
+    asked = asked_of(given)
+    if given.explain:
+        print(_explained(asked))
+        return 0
+    if given.folder and given.format not in _WITH_FOLDER:
+        raise UsageError("--folder belongs to --format shell and procfile: the others write nothing")
+    plan = plan_experiment(
+        asked.config,
+        overrides=asked.overrides,
+        algorithm=asked.algorithm,
+        env=asked.env,
+        agents=asked.agents,
+        evals=asked.evals,
+        seed=given.seed,
+    )
+    print(_FORMATS[given.format](plan, _folder(given, asked)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser("plan", "Shows what train would run; starts nothing.", _EXAMPLES)
+    add_experiment(parser)
+    parser.add_argument("--seed", type=int, help="another seed than the config's")
+    parser.add_argument(
+        "--format", choices=tuple(_FORMATS), default="table", help="a table, or lines to start it"
+    )
+    parser.add_argument("--folder", help="run folder that shell and procfile write")
+    parser.add_argument(
+        "--explain", action="store_true", help="every setting, its value, and who decided it"
+    )
+    return parser
+
+
+def _folder(given: argparse.Namespace, asked: Asked) -> Path:
+    if given.folder:
+        return Path(given.folder)
+    return new_path(experiment_name(asked.config, asked.algorithm, asked.env))
+
+
+def _explained(asked: Asked) -> str:
+    found = explain_experiment(
+        asked.config,
+        overrides=asked.overrides,
+        algorithm=asked.algorithm,
+        env=asked.env,
+        agents=asked.agents,
+        evals=asked.evals,
+    )
+    rows = [[path, json.dumps(value), origin] for path, (value, origin) in found.items()]
+    return columns(["setting", "value", "from"], rows)
+
+
+def _table(plan: Plan, folder: Path) -> str:
+    config = plan.config
+    rows = [
+        [
+            component.name,
+            component.module,
+            ", ".join(component.binds),
+            ", ".join(_short(component)),
+        ]
+        for component in plan.topology
+    ]
+    head = ["component", "started as", "binds", "connects to"]
+    return "\n\n".join([columns([], _facts(config)), columns(head, rows)])
+
+
+def _short(component: Component) -> list[str]:
+    """Where it connects, the telemetry that everybody has left out."""
+    return [end for end in component.connects if not end.endswith("plex.records")]
+
+
+def _facts(config: Config) -> list[list[str]]:
+    env, need = config.env_config, replay_need(config)
+    stop = {key: value for key, value in config.session_config.stop.items() if value is not None}
+    return [
+        ["algorithm", str(config.algorithm)],
+        ["environment", f"{env.env_name}, {env.num_envs} in each agent"],
+        ["observations", _spec(env.obs_spec)],
+        ["actions", _spec(env.action_spec)],
+        ["replay", f"{count(need.rows)} rows of {size(need.row_bytes)}: {size(need.total_bytes)}"],
+        ["stop", ", ".join(f"{key} {value}" for key, value in stop.items())],
+        ["seed", str(config.session_config.seed)],
+        ["fingerprint", str(config.fingerprint)[:16]],
+    ]
+
+
+def _spec(spec: Mapping[str, object]) -> str:
+    return json.dumps(spec).replace('"', "")
+
+
+def _shell(plan: Plan, folder: Path) -> str:
+    write_plan(plan, folder)
+    lines = [shlex.join(command) for _, command in _commands(plan.topology, folder)]
+    return "\n".join([f"# one line for each terminal, all in {Path.cwd()}", *lines])
+
+
+def _procfile(plan: Plan, folder: Path) -> str:
+    write_plan(plan, folder)
+    commands = _commands(plan.topology, folder)
+    return "\n".join(f"{name}: {shlex.join(command)}" for name, command in commands)
+
+
+def _commands(topology: Topology, folder: Path) -> list[tuple[str, list[str]]]:
+    return [(each.name, [_python(), *each.command(str(folder))[1:]]) for each in topology]
+
+
+def _python() -> str:
+    """``python`` where a terminal would find the same one, else its path."""
+    found = shutil.which("python")
+    same = found is not None and Path(found).absolute() == Path(sys.executable).absolute()
+    return "python" if same else sys.executable
+
+
+_FORMATS: Mapping[str, Callable[[Plan, Path], str]] = {
+    "table": _table,
+    "shell": _shell,
+    "procfile": _procfile,
+}

@@ -1,0 +1,158 @@
+"""How a run ended, in a few lines for a person."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from main.cli.columns import columns
+from main.cli.figures import MISSING, count, decimal, duration, percent, short_time
+from surreal_like.run import Run
+
+_WAY = {
+    "collect_seconds": "collect",
+    "wait_to_send_seconds": "wait to send",
+    "to_replay_seconds": "to replay",
+    "in_replay_seconds": "in replay",
+    "to_learner_seconds": "to learner",
+}
+
+
+def summary(ended: Run) -> list[str]:
+    """The lines; the first says how it ended."""
+    result = ended.result
+    rows = [
+        ["best greedy return", _best(result)],
+        ["training return", _training(result)],
+        ["experience", _experience(result)],
+        ["policy lag", _lag(result)],
+        ["where the time went", _way(result, ended.progress())],
+        ["restarts", _restarts(result)],
+        ["run folder", str(ended.folder)],
+        ["next", f"surreal-like evaluate {ended.folder}" if _has_best(ended) else ""],
+        ["", f"tensorboard --logdir {ended.folder / 'tensorboard'}"],
+        ["", _resume(ended)],
+    ]
+    return [outcome(result), columns([], [row for row in rows if row[1]])]
+
+
+def outcome(result: Mapping[str, Any]) -> str:
+    """How it ended, in one line."""
+    solved = (result.get("solved") or {}).get("greedy_seconds")
+    took = duration(result.get("wall_seconds"))
+    steps = f"{count(result.get('env_steps'))} env steps"
+    reason = result.get("reason") or "no reason was left"
+    if solved is not None and result.get("goal_met"):
+        at = count(result["solved"]["greedy_env_steps"])
+        return f"solved in {solved:.1f} s and {at} env steps: {reason}"
+    words = {"failed": "failed", "interrupted": "interrupted"}.get(str(result.get("status")))
+    if words is None:
+        words = {True: "goal met", False: "goal not met"}.get(result["goal_met"], "done")
+    return f"{words} after {took} and {steps}: {' '.join(str(reason).split())}"
+
+
+def _best(result: Mapping[str, Any]) -> str:
+    best = result.get("best_eval")
+    if not best:
+        return "no evaluation has finished"
+    return (
+        f"{decimal(best['mean_return'])} over {best['episodes']} episodes, at update "
+        f"{count(best['iteration'])} and {count(best['env_steps'])} env steps"
+    )
+
+
+def _training(result: Mapping[str, Any]) -> str:
+    mean = (result.get("train") or {}).get("mean_return_100")
+    return f"{decimal(mean)} over the last 100 episodes" if mean is not None else ""
+
+
+def _experience(result: Mapping[str, Any]) -> str:
+    rows = result.get("experience")
+    if not rows:
+        return ""
+    text = (
+        f"{count(rows['pushed'])} rows pushed = {count(rows['inserted'])} inserted "
+        f"+ {count(rows['dropped'])} dropped"
+    )
+    lost = {name: rows[name] for name in ("holes", "unreceipted") if rows.get(name)}
+    text += "".join(f" + {count(number)} {name}" for name, number in lost.items())
+    times = (result.get("rates") or {}).get("samples_per_insert")
+    return text + (f"; each sampled {decimal(times)} times" if times else "")
+
+
+def _lag(result: Mapping[str, Any]) -> str:
+    lag = result.get("lag") or {}
+    if lag.get("mean_versions") is None:
+        return ""
+    return (
+        f"{decimal(lag['mean_versions'])} versions, {decimal(lag['mean_updates'])} updates on "
+        f"average; at most {count(lag['max_versions'])} versions"
+    )
+
+
+def _way(result: Mapping[str, Any], progress: list[dict[str, Any]]) -> str:
+    way = result.get("way") or {}
+    parts = [f"{said} {short_time(way[key])}" for key, said in _WAY.items() if key in way]
+    shares = [line["waiting_share"] for line in progress if line.get("iterations")]
+    if shares:
+        parts.append(f"the learner waited {percent(statistics.fmean(shares))} of its time")
+    return ", ".join(parts)
+
+
+def _restarts(result: Mapping[str, Any]) -> str:
+    parts = [
+        f"{name} {component['restarts']}x"
+        for name, component in (result.get("components") or {}).items()
+        if component.get("restarts")
+    ]
+    return ", ".join(parts)
+
+
+def _has_best(ended: Run) -> bool:
+    return (ended.folder / "checkpoints" / "best").is_dir()
+
+
+def _resume(ended: Run) -> str:
+    unfinished = ended.exit_code in (3, 130)
+    return f"surreal-like train --resume --folder {ended.folder}" if unfinished else ""
+
+
+def seeds_table(runs: Mapping[int, Run]) -> str:
+    """One row per seed, then the median with the band from the worst to the best."""
+    head = ["seed", "outcome", "solved after", "env steps", "best greedy", "run folder"]
+    rows = [_seed_row(seed, ended) for seed, ended in runs.items()]
+    results = [ended.result for ended in runs.values()]
+    rows.append(
+        [
+            "median",
+            f"{sum(ended.ok for ended in runs.values())} of {len(runs)}",
+            _band([(r.get("solved") or {}).get("greedy_seconds") for r in results], "{:.1f} s"),
+            _band([r.get("env_steps") for r in results], "{:,.0f}"),
+            _band([(r.get("best_eval") or {}).get("mean_return") for r in results], "{:.1f}"),
+            "",
+        ]
+    )
+    return columns(head, rows)
+
+
+def _seed_row(seed: int, ended: Run) -> list[str]:
+    result = ended.result
+    seconds = (result.get("solved") or {}).get("greedy_seconds")
+    best = (result.get("best_eval") or {}).get("mean_return")
+    return [
+        str(seed),
+        outcome(result).split(maxsplit=1)[0] if ended.ok else f"exit code {ended.exit_code}",
+        f"{seconds:.1f} s" if seconds is not None else MISSING,
+        count(result.get("env_steps")),
+        decimal(best),
+        str(ended.folder),
+    ]
+
+
+def _band(values: list[float | None], form: str) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return MISSING
+    low, middle, high = (form.format(f(known)) for f in (min, statistics.median, max))
+    return f"{middle} ({low} to {high})"

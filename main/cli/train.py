@@ -1,0 +1,182 @@
+"""``surreal-like train``: parses, trains, shows how it goes and how it ended."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from main.cli.asked import Asked, add_experiment, asked_of
+from main.cli.parser import Parser
+from main.cli.summary import seeds_table, summary
+from session.errors import UsageError
+from surreal_like.run import Run, Watch, train
+from surreal_like.run_folder import experiment_name, new_path
+
+_EXAMPLES = """examples:
+  surreal-like train configs/cartpole_dqn.yaml
+  surreal-like train configs/cartpole_dqn.yaml --seed 3 learner_config.algo.learning_rate=5e-4
+  surreal-like train --algorithm dqn --env gym:Acrobot-v1 'session_config.stop={env_steps: 100000}'
+  surreal-like train configs/cartpole_dqn.yaml --on serial --quiet
+  surreal-like train --resume --folder runs/NAME session_config.stop.env_steps=500000
+
+exit code: 0 goal met, or a budget used where there is no goal; 3 a budget ended before the goal;
+1 failed; 2 wrong command or config; 130 interrupted (Ctrl-C ends cleanly, a second one at once)
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    started = process_start() if list(argv) == sys.argv[2:] else time.time()
+    given = _parser().parse_intermixed_args(argv)
+    asked = asked_of(given)
+    if given.seeds is None:
+        ended = _train(given, asked, started, _folder(given, None), given.seed)
+        _finish(given, ended)
+        return ended.exit_code
+    return _train_seeds(given, asked, started)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser("train", "Trains until the goal is met or a budget is used.", _EXAMPLES)
+    add_experiment(parser)
+    parser.add_argument(
+        "--on",
+        default="local",
+        metavar="local|serial",
+        help="processes on this machine (default), or all in one thread, repeatable",
+    )
+    parser.add_argument("--folder", help="run folder; runs/<name>-<date>-<time> by default")
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument("--seed", type=int, help="another seed than the config's")
+    seeds.add_argument(
+        "--seeds", metavar="1..5", help="one run for each seed, and a table of all (also 1,4,9)"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    parser.add_argument(
+        "--allow-change",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="with --resume: a key outside session_config that may differ (commas between several)",
+    )
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--quiet", action="store_true", help="nothing but errors")
+    shown.add_argument("--json", action="store_true", help="result.json on standard output")
+    return parser
+
+
+def process_start() -> float:
+    """When this process began, seconds since 1970."""
+    try:
+        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2]
+        ticks = int(after_name.split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.time()
+    return time.time() - max(0.0, age)
+
+
+def _train(
+    given: argparse.Namespace, asked: Asked, started: float, folder: Path | None, seed: int | None
+) -> Run:
+    return train(
+        asked.config,
+        overrides=asked.overrides,
+        algorithm=asked.algorithm,
+        env=asked.env,
+        agents=asked.agents,
+        evals=asked.evals,
+        launcher=given.on,
+        folder=folder,
+        seed=seed,
+        resume=given.resume,
+        allow_change=[key for keys in given.allow_change for key in keys.split(",")],
+        watch=_watch(given),
+        started=started,
+    )
+
+
+def _watch(given: argparse.Namespace) -> Watch:
+    if given.quiet:
+        return Watch()
+    stream = _stream(given)
+    if stream.isatty():
+        from main.cli.live import LiveTable  # rich is slow to import
+
+        return LiveTable(stream)
+    from main.cli.watching import Lines
+
+    return Lines(stream)
+
+
+def _stream(given: argparse.Namespace) -> IO[str]:
+    """Where a person reads; standard output is kept clean for --json."""
+    return sys.stderr if given.json else sys.stdout
+
+
+def _folder(given: argparse.Namespace, seed: int | None) -> Path | None:
+    folder = Path(given.folder) if given.folder else None
+    return folder if folder is None or seed is None else folder / f"seed-{seed}"
+
+
+def _finish(given: argparse.Namespace, ended: Run) -> None:
+    if given.json:
+        print(json.dumps(ended.result))
+    if not given.quiet:
+        print("\n".join(summary(ended)), file=_stream(given))
+    if ended.exit_code == 1:
+        reason = ended.result.get("reason") or "no reason was left"
+        sys.stderr.write(
+            f"surreal-like: error: run failed: {' '.join(str(reason).split())}; "
+            f"more: surreal-like logs {ended.folder}\n"
+        )
+
+
+def _train_seeds(given: argparse.Namespace, asked: Asked, started: float) -> int:
+    """One run after the other; the exit code is that of the first one that is not 0."""
+    if given.resume:
+        raise UsageError("--seeds begins new runs: leave --resume out, or resume one with --folder")
+    seeds = parse_seeds(given.seeds)
+    name = experiment_name(asked.config, asked.algorithm, asked.env)
+    stem = new_path(name)
+    runs: dict[int, Run] = {}
+    for seed in seeds:
+        folder = _folder(given, seed) or stem.with_name(f"{stem.name}-seed{seed}")
+        runs[seed] = _train(given, asked, started if not runs else time.time(), folder, seed)
+        if runs[seed].exit_code == 130:
+            break
+        _finish_one(given, seed, runs[seed])
+    if given.json:
+        print(json.dumps({seed: ended.result for seed, ended in runs.items()}))
+    if not given.quiet:
+        print("\n" + seeds_table(runs), file=_stream(given))
+    return next((ended.exit_code for ended in runs.values() if not ended.ok), 0)
+
+
+def _finish_one(given: argparse.Namespace, seed: int, ended: Run) -> None:
+    if not given.quiet:
+        print(f"seed {seed}: {summary(ended)[0]}", file=_stream(given))
+
+
+def parse_seeds(text: str) -> list[int]:
+    """The seeds of ``1..5`` or ``1,4,9``.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    first, dots, last = text.partition("..")
+    try:
+        seeds = (
+            list(range(int(first), int(last) + 1)) if dots else [int(s) for s in text.split(",")]
+        )
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0:
+        raise UsageError(f"--seeds {text}: write it as 1..5, or as 1,4,9")
+    return seeds

@@ -1,0 +1,156 @@
+"""What the files of a run tell about it, read bit by bit while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from session.component import Topology
+from session.config import Config
+from session.folder import RunFolder
+from session.heartbeat import Beat, read_beats
+from surreal_like.topology import make_topology
+
+from main.cli.tail import Tail
+
+# Events that a person at the terminal wants to know of; the rest is in events.jsonl.
+TOLD_EVENTS = (
+    "evaluation",
+    "restart",
+    "lost",
+    "failed",
+    "refused",
+    "restored",
+    "bad_update",
+    "checkpoint_bad",
+    "checkpoint_failed",
+    "ending",
+)
+# The same words again and again are told this often, then only counted in the file.
+_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of one budget is used.
+
+    Args:
+        name: ``env_steps``, ``iterations`` or ``seconds``.
+        used, limit: in its unit.
+        left_seconds: until it is used up at the present rate, None while that is unknown.
+    """
+
+    name: str
+    used: float
+    limit: float
+    left_seconds: float | None
+
+    @property
+    def share(self) -> float:
+        """The used share of it."""
+        return self.used / self.limit if self.limit > 0 else 1.0
+
+
+class View:
+    """One run as its folder shows it.
+
+    Args:
+        folder: the run folder; its ``config.yaml`` is there already.
+        config: what stands in it, where the caller knows.
+    """
+
+    def __init__(self, folder: RunFolder, config: Config | None = None) -> None:
+        self.folder = folder
+        self.config = config if config is not None else Config.load_file(folder.config)
+        self.topology: Topology = make_topology(self.config)
+        self.line: Mapping[str, Any] = {}
+        self.beats: dict[str, Beat] = {}
+        self._progress = Tail(folder.progress)
+        self._events = Tail(folder.events)
+        self._told: dict[tuple[str, str, str], int] = {}
+
+    def look(self) -> bool:
+        """Reads what is new; True if there is a new line of progress."""
+        lines = self._progress.objects()
+        if lines:
+            self.line = lines[-1]
+        self.beats = read_beats(self.folder.alive)
+        return bool(lines)
+
+    def new_events(self) -> list[dict[str, Any]]:
+        """Events since the last call that a person wants to know of."""
+        return [event for event in self._events.objects() if self._is_news(event)]
+
+    def _is_news(self, event: Mapping[str, Any]) -> bool:
+        kind = event.get("event")
+        if kind not in TOLD_EVENTS:
+            return False
+        if kind == "evaluation":
+            return True
+        key = (str(event.get("component")), str(kind), str(event.get("detail")))
+        self._told[key] = self._told.get(key, 0) + 1
+        return self._told[key] <= _REPEATS
+
+    @property
+    def title(self) -> str:
+        """Run, algorithm and environment in one line."""
+        config = self.config
+        return (
+            f"{self.folder.path.name} · {config.algorithm} on {config.env_config.env_name} · "
+            f"seed {config.session_config.seed}"
+        )
+
+    def states(self) -> dict[str, str]:
+        """Component -> state, ``starting`` where nothing was heard yet."""
+        names = [component.name for component in self.topology]
+        names += [name for name in self.beats if name not in self.topology]
+        return {name: self._state(name) for name in names}
+
+    def _state(self, name: str) -> str:
+        beat = self.beats.get(name)
+        if beat is None:
+            return "starting"
+        timeout: float = self.config.session_config.heartbeat.timeout
+        alive = beat.state in ("running", "draining")
+        return "silent" if alive and beat.late(timeout) else beat.state
+
+    def budgets(self) -> list[Budget]:
+        """The budgets of the run, the one that will be used up first at the head."""
+        stop, found = self.config.session_config.stop, []
+        for name, used, per_second in self._uses():
+            if stop[name] is not None:
+                left = max(0.0, stop[name] - used)
+                seconds = left / per_second if per_second > 0 else None
+                found.append(Budget(name, used, stop[name], seconds))
+        unknown = float("inf")
+        return sorted(found, key=lambda b: unknown if b.left_seconds is None else b.left_seconds)
+
+    def _uses(self) -> list[tuple[str, float, float]]:
+        """Budget, how much of it is used, and how fast it is being used."""
+        line = self.line
+        rates = line.get("rates") or {}
+        return [
+            ("env_steps", line.get("env_steps", 0), rates.get("env_steps_per_second") or 0.0),
+            ("iterations", line.get("iterations", 0), rates.get("updates_per_second") or 0.0),
+            ("seconds", line.get("wall_seconds", 0.0), 1.0),
+        ]
+
+    def goal(self) -> tuple[str, float, float | None] | None:
+        """What is to be reached, its value, and where the run stands; None without a goal."""
+        stop = self.config.session_config.stop
+        if stop.eval_return is not None:
+            best = self.line.get("best_eval") or {}
+            return "greedy return", float(stop.eval_return), best.get("mean_return")
+        if stop.metric is not None and stop.above is not None:
+            metric = (self.line.get("metrics") or {}).get(stop.metric) or {}
+            return str(stop.metric), float(stop.above), metric.get("mean")
+        return None
+
+    @property
+    def replay_fill(self) -> float | None:
+        """The filled share of replay."""
+        replay = self.line.get("replay") or {}
+        if "size" not in replay:
+            return None
+        return float(replay["size"]) / float(self.config.learner_config.replay.capacity)

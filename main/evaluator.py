@@ -1,0 +1,32 @@
+"""An evaluator's process: ``python -P -m main.evaluator --name eval-0 --folder RUN``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from session.context import Context
+from session.service import Service, run_service
+from surreal_like.agent.evaluator import EvaluatorService
+from surreal_like.agent.loop import make_agent
+from surreal_like.experiment import algorithm_of
+from surreal_like.topology import make_topology
+
+
+def build(context: Context) -> Service:
+    """The agent of the run's algorithm, as one that does not explore."""
+    evaluator = context.config.session_config.evaluator
+    torch.set_num_threads(evaluator.threads)
+    context.busy(60.0, "building agent and environments")
+    algorithm = algorithm_of(context.config, context.folder)
+    return EvaluatorService(context, make_agent(context, algorithm.agent, evaluator.mode))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the process; returns its exit code."""
+    return run_service("evaluator", build, make_topology, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

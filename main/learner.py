@@ -1,0 +1,40 @@
+"""The learner's process: ``python -P -m main.learner --name learner --folder RUN``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from session.context import Context
+from session.errors import UsageError
+from session.service import Service, run_service
+from surreal_like.experiment import algorithm_of
+from surreal_like.learner.worker import LearnerService
+from surreal_like.topology import make_topology
+
+
+def build(context: Context) -> Service:
+    """The learner of the run's algorithm, seeded and ready."""
+    if context.folder is None:
+        raise UsageError("the learner writes the run folder: start it with --folder")
+    config = context.config
+    torch.set_num_threads(config.session_config.learner.threads)
+    torch.manual_seed(context.seed)
+    context.busy(60.0, "building the learner")
+    algorithm = algorithm_of(config, context.folder)
+    learner = algorithm.learner(
+        learner_config=config.learner_config,
+        env_config=config.env_config,
+        session_config=config.session_config,
+    )
+    return LearnerService(context, learner, context.folder)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the process; returns its exit code."""
+    return run_service("learner", build, make_topology, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

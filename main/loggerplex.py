@@ -1,0 +1,24 @@
+"""The Loggerplex process of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from session.context import Context
+from session.loggerplex.server import Loggerplex
+from session.service import Service, run_service
+from surreal_like.topology import make_topology
+
+
+def build(context: Context) -> Service:
+    """Makes the service."""
+    return Loggerplex(context)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs it as this process; returns the exit code."""
+    return run_service("loggerplex", build, make_topology, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

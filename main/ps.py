@@ -1,0 +1,24 @@
+"""The parameter server's process: ``python -P -m main.ps --name ps --folder RUN``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from session.context import Context
+from session.service import Service, run_service
+from surreal_like.ps.server import ParameterServer
+from surreal_like.topology import make_topology
+
+
+def build(context: Context) -> Service:
+    """The parameter server of the run."""
+    return ParameterServer(context)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the process; returns its exit code."""
+    return run_service("ps", build, make_topology, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

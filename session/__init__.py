@@ -1,0 +1,15 @@
+"""Processes, sockets, files and configuration; nothing here knows what is learned."""
+
+from session.config import Config
+from session.default_configs import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
+from session.enumeration import StringEnum
+from session.errors import ConfigError
+
+__all__ = [
+    "BASE_ENV_CONFIG",
+    "BASE_LEARNER_CONFIG",
+    "BASE_SESSION_CONFIG",
+    "Config",
+    "ConfigError",
+    "StringEnum",
+]

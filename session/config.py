@@ -1,0 +1,257 @@
+"""Config: a dict with attribute access that is filled from defaults and checks what it is given."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Self
+
+from session.config_file import parse_yaml, read_file, write_file
+from session.errors import ConfigError
+from session.extension import (
+    Extension,
+    join,
+    leaves,
+    missing_error,
+    nearest,
+    paths,
+    refuse_reserved,
+    shown,
+)
+from session.placeholder import expectation, is_unresolved
+
+
+class Config(dict[str, Any]):
+    """Settings: `config.key` is `config["key"]`, and a mapping inside is a Config too.
+
+    What is put in is copied and made plain: mappings become Configs, tuples lists, paths and enum
+    members texts. Every error is a ConfigError that names the full path of the key.
+    """
+
+    __slots__ = ("_path",)
+    _path: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        object.__setattr__(self, "_path", "")
+        super().__init__()
+        self.update(*args, **kwargs)
+        refuse_reserved(self, "", _RESERVED)
+
+    @classmethod
+    def load_file(cls, path: str | Path) -> Self:
+        """Reads a .yaml, .yml or .json file. Raises ConfigError that names file and line."""
+        data = read_file(path)
+        try:
+            return cls(data)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    def dump_file(self, path: str | Path) -> None:
+        """Writes a .yaml, .yml or .json file that `load_file` reads back to an equal Config."""
+        _refuse_objects(self)
+        write_file(path, self.to_dict())
+
+    def extend(
+        self, base: Mapping[str, Any], strict: bool = False, *, abstract: bool = False
+    ) -> Self:
+        """Fills in what is missing from a default config, in place, and returns self.
+
+        strict: refuse keys that `base` does not know, except in its open dicts (`{}`, `_dict_`).
+        abstract: self is itself a default, so what `base` demands may stay a placeholder.
+
+        Raises ConfigError for a value of another kind than in `base`, and for all missing values
+        at once; self has not changed then.
+        """
+        base = base if isinstance(base, Config) else Config(base)
+        extension = Extension(base, self._path, strict=strict, reserved=_RESERVED)
+        merged = extension.merge(self, base, self._path)
+        if extension.missing and not abstract:
+            raise missing_error(extension.missing)
+        _adopt(self, merged)
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain dicts and lists."""
+        return {key: _plain(value) for key, value in self.items()}
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of what decides what is learned.
+
+        That is algorithm, learner_config, and env_config without its specs, whatever their order.
+        """
+        _refuse_objects(self)
+        plain = self.to_dict()
+        environment = plain.get("env_config", {})
+        covered = {
+            "algorithm": plain.get("algorithm"),
+            "learner_config": plain.get("learner_config", {}),
+            "env_config": {k: v for k, v in environment.items() if k not in _SPECS},
+        }
+        text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __missing__(self, key: str) -> Any:
+        path = join(self._path, key)
+        raise ConfigError(f"the config has no key {path}{nearest(path, paths(self, self._path))}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            # copy, pickle and others ask every object for such names: no key is meant.
+            raise AttributeError(name)
+        return self[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        refuse_reserved((name,), self._path, _RESERVED)
+        self[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        if name not in self:
+            self.__missing__(name)
+        del self[name]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            where = self._path or "the config"
+            raise ConfigError(f"{where} has the key {key!r}, expected a text (write it in quotes)")
+        super().__setitem__(key, _admit(value, join(self._path, key)))
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """As dict's."""
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """As dict's."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def copy(self) -> Config:
+        """A copy that shares nothing with this one."""
+        return _config_at(self._path, self)
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _config_at, (self._path, dict(self))
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self]
+
+
+_RESERVED = frozenset(dir(Config))
+_SPECS = ("obs_spec", "action_spec")
+
+
+def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
+    """Sets `section.key=value` texts in `config`, in place, and returns it; values are YAML.
+
+    Dotted keys change one entry; a mapping as a value replaces the whole mapping that stands there.
+    Whether a key exists is for the strict `extend` that follows.
+    """
+    for override in overrides:
+        dotted, equals, text = override.partition("=")
+        names = dotted.strip().split(".")
+        if not equals or not all(names):
+            raise ConfigError(f"override {override!r}: write it as section.key=value")
+        section = config
+        for index, name in enumerate(names[:-1]):
+            section = section.setdefault(name, {})
+            if not isinstance(section, Config):
+                path = ".".join(names[: index + 1])
+                raise ConfigError(f"override {override!r}: {path} is {shown(section)}, no mapping")
+        section[names[-1]] = parse_yaml(text, f"override {override!r}")
+    return config
+
+
+def missing(config: Config) -> dict[str, str]:
+    """The keys that are still placeholders: dotted key -> what is expected there, in words."""
+    return {
+        path: expectation(value, path).expected
+        for path, value in leaves(config, config._path).items()
+        if is_unresolved(value)
+    }
+
+
+def check_resolved(config: Config) -> None:
+    """Raises ConfigError that lists every key that is still a placeholder."""
+    if unresolved := missing(config):
+        raise missing_error(unresolved)
+
+
+def explain(layers: Sequence[tuple[str, Config]]) -> dict[str, tuple[Any, str]]:
+    """Where each value comes from: dotted key -> (value, name of the strongest layer that has it).
+
+    layers: (name, config), the weakest first. As an override may replace a whole mapping of a file,
+    the file's layer is the file after the overrides, and the overrides alone are the layer above.
+    """
+    resolved: dict[str, Any] = {}
+    for _, layer in layers:
+        # What was open is not seen any more, so no name is reserved here.
+        extension = Extension(resolved, "", strict=False, reserved=frozenset())
+        resolved = extension.merge(layer, resolved, "")
+    origin = {path: name for name, layer in layers for path in leaves(layer)}
+    return {path: (value, origin[path]) for path, value in leaves(resolved).items()}
+
+
+def _config_at(path: str, entries: Mapping[str, Any]) -> Config:
+    """A Config that knows where it stands in a larger one; it may be open, so any key is taken."""
+    config = Config()
+    object.__setattr__(config, "_path", path)
+    config.update(entries)
+    return config
+
+
+def _admit(value: Any, path: str) -> Any:
+    """What a Config keeps of a value. Raises ConfigError if it only looks like a placeholder."""
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, Mapping):
+        return _config_at(path, value)
+    if isinstance(value, (list, tuple)):
+        value = [_admit(each, f"{path}[{index}]") for index, each in enumerate(value)]
+    expectation(value, path)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return value.to_dict()
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _adopt(config: Config, merged: Mapping[str, Any]) -> None:
+    """Gives `config` the entries and order of `merged`; its own sections stay the same objects."""
+    # Copied first: what stood in no base is the same object in both.
+    before, merged = dict(config), dict(merged)
+    config.clear()
+    for key, value in merged.items():
+        section = before.get(key)
+        if isinstance(section, Config) and isinstance(value, dict):
+            _adopt(section, value)
+            dict.__setitem__(config, key, section)
+        else:
+            config[key] = value
+
+
+def _refuse_objects(config: Config) -> None:
+    for path, leaf in leaves(config, config._path).items():
+        if not _is_data(leaf):
+            kind = type(leaf).__name__
+            raise ConfigError(f"{path} is {shown(leaf)} of type {kind}, which no file can hold")
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_data, value))
+    if isinstance(value, Config):
+        return all(map(_is_data, value.values()))
+    return value is None or type(value) in (bool, int, float, str)

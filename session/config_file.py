@@ -1,0 +1,144 @@
+"""Config files: YAML and JSON text to plain data and back; errors name file and line.
+
+Plain values follow YAML 1.2: `1e8` and `7e-4` are numbers; `on`, `no`, `12:30` and dates are texts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from session.errors import ConfigError
+
+_BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
+_INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+_NULL = re.compile(r"~|null|Null|NULL|")
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader with the plain values of YAML 1.2 and no key twice."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        if kind is yaml.ScalarNode and implicit[0]:
+            return _TAG + _plain_kind(value)
+        tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        return tag
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # Here, before merge keys (<<) are expanded: those may repeat a key.
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen: set[Hashable] = set()
+        for key, _ in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
+            if name in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {name!r} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(name)
+        return node
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        # At once, not piece by piece: so an alias to what contains it is found and refused.
+        return self.construct_object(node, deep=True)
+
+    def construct_number(self, node: yaml.ScalarNode) -> int:
+        text = node.value.replace("_", "")
+        return int(text, 16 if "x" in text else 10)
+
+
+_Loader.add_constructor(_TAG + "int", _Loader.construct_number)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Mappings as blocks, lists in one line, quotes where YAML 1.1 or 1.2 would see no text."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: Any = None) -> Any:
+        return super().represent_sequence(tag, sequence, flow_style=True)
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        if kind is yaml.ScalarNode and implicit[0] and tag == _TAG + "str":
+            return _TAG + _plain_kind(value)
+        return tag
+
+
+def _plain_kind(text: str) -> str:
+    """What an unquoted text is in YAML 1.2."""
+    for kind, pattern in (("bool", _BOOL), ("int", _INT), ("float", _FLOAT), ("null", _NULL)):
+        if pattern.fullmatch(text):
+            return kind
+    return "merge" if text == "<<" else "str"
+
+
+def read_file(path: str | Path) -> dict[Any, Any]:
+    """The mapping that a .yaml, .yml or .json file holds; an empty file is an empty mapping.
+
+    Raises ConfigError with file and line.
+    """
+    as_json = _is_json(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is no UTF-8 text") from None
+    data = _parse_json(text, f"{path}") if as_json else parse_yaml(text, f"{path}")
+    if not isinstance(data, dict | None):
+        raise ConfigError(
+            f"{path}: holds {type(data).__name__}, expected a mapping of keys to values"
+        )
+    return data or {}
+
+
+def write_file(path: str | Path, data: dict[str, Any]) -> None:
+    """Writes plain data as .yaml, .yml or .json. Raises ConfigError if that cannot be."""
+    if _is_json(path):
+        text = json.dumps(data, indent=2) + "\n"
+    else:
+        text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """The plain data in a YAML text. Raises ConfigError that begins with `source` and the line."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 it is a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{source}{line}: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: {' '.join(str(error).split())}") from None
+
+
+def _parse_json(text: str, source: str) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ConfigError(f"{source}: key {twice!r} stands twice")
+        return data
+
+    try:
+        return json.loads(text, object_pairs_hook=unique) if text.strip() else None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{source}:{error.lineno}: {error.msg}") from None
+
+
+def _is_json(path: str | Path) -> bool:
+    ending = Path(path).suffix.lower()
+    if ending not in (".json", ".yaml", ".yml"):
+        raise ConfigError(f"{path}: a config file ends in .yaml, .yml or .json")
+    return ending == ".json"

@@ -1,0 +1,170 @@
+"""What a component gets to work with: its config, its sockets, its log, its clock."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import zmq
+
+from session.clock import Clock, WallClock
+from session.component import Component, Topology
+from session.config import Config
+from session.folder import RunFolder
+from session.heartbeat import Beat, write_beat
+from session.hello import Welcome
+from session.loggerplex.client import Log, make_log
+from session.seeding import component_seed
+from session.tensorplex.client import TensorplexClient
+from session.wire import AddressBook, Identity, Wire
+from session.wire.channel import Channel
+from session.wire.sockets import PushSocket
+
+Pause = Callable[[list[zmq.Socket[bytes]], float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What one process is started with.
+
+    Args:
+        component: what it is.
+        config: ``algorithm``, ``learner_config``, ``env_config``, ``session_config``, resolved.
+        topology: all components of the run.
+        addresses: where each endpoint is.
+        folder: the run folder, None where none is shared.
+    """
+
+    component: Component
+    config: Config
+    topology: Topology
+    addresses: AddressBook
+    folder: RunFolder | None
+
+
+class Context:
+    """What ``build(context)`` makes a Service from, and what the service may use while it lives.
+
+    Attributes:
+        name, component, config, topology, folder: as launched.
+        clock: take the time from here, never from ``time``.
+        wire: makes sockets.
+        log, tensorplex: this component's log and metrics.
+        seed: derived from the experiment's seed, the name and the number of starts.
+        welcome: what the parameter server knew of this name and of the newest parameters.
+        stopping: True once the component has been asked to end.
+        orphaned: True once its launcher has died: end fast.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        zmq_context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        clock: Clock,
+        incarnation: int,
+        pause: Pause,
+    ) -> None:
+        self.component = launch.component
+        self.name = launch.component.name
+        self.config = launch.config
+        self.topology = launch.topology
+        self.folder = launch.folder
+        self.clock = clock
+        self.stopping = False
+        self.orphaned = False
+        self.welcome = Welcome(incarnation=incarnation)
+        session = launch.config.session_config
+        self.fingerprint: str = launch.config.fingerprint()
+        identity = Identity(self.name, incarnation, bytes.fromhex(self.fingerprint[:16]))
+        self.wire = Wire(
+            zmq_context,
+            launch.addresses,
+            identity,
+            max_message_bytes=session.max_message_bytes,
+            stopping=lambda: self.stopping,
+            pause=pause,
+            on_reject=self._rejected,
+        )
+        self._channels = {
+            plex: Channel(self._telemetry(plex), plex, buffer=session.tensorplex.buffer)
+            for plex in ("tensorplex", "loggerplex")
+        }
+        self.log: Log = make_log(
+            self.name, self._channels["loggerplex"], level=session.loggerplex.level, clock=clock
+        )
+        self.tensorplex = self.metrics(self.component.metric_id)
+        # In a script: heartbeat, telemetry and hello; a process has its Frame for that.
+        self.pulse: Callable[[], object] = lambda: None
+        self._busy_until = 0.0
+        self._doing = ""
+
+    def metrics(self, client_id: str) -> TensorplexClient:
+        """A metrics client with another id than the component's, on the same socket."""
+        return TensorplexClient(client_id, self._channels["tensorplex"], clock=self.clock)
+
+    @property
+    def seed(self) -> int:
+        """Seed of this start of this component."""
+        seed = int(self.config.session_config.seed)
+        return component_seed(seed, self.name, self.welcome.starts)
+
+    @property
+    def spec_hash(self) -> str:
+        """Hash of the observation and action specs that stand in the config."""
+        env = self.config.env_config
+        text = json.dumps([env.obs_spec, env.action_spec], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def incarnation(self) -> int:
+        """Milliseconds of the wall clock at this start; 1 in the serial launcher."""
+        return self.wire.identity.incarnation
+
+    def busy(self, seconds: float, doing: str) -> None:
+        """Says that the next beat may come ``seconds`` later than usual, and why."""
+        self._busy_until = self.clock.now() + seconds
+        self._doing = doing
+        self.beat("running")
+
+    def event(self, kind: str, detail: str = "", **fields: object) -> None:
+        """Notes something that happened to the run: a line of ``events.jsonl``."""
+        self.log.event(kind, detail, **fields)
+
+    def beat(self, state: str, doing: str | None = None) -> None:
+        """Writes the heartbeat file."""
+        if self.folder is None:
+            return
+        busy = max(0.0, self._busy_until - self.clock.now())
+        doing = self._doing if doing is None and busy else doing or ""
+        now = WallClock().time()
+        beat = Beat(self.name, self.incarnation, state, os.getpid(), now, busy, doing)
+        write_beat(self.folder.alive, beat)
+
+    def accept(self, welcome: Welcome) -> None:
+        """Takes over what the parameter server answered."""
+        self.welcome = welcome
+        self.wire.identity = replace(self.wire.identity, incarnation=welcome.incarnation)
+
+    def flush(self) -> None:
+        """Sends collected telemetry, as far as it can leave now."""
+        for channel in self._channels.values():
+            channel.flush()
+
+    def close(self) -> None:
+        """Flushes telemetry and closes every socket, with deadlines."""
+        for channel in self._channels.values():
+            channel.close(0.5)
+        self.wire.close(1.0)
+
+    def _telemetry(self, plex: str) -> PushSocket | None:
+        endpoint = f"{plex}.records"
+        if endpoint not in self.wire.addresses:
+            return None
+        return self.wire.push(endpoint, high_water_mark=100)
+
+    def _rejected(self, endpoint: str, sender: str, reason: str) -> None:
+        self.event("refused", f"{endpoint}: message of '{sender}' dropped: {reason}")

@@ -1,0 +1,289 @@
+"""The default configs: every setting there is, with its meaning, unit and default value.
+
+Over each key stands one sentence, with the unit in brackets. A user's file holds only what differs.
+A default decides what a user may give: a value of the same kind. None takes anything; `{}` takes
+any keys; a placeholder such as `_str_` must be given. CHOICES lists the texts to choose from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from session.config import Config
+from session.errors import ConfigError
+from session.extension import leaves
+
+# What is learned: networks, hyperparameters, replay. Algorithms add their own keys.
+BASE_LEARNER_CONFIG = Config(
+    {
+        # Architecture of the networks: the keys are the algorithm's.
+        "model": {},
+        # Hyperparameters: the algorithm adds its own keys.
+        "algo": {
+            # Discount factor of one step.
+            "gamma": 0.99,
+            # Rewards that are summed before the bootstrap value [steps].
+            "n_step": 1,
+        },
+        # What is stored, and how it is sampled.
+        "replay": {
+            # Dotted path of the Replay class.
+            "type": "surreal_like.replay.uniform_replay:UniformReplay",
+            # Size of one batch of the learner [rows].
+            "batch_size": 64,
+            # What all shards together keep before the oldest rows go [rows].
+            "capacity": 100_000,
+            # Sampling starts when so many rows can be sampled [rows].
+            "min_size": 1000,
+            # How often each row is sampled on average, by making either side wait; 0: no relation.
+            "samples_per_insert": 0.0,
+            # How far the samples may run ahead or behind of that relation [samples]; 0: chosen.
+            "tolerance": 0.0,
+            # Upper bound of the memory of the stored rows [bytes]; 0: none.
+            "max_bytes": 0,
+            # Number of replay processes; agents are spread over them.
+            "replay_shards": 1,
+            # Rows to remove although there is room, every session_config.replay.evict_interval.
+            "evict_rule": {
+                # Rows older than this go [seconds]; 0: no such rule.
+                "max_age_seconds": 0.0,
+                # Rows acted with parameters older than this go [versions]; 0: no such rule.
+                "max_version_lag": 0,
+                # Rows beyond this number go, the oldest first [rows]; 0: no such rule.
+                "max_rows": 0,
+            },
+        },
+        # How often the learner publishes its parameters.
+        "parameter_publish": {
+            # Shortest time between two publications [seconds].
+            "min_publish_interval": 0.05,
+            # Publish every so many updates [updates].
+            "every": 1,
+        },
+        # Where the learner computes: auto takes a GPU if there is one; else cpu, cuda, cuda:1.
+        "device": "auto",
+        # The run fails after so many updates in a row that gave NaN or infinity [updates].
+        "max_bad_updates": 10,
+    }
+)
+
+# The environment that agents and evaluators step.
+BASE_ENV_CONFIG = Config(
+    {
+        # Which environment: gym:CartPole-v1, or the dotted path module.path:Class.
+        "env_name": "_str_",
+        # Keyword arguments of the environment's constructor.
+        "env_args": {},
+        # Environments in one agent [streams].
+        "num_envs": 8,
+        # How an agent steps its environments: native (their own vector code), sync or process.
+        "vector": "native",
+        # Dotted paths of Wrapper classes around each environment, the innermost first.
+        "wrappers": [],
+        # An episode is truncated after so many steps [steps]; None, 0 or negative: never.
+        "limit_episode_length": None,
+        # How often the environment repeats each action [frames].
+        "action_repeat": 1,
+        # Clip actions to their bounds; otherwise one outside is an error.
+        "clip_action": True,
+        # Keys of the environment's info that travel with experience.
+        "info_keys": [],
+        # Type and shape of observations; empty: the environment's, else checked against those.
+        "obs_spec": {},
+        # Type and shape of actions; empty: the environment's, else checked against those.
+        "action_spec": {},
+        # Entries that replace those of env_args in evaluation.
+        "eval_mode": {},
+    }
+)
+
+# Processes, files and the network: nothing here changes what is learned from the same experience.
+BASE_SESSION_CONFIG = Config(
+    {
+        # Folder that holds everything of one run; None: runs/<config name>-<date>-<time>.
+        "folder": None,
+        # Seed of the run: every component derives its own from it.
+        "seed": 0,
+        # Folders in which the user's own modules are looked for, after all others.
+        "import_path": [],
+        # What components do when the run is over: exit, or idle until they are stopped.
+        "at_end": "exit",
+        # The processes that step environments.
+        "agent": {
+            # How many are started [processes].
+            "num": 2,
+            # How many the run may be scaled up to [processes]; 0: twice num.
+            "max": 0,
+            # When new parameters are fetched: episode, episode:<n>, step or step:<n>.
+            "fetch_parameter_mode": "episode",
+            # Shortest time between two fetches [seconds].
+            "fetch_interval_seconds": 0.1,
+            # Threads for the numerics of one agent [threads].
+            "threads": 1,
+        },
+        # The processes that play without exploration, for the scores.
+        "evaluator": {
+            # How many are started [processes].
+            "num": 1,
+            # Environments in one evaluator [streams]; 0: one per episode, at most 100.
+            "num_envs": 0,
+            # Pause between two evaluations [seconds].
+            "interval_seconds": 1.0,
+            # Which actions are played: the best ones, or sampled ones.
+            "mode": "eval_deterministic",
+            # Threads for the numerics of one evaluator [threads].
+            "threads": 1,
+        },
+        # The process that updates the networks.
+        "learner": {
+            # Time between two lines of progress.jsonl [seconds].
+            "report_seconds": 1.0,
+            # Requests for batches under way at once, over all shards [requests].
+            "prefetch_requests": 2,
+            # Batches in the answer to one request [batches].
+            "batches_per_request": 8,
+            # Threads for the numerics of the learner [threads].
+            "threads": 1,
+        },
+        # The processes that store experience.
+        "replay": {
+            # Time between two passes of learner_config.replay.evict_rule [seconds]; 0: never.
+            "evict_interval": 0.0,
+            # High-water mark of the sockets that carry experience [messages].
+            "high_water_mark": 8,
+        },
+        # The parameter server: it needs no settings.
+        "ps": {},
+        # How agents send experience.
+        "sender": {
+            # Steps of each stream in one chunk [steps].
+            "flush_iteration": 100,
+            # A shorter chunk goes after this time [seconds]; 0: only full ones go.
+            "flush_time": 0.0,
+            # An agent waits when so much was sent that replay has not confirmed [bytes].
+            "max_unreceipted_bytes": 67_108_864,
+            # Chunks go again when confirmations have stood still for so long [seconds].
+            "resend_seconds": 2.0,
+            # Where streams are cut into chunks: every flush_iteration steps, or at episode ends.
+            "cut": "steps",
+        },
+        # Metrics.
+        "tensorplex": {
+            # Time between two reports of each kind of component.
+            "update_schedule": {
+                # Of agents [seconds].
+                "agent": 1.0,
+                # Of the learner [seconds].
+                "learner": 1.0,
+                # Of replay shards [seconds].
+                "replay": 1.0,
+                # Of evaluators [seconds].
+                "eval": 1.0,
+            },
+            # Curves of how many agents share a chart, as a text; auto: all up to 8 agents, else 8.
+            "bins": "auto",
+            # Local HTTP port with the newest values as Prometheus text; 0: none.
+            "prometheus_port": 0,
+            # What a client keeps while the server is away [records]; then the oldest go, counted.
+            "buffer": 10_000,
+            # Start TensorBoard as a component of the run.
+            "start_tensorboard": False,
+        },
+        # Logs.
+        "loggerplex": {
+            # Least level that is logged.
+            "level": "info",
+            # Begin the log files anew instead of appending.
+            "overwrite": False,
+            # A log file is rotated at this size [bytes].
+            "rotate_bytes": 50_000_000,
+        },
+        # When the learner saves itself, and what is kept.
+        "checkpoint": {
+            # Save every so many updates [iterations].
+            "period": 10_000,
+            # Save after this time at the latest [seconds].
+            "seconds": 900.0,
+            # Newest checkpoints that are kept [checkpoints].
+            "keep_history": 2,
+            # Best checkpoints that are kept, by evaluation [checkpoints].
+            "keep_best": 1,
+        },
+        # Signs of life.
+        "heartbeat": {
+            # Time between two beats [seconds].
+            "interval": 1.0,
+            # A running component that is silent for so long is lost [seconds].
+            "timeout": 30.0,
+            # The same while it starts [seconds].
+            "starting_seconds": 120.0,
+        },
+        # When the run ends: at the goal (eval_return, or a metric), or at the first budget.
+        "stop": {
+            # Goal: mean return of greedy episodes, confirmed by as many again; None: no goal.
+            "eval_return": None,
+            # Budget of all agents together [environment steps]; None: none.
+            "env_steps": None,
+            # Budget of the learner [updates]; None: none.
+            "iterations": None,
+            # Budget of time [seconds; rounds in the serial launcher]; None: none.
+            "seconds": None,
+            # Episodes of one evaluation [episodes].
+            "eval_episodes": 100,
+            # Name of a metric whose value is a goal, with above; None: none.
+            "metric": None,
+            # The goal is met when that metric is above this value; None: no goal.
+            "above": None,
+        },
+        # How components are started and kept alive.
+        "launcher": {
+            # What connects the components of one machine: ipc (files) or tcp.
+            "transport": "ipc",
+            # The run fails when one component was restarted more often than this within the window.
+            "max_restarts": 5,
+            # That window [seconds].
+            "restart_window_seconds": 60.0,
+            # Time that components get for a clean end before they are killed [seconds].
+            "grace_seconds": 10.0,
+        },
+        # Upper bound of any message between components [bytes].
+        "max_message_bytes": 268_435_456,
+        # One chunk in so many carries time stamps of its way [chunks].
+        "trace_every": 16,
+    }
+)
+
+# A whole experiment: what a user's file is extended by, after the algorithm has added its defaults.
+BASE_CONFIG = Config(
+    {
+        # Registry name, dotted path package.module:Class, or path of a file.
+        "algorithm": "_str_",
+        "learner_config": BASE_LEARNER_CONFIG,
+        "env_config": BASE_ENV_CONFIG,
+        "session_config": BASE_SESSION_CONFIG,
+    }
+)
+
+# The texts of which one must be taken, by dotted key.
+CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "env_config.vector": ("native", "sync", "process"),
+        "session_config.at_end": ("exit", "idle"),
+        "session_config.evaluator.mode": ("eval_deterministic", "eval_stochastic"),
+        "session_config.sender.cut": ("steps", "episodes"),
+        "session_config.loggerplex.level": ("debug", "info", "warning", "error", "critical"),
+        "session_config.launcher.transport": ("ipc", "tcp"),
+    }
+)
+
+
+def check_choices(config: Config) -> None:
+    """Raises ConfigError for the first value in `config` that is none of its CHOICES."""
+    for path, value in leaves(config).items():
+        choices = CHOICES.get(path, (value,))
+        if value not in choices:
+            near = get_close_matches(f"{value}", choices, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{path} is {value!r}, expected one of {', '.join(choices)}{hint}")

@@ -1,0 +1,122 @@
+"""How a config is filled from its base: a walk over two nested dicts that changes neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+from session.errors import ConfigError
+from session.placeholder import expectation, is_unresolved
+
+Section = Mapping[str, Any]
+
+
+class Extension:
+    """One walk: `merge` gives the filled config, `missing` then holds what is still demanded."""
+
+    def __init__(self, base: Section, path: str, *, strict: bool, reserved: frozenset[str]) -> None:
+        self._known = paths(base, path)
+        self._strict = strict
+        self._reserved = reserved
+        self.missing: dict[str, str] = {}
+
+    def merge(self, user: Section, base: Section, path: str) -> dict[str, Any]:
+        """The entries of `base`, replaced by those of `user`, then what only `user` has.
+
+        Raises ConfigError for the first value, or if strict the first key, that `base` forbids.
+        """
+        if not base:
+            return dict(user)
+        refuse_reserved((*base, *user), path, self._reserved)
+        merged = {key: self._entry(user, base, key, join(path, key)) for key in base}
+        for key, value in user.items():
+            if key not in base:
+                self._refuse_unknown(join(path, key), value)
+                merged[key] = value
+        return merged
+
+    def _entry(self, user: Section, base: Section, key: str, path: str) -> Any:
+        default = base[key]
+        is_section = isinstance(default, dict) and bool(default)
+        if is_section and isinstance(user.get(key, {}), dict):
+            return self.merge(user.get(key, {}), default, path)
+        if key in user:
+            return _checked(user[key], default, path)
+        if is_unresolved(default):
+            self.missing[path] = expectation(default, path).expected
+        return default
+
+    def _refuse_unknown(self, path: str, value: Any) -> None:
+        if self._strict:
+            raise ConfigError(f"unknown key {path} = {shown(value)}{nearest(path, self._known)}")
+
+
+def _checked(value: Any, default: Any, path: str) -> Any:
+    """The value as the kind that `default` wants; a placeholder may stand if it takes no more."""
+    wanted = expectation(default, path)
+    if is_unresolved(value) and not isinstance(value, dict):
+        closed = isinstance(default, dict) and default
+        if expectation(value, path).narrows(wanted) and not closed:
+            return value
+    elif wanted.accepts(value):
+        return wanted.convert(value)
+    raise ConfigError(f"{path} is {shown(value)}, expected {wanted.expected}")
+
+
+def missing_error(missing: Mapping[str, str]) -> ConfigError:
+    """The error that lists all missing keys: dotted key -> what is expected."""
+    wanted = ", ".join(f"{path} ({expected})" for path, expected in missing.items())
+    return ConfigError(f"missing: {wanted}")
+
+
+def refuse_reserved(keys: Iterable[str], path: str, reserved: frozenset[str]) -> None:
+    """Raises ConfigError for a key that attribute access could not reach."""
+    for key in keys:
+        if key in reserved:
+            raise ConfigError(f"{join(path, key)}: {key} is a method of Config, choose another key")
+
+
+def leaves(config: Section, path: str = "") -> dict[str, Any]:
+    """Dotted key -> value for everything that is no mapping, or an empty one."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        inner = join(path, key)
+        found |= leaves(value, inner) if isinstance(value, dict) and value else {inner: value}
+    return found
+
+
+def paths(config: Section, path: str = "") -> list[str]:
+    """The dotted keys of everything, sections too."""
+    found = []
+    for key, value in config.items():
+        found.append(join(path, key))
+        found += paths(value, found[-1]) if isinstance(value, dict) else []
+    return found
+
+
+def nearest(path: str, known: Sequence[str]) -> str:
+    """A hint at the known key that was probably meant, or else at the keys of the same section."""
+    if path in known:
+        return "; write it as nested mappings, without dots"
+    section, _, name = path.rpartition(".")
+    close = [key for key in known if _likeness(name, key.rpartition(".")[2]) >= 0.6]
+    if close:
+        return f"; did you mean {max(close, key=lambda key: _likeness(path, key))}?"
+    beside = [key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == section]
+    return f"; keys here: {', '.join(beside)}" if beside else ""
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
+
+
+def join(path: str, key: str) -> str:
+    """The dotted key of `key` inside the section `path`."""
+    return f"{path}.{key}" if path else key
+
+
+def shown(value: Any) -> str:
+    """A value as an error message shows it: one line, not too long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,145 @@
+"""Every path that one run writes, and the lock that says who owns the folder."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from session.errors import UsageError
+
+# Whoever asks whether a folder is in use holds its lock for a moment.
+_LOCK_SECONDS = 0.2
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replaces a file so that a reader sees the old or the new text, never a part."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text)
+        beside.replace(path)
+    except BaseException:
+        # On a full disk the part that was written is in the way of what comes next.
+        beside.unlink(missing_ok=True)
+        raise
+
+
+class RunFolder:
+    """The folder of one run; moving it breaks nothing, for all paths below it are relative.
+
+    Args:
+        path: the folder; it need not exist yet.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.topology = self.path / "topology.json"
+        self.addresses = self.path / "addresses.json"
+        self.result = self.path / "result.json"
+        self.progress = self.path / "progress.jsonl"
+        self.events = self.path / "events.jsonl"
+        self.logs = self.path / "logs"
+        self.tensorboard = self.path / "tensorboard"
+        self.checkpoints = self.path / "checkpoints"
+        self.alive = self.path / "alive"
+        self.code = self.path / "code"
+        self._lock: IO[str] | None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def create(self) -> None:
+        """Makes the folder for a new run.
+
+        Raises:
+            UsageError: it exists and is not empty, or cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if any(self.path.iterdir()):
+                raise UsageError(
+                    f"folder {self.path} is not empty: a new run never enters an existing folder; "
+                    "choose another with --folder, or go on with --resume"
+                )
+            for below in (self.logs, self.checkpoints, self.alive):
+                below.mkdir()
+        except OSError as error:
+            raise UsageError(f"cannot make the run folder {self.path}: {error.strerror}") from None
+
+    def lock(self) -> None:
+        """Marks the folder as in use while this process lives; again is no error.
+
+        Raises:
+            UsageError: another launcher uses it, or it cannot be written.
+        """
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while self._lock is None:
+            self._lock = self._try_lock()
+            if self._lock is None and time.monotonic() > deadline:
+                raise UsageError(
+                    f"run {self.path} is in use by another launcher; "
+                    f"stop it with: surreal-like stop {self.path}"
+                )
+
+    def _try_lock(self) -> IO[str] | None:
+        """The lock, or None if somebody else has it, be it only to look."""
+        path = self.path / ".lock"
+        try:
+            lock = path.open("w")
+        except OSError as error:
+            raise UsageError(f"cannot use the run folder {self.path}: {error.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it may have removed the file between our two steps.
+            if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
+                return lock
+        except OSError:
+            time.sleep(_LOCK_SECONDS / 10)
+        lock.close()
+        return None
+
+    def unlock(self) -> None:
+        """Gives the folder back."""
+        if self._lock is not None:
+            (self.path / ".lock").unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def in_use(self) -> bool:
+        """True while a launcher holds the folder."""
+        try:
+            with (self.path / ".lock").open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    @property
+    def sockets(self) -> Path:
+        """A short private folder for ipc sockets, named by a hash of this folder's path."""
+        digest = hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"sl-{digest}"
+
+    def read_result(self) -> Mapping[str, Any] | None:
+        """The content of ``result.json``, None while there is none."""
+        try:
+            result = json.loads(self.result.read_text())
+        except (OSError, ValueError):
+            return None
+        return result if isinstance(result, dict) else None
+
+    @property
+    def over(self) -> bool:
+        """True once ``result.json`` says that the run has ended."""
+        result = self.read_result()
+        return result is not None and result.get("status") != "running"

@@ -1,0 +1,66 @@
+"""Signs of life: one small file per component, read by whoever supervises or asks."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from session.folder import write_atomically
+
+
+@dataclass(slots=True)
+class Beat:
+    """What one component last said of itself.
+
+    Args:
+        name: component name.
+        incarnation: milliseconds of the wall clock at its start.
+        state: ``starting``, ``running``, ``draining``, ``done`` or ``failed``.
+        pid: its process.
+        time: wall clock of the beat, seconds.
+        busy_seconds: how much longer than usual the next beat may take, counted from ``time``.
+        doing: what takes so long, or why it failed, in one line.
+    """
+
+    name: str
+    incarnation: int
+    state: str
+    pid: int
+    time: float
+    busy_seconds: float = 0.0
+    doing: str = ""
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the beat."""
+        return max(0.0, time.time() - self.time)
+
+    def late(self, timeout_seconds: float) -> bool:
+        """True if a running component should have been heard by now."""
+        return self.age_seconds > timeout_seconds + self.busy_seconds
+
+
+def write_beat(folder: Path, beat: Beat) -> None:
+    """Writes the component's file; a full disk or a missing folder must not end a component."""
+    try:
+        write_atomically(folder / beat.name, json.dumps(asdict(beat)))
+    except OSError:
+        return
+
+
+def read_beat(folder: Path, name: str) -> Beat | None:
+    """The component's last beat, None if it has not been heard."""
+    try:
+        return Beat(**json.loads((folder / name).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def read_beats(folder: Path) -> dict[str, Beat]:
+    """Component name -> last beat, of all that were ever heard."""
+    if not folder.is_dir():
+        return {}
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    return {name: beat for name in names if (beat := read_beat(folder, name)) is not None}

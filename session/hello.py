@@ -1,0 +1,99 @@
+"""The hello that every component says to the parameter server, without ever blocking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from session.clock import Clock
+from session.errors import RefusedError
+from session.wire import PROTOCOL_VERSION, Message
+from session.wire.sockets import DealerSocket
+
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The parameter server's answer.
+
+    Args:
+        starts: starts seen under this name, this one included.
+        incarnation: the one to use; above the own one where the node's clock is slow.
+        version: newest ``(learner incarnation, version)`` published, ``(0, 0)`` before the first.
+        iteration: updates that the newest parameters have had.
+    """
+
+    starts: int = 1
+    incarnation: int = 1
+    version: tuple[int, int] = (0, 0)
+    iteration: int = 0
+
+
+class Hello:
+    """Says hello at start and after each reconnection.
+
+    Args:
+        socket: a dealer of ``ps.requests``; nobody else may receive on it.
+        clock: for repeating a hello that found nobody.
+        name: component name.
+        incarnation: of this process.
+        fingerprint: the experiment's, in full.
+        spec_hash: hash of the observation and action specs.
+    """
+
+    def __init__(
+        self,
+        socket: DealerSocket,
+        clock: Clock,
+        *,
+        name: str,
+        incarnation: int,
+        fingerprint: str,
+        spec_hash: str,
+    ) -> None:
+        self.socket = socket
+        self.welcome: Welcome | None = None
+        self._clock = clock
+        self._fields = {
+            "protocol": PROTOCOL_VERSION,
+            "name": name,
+            "incarnation": incarnation,
+            "fingerprint": fingerprint,
+            "spec_hash": spec_hash,
+        }
+        self._id: int | None = None
+        self._due = 0.0
+
+    def tick(self) -> bool:
+        """One step; True if something was sent or received.
+
+        Raises:
+            RefusedError: another protocol, fingerprint or spec, or a newer process of this name.
+        """
+        if False in self.socket.connection_events() and self.welcome is not None:
+            self._id, self._due = None, self._clock.now()
+        said = self._say()
+        answer = self.socket.receive()
+        if answer is not None and answer.fields["id"] == self._id:
+            self._take(answer)
+        return said or answer is not None
+
+    def _say(self) -> bool:
+        if self._clock.now() < self._due:
+            return False
+        request_id = self.socket.send("hello", {**self._fields, "fresh": self.welcome is None})
+        if request_id is None:
+            return False
+        self._id, self._due = request_id, self._clock.now() + _RETRY_SECONDS
+        return True
+
+    def _take(self, answer: Message) -> None:
+        if answer.kind == "refused":
+            raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
+        fields = answer.fields
+        version = tuple(fields["version"])
+        self.welcome = Welcome(
+            fields["starts"], fields["incarnation"], (version[0], version[1]), fields["iteration"]
+        )
+        self._fields["incarnation"] = self.welcome.incarnation
+        self._due = float("inf")

@@ -1,0 +1,1 @@
+"""Launchers turn a topology into something that runs: this thread, processes of this machine."""

@@ -1,0 +1,225 @@
+"""A warm process that has imported what is slow to import, and forks components from itself.
+
+It has no thread, no ZeroMQ context and no CUDA state, so that what it forks begins clean. The
+supervisor's side is :class:`Zygote`; the process is ``python -P -m session.launchers.zygote``.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from setproctitle import setproctitle
+
+from session.errors import DeadlineError, RunError
+from session.launchers.forker import Forker, Lines, kill_group
+from session.service import LIFELINE
+
+# A process that forks must not have started a thread pool.
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+_CLOSE_SECONDS = 5.0
+
+
+class Lifeline:
+    """A pipe whose writing end only this process holds: components end when it closes."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = os.pipe()
+
+    def environment(self) -> dict[str, str]:
+        """The variables of this process, and which descriptor is the lifeline."""
+        return {**os.environ, LIFELINE: str(self.reader)}
+
+    def close(self) -> None:
+        """Lets go of both ends."""
+        for descriptor in (self.reader, self._writer):
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+class Zygote:
+    """The zygote as its supervisor sees it.
+
+    Args:
+        preload: modules that it imports before it forks anybody.
+
+    Attributes:
+        lifeline: ends all components when this process ends.
+        ready: it has imported them.
+        error: why it never will; empty while it may.
+    """
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        self.lifeline = Lifeline()
+        self.error = ""
+        self._preload = list(preload)
+        self._calls = 0
+        self._backlog: list[dict[str, Any]] = []
+        self._sockets = ""
+        self._open()
+
+    @classmethod
+    def start(cls, preload: Sequence[str] = ()) -> Zygote:
+        """Starts the process and returns while it is still importing."""
+        return cls(preload)
+
+    def _open(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        self.ready = False
+        self._lines = Lines(ours)
+        command = [sys.executable, "-P", "-m", "session.launchers.zygote", str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            [*command, *self._preload],
+            env={**self.lifeline.environment(), **_ONE_THREAD},
+            pass_fds=(theirs.fileno(), self.lifeline.reader),
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            start_new_session=True,
+        )
+        theirs.close()
+        if self._sockets:
+            self.remove_at_end(self._sockets)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def dead(self) -> bool:
+        """True once it can fork nobody any more; all its reports have been received then."""
+        return self._lines.closed and not self._backlog
+
+    def fileno(self) -> int:
+        """A descriptor that can be read when it has something to report."""
+        return self._lines.stream.fileno()
+
+    def spawn(self, name: str, module: str, argv: Sequence[str], stderr: str) -> None:
+        """Asks for a child that runs ``module.main(argv)``; ``spawned`` and ``exited`` follow.
+
+        Args:
+            name: what the reports call it.
+            module: its entry module.
+            argv: arguments of its ``main``.
+            stderr: file to which standard output and standard error are appended.
+        """
+        child = {"name": name, "module": module, "argv": list(argv), "stderr": stderr}
+        self._lines.send({"spawn": child})
+
+    def guard(self, pid: int) -> None:
+        """Has it watch over a process that it has not forked, should this one die."""
+        self._lines.send({"guard": pid})
+
+    def remove_at_end(self, sockets: str) -> None:
+        """Has it remove the folder of the ipc sockets, should this process die."""
+        self._sockets = sockets
+        self._lines.send({"sockets": sockets})
+
+    def receive(self) -> list[dict[str, Any]]:
+        """What it has reported of its children (``spawned``, ``exited``), without waiting."""
+        reports, self._backlog = self._backlog, []
+        for report in self._lines.receive():
+            self.ready |= "ready" in report
+            self.error = report.get("failed", self.error)
+            if "spawned" in report or "exited" in report:
+                reports.append(report)
+        if self._lines.closed and not self.ready and not self.error:
+            self.error = self._last_words()
+        return reports
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().strip().splitlines()
+        return lines[-1] if lines else "it ended before it was ready"
+
+    def call(
+        self,
+        module: str,
+        argv: Sequence[str],
+        stderr: str,
+        *,
+        timeout_seconds: float = 300.0,
+    ) -> int:
+        """Runs ``module.main(argv)`` in a child and waits; returns its exit code.
+
+        Raises:
+            DeadlineError: it took too long; it has been killed.
+            RunError: the zygote died.
+        """
+        self._calls += 1
+        name = f"call-{self._calls}"
+        self.spawn(name, module, argv, stderr)
+        deadline = time.monotonic() + timeout_seconds
+        pid = 0
+        try:
+            while time.monotonic() < deadline:
+                select.select([self], [], [], 0.5)
+                for report in self.receive():
+                    if report.get("exited") == name:
+                        pid = 0
+                        return int(report["status"])
+                    if report.get("spawned") == name:
+                        pid = report["pid"]
+                    else:
+                        self._backlog.append(report)
+                if self._lines.closed:
+                    raise RunError(f"the zygote died: {self.error or 'killed'}")
+            raise DeadlineError(f"{module} did not end within {timeout_seconds:g} s")
+        finally:
+            if pid:
+                kill_group(pid)
+
+    def restart(self) -> None:
+        """Starts it again after its death; its children live on and are no longer its own."""
+        self._shut()
+        self._open()
+
+    def close(self) -> None:
+        """Ends it; children that are left are killed by it a few seconds later."""
+        self._shut()
+        self.lifeline.close()
+
+    def _shut(self) -> None:
+        self._lines.stream.close()
+        self._lines.closed = True
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._said.close()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Imports what is slow, then serves; returns the exit code."""
+    lines = Lines(socket.socket(fileno=int(argv[0])))
+    setproctitle(" ".join(["python", "-P", "-m", "session.launchers.zygote", *argv]))
+    start = time.monotonic()
+    try:
+        for name in argv[1:]:
+            importlib.import_module(name)
+    except Exception as error:
+        lines.send({"failed": f"cannot import {name}: {error}"})
+        raise
+    # What was imported stays where it is: pages that the collector does not touch stay shared.
+    gc.collect()
+    gc.freeze()
+    lines.send({"ready": round(time.monotonic() - start, 3)})
+    Forker(lines).run()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""A file that grows by whole blocks, on a disk that may be full."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from pathlib import Path
+
+_KEPT_FILES = 3
+
+
+class AppendFile:
+    """Collects blocks (lines, records) and appends them; after a failure no half block stays.
+
+    The file is opened for each flush only, so that hundreds of them need no descriptors.
+    ``problem`` says why the last flush failed, ``lost`` counts the blocks that found no room.
+
+    Args:
+        path: made, with its folders, by the first flush.
+        rotate_bytes: the file is renamed to ``<name>.1`` (and that to ``.2``, ...) before it
+            would exceed this size; 0: never.
+        limit_bytes: how much waits while the disk takes nothing; newer blocks are lost then.
+    """
+
+    def __init__(self, path: Path, *, rotate_bytes: int = 0, limit_bytes: int = 4 << 20) -> None:
+        self.path = path
+        self.lost = 0
+        self.problem = ""
+        self.held_bytes = 0
+        self._rotate_bytes = rotate_bytes
+        self._limit_bytes = limit_bytes
+        self._blocks: deque[bytes] = deque()
+
+    def add(self, block: bytes) -> None:
+        """Takes one block; it is written by the next flush."""
+        full = bool(self._blocks) and self.held_bytes + len(block) > self._limit_bytes
+        # A full disk is asked again by the next flush, not by every block.
+        if full and (self.problem or not self.flush()):
+            self.lost += 1
+            return
+        self._blocks.append(block)
+        self.held_bytes += len(block)
+
+    def flush(self) -> bool:
+        """Writes what was collected; False if some of it still waits for the disk."""
+        try:
+            while self._blocks:
+                self._append(self._fitting())
+            self.problem = ""
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+        return not self.problem
+
+    def _fitting(self) -> int:
+        """How many blocks fit into the file, at least one; rotates where none does."""
+        if not self._rotate_bytes:
+            return len(self._blocks)
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size and size + len(self._blocks[0]) > self._rotate_bytes:
+            self._rotate()
+            size = 0
+        count = 0
+        for block in self._blocks:
+            size += len(block)
+            if count and size > self._rotate_bytes:
+                break
+            count += 1
+        return count
+
+    def _rotate(self) -> None:
+        for number in range(_KEPT_FILES - 1, 0, -1):
+            old = self.path.with_name(f"{self.path.name}.{number}")
+            if old.exists():
+                old.replace(self.path.with_name(f"{self.path.name}.{number + 1}"))
+        self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+
+    def _append(self, count: int) -> None:
+        data = b"".join(islice(self._blocks, count))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab", buffering=0) as file:
+            start, rest = file.tell(), memoryview(data)
+            try:
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(start)
+                raise
+        for _ in range(count):
+            self.held_bytes -= len(self._blocks.popleft())

@@ -1,0 +1,131 @@
+"""Logs leave a component through here: records on a bounded channel, filtered and stamped."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+from session.clock import Clock
+from session.errors import ConfigError
+from session.wire.channel import Channel
+
+_TEXT_LIMIT = 1 << 14
+_RULE_WIDTH = 72
+_DEPTH_LIMIT = 4
+_INTEGER_LIMIT = 1 << 63
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A component's log: what any ``logging`` logger does, sections, and events.
+
+    Made by :func:`make_log`.
+    """
+
+    def __init__(self, logger: logging.Logger, handler: ChannelHandler) -> None:
+        super().__init__(logger, {})
+        self._handler = handler
+
+    def section(self, title: str) -> None:
+        """Logs a ruled line with a title."""
+        self.info("%s", f" {title} ".center(_RULE_WIDTH, "-"))
+
+    def event(self, kind: str, detail: str = "", **fields: object) -> None:
+        """Notes something that happened to the run: a line of ``events.jsonl``, at every level.
+
+        Args:
+            kind: what happened, such as ``start`` or ``checkpoint``.
+            detail: the same in words.
+            fields: plain data; what is not becomes text.
+        """
+        plain = {name: plain_data(value) for name, value in fields.items()}
+        note = {"event": sendable(kind), "detail": sendable(detail), "fields": plain}
+        if self.isEnabledFor(logging.INFO):
+            words = [f"{kind}:", detail, *(f"{name}={value}" for name, value in plain.items())]
+            note["text"] = sendable(" ".join(word for word in words if word).rstrip(":"))
+        self._handler.put(logging.INFO, note)
+
+
+class ChannelHandler(logging.Handler):
+    """Turns log records into plain data; an exception becomes text here, at its source.
+
+    Args:
+        component: who speaks.
+        channel: where records go.
+        clock: stamps each record.
+    """
+
+    def __init__(self, component: str, channel: Channel, *, clock: Clock) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(message)s"))
+        self._component = component
+        self._channel = channel
+        self._clock = clock
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Puts one record on the channel."""
+        try:
+            text = self.format(record)
+        except (TypeError, ValueError, KeyError) as error:
+            # Wrong percent arguments are no reason to stop working.
+            text = f"{record.msg!r} % {record.args!r} ({error})"
+        self.put(record.levelno, {"text": sendable(text)})
+
+    def put(self, level: int, record: dict[str, Any]) -> None:
+        """Stamps a record and puts it on the channel."""
+        stamp = {
+            "time": self._clock.time(),
+            "level": logging.getLevelName(level).lower(),
+            "component": self._component,
+        }
+        self._channel.put(stamp | record)
+
+
+def make_log(name: str, channel: Channel, *, level: str, clock: Clock) -> Log:
+    """The log of one component; it registers nothing, and goes when the last user lets it go.
+
+    Args:
+        name: component name.
+        channel: where records go.
+        level: least level that leaves the component: ``debug`` ... ``critical``.
+        clock: stamps each record at its source.
+
+    Raises:
+        ConfigError: there is no such level.
+    """
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ConfigError(
+            f"session_config.loggerplex.level is {level!r}: expected debug, info, warning, error "
+            "or critical"
+        )
+    logger = logging.Logger(name, number)
+    handler = ChannelHandler(name, channel, clock=clock)
+    logger.addHandler(handler)
+    return Log(logger, handler)
+
+
+def plain_data(value: object, depth: int = 0) -> Any:
+    """The value as JSON can hold it; numpy's numbers become Python's, all else becomes text."""
+    if isinstance(value, dict) and depth < _DEPTH_LIMIT:
+        return {sendable(key): plain_data(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, list | tuple) and depth < _DEPTH_LIMIT:
+        return [plain_data(each, depth + 1) for each in value]
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "ndim", None) == 0:
+        value = item()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < _INTEGER_LIMIT:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    return sendable(value)
+
+
+def sendable(value: object, limit: int = _TEXT_LIMIT) -> str:
+    """The value as a text that UTF-8 can carry (file names may hold others), cut at ``limit``."""
+    text = str(value)
+    if len(text) > limit:
+        text = f"{text[:limit]}... ({len(text)} characters)"
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,196 @@
+"""What both telemetry servers share: taking records, surviving bad ones, knowing the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import zmq
+
+from session.context import Context
+from session.errors import SurrealError
+from session.loggerplex.append_file import AppendFile
+from session.periodic import Every, Rate
+from session.service import Service
+from session.wire import Identity, Message
+from session.wire.codec import Array
+
+_RECORDS_PER_TICK = 1000
+_WRITE_SECONDS = 0.2
+_DRAINED_SECONDS = 0.3
+_SILENT_SECONDS = 2.0
+_OVER_SECONDS = 1.0
+_COMPLAINTS = 1000
+# What code that expects one shape of data raises when it meets another.
+_BAD_RECORD = (
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    OSError,
+    SurrealError,
+)
+
+
+class Collector(Service):
+    """Takes the records that all components push; extended by each server.
+
+    Args:
+        context: of the component.
+        kind: kind of the messages; ``<kind>.records`` is bound.
+    """
+
+    def __init__(self, context: Context, kind: str) -> None:
+        self.rejected = 0
+        self._context = context
+        self._kind = kind
+        self._records = context.wire.pull(f"{kind}.records")
+        self._rate = Rate(clock=context.clock.now)
+        self._write_due = Every(seconds=_WRITE_SECONDS, clock=context.clock.now)
+        self._ending = Ending(context)
+        self._dropped: dict[tuple[str, int], int] = {}
+        self._complained: set[str] = set()
+        self._disk_failing = False
+
+    def take(
+        self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> None:
+        """Takes one record; whatever it raises for a bad one is counted and told once."""
+        raise NotImplementedError
+
+    def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
+        """Hears that a sender has dropped ``count`` records since its start, more than before."""
+
+    def write(self) -> None:
+        """Writes to disk what was taken."""
+
+    def tick(self) -> bool:
+        """Takes waiting messages, a bounded number, and writes every so often."""
+        taken = 0
+        while taken < _RECORDS_PER_TICK and (message := self._records.receive()) is not None:
+            taken += 1 + self._take_message(message)
+        if self._write_due():
+            self.write()
+        return taken > 0
+
+    def drain(self) -> None:
+        """Takes what is still in the sockets, then is done."""
+        self._ending.drain()
+
+    @property
+    def done(self) -> bool:
+        """True when drained, or when the run is over and nobody speaks any more."""
+        return self._ending.done
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """The socket of the records."""
+        return [self._records.raw]
+
+    def status(self) -> dict[str, float]:
+        """Rate of records, and bad ones so far."""
+        bad = self.rejected + self._records.counters.rejected
+        return {"records_per_second": self._rate.per_second(), "rejected": float(bad)}
+
+    def close(self) -> None:
+        """Writes everything."""
+        self.write()
+
+    def flush(self, files: Iterable[AppendFile]) -> None:
+        """Appends to all files what they hold; a disk that takes nothing is told once."""
+        failing = [file for file in files if not file.flush()]
+        if failing and not self._disk_failing:
+            first = failing[0]
+            self._context.event(
+                "not_written",
+                f"{first.path.name}: {first.problem}; lines and metrics wait, then are lost",
+            )
+        self._disk_failing = bool(failing)
+
+    def _take_message(self, message: Message) -> int:
+        sender = message.sender
+        if sender.name != self._context.name:  # its own heartbeats must not keep it alive
+            self._ending.heard()
+        records = message.fields.get("records")
+        if message.kind != self._kind or not isinstance(records, list):
+            self._reject(sender, f"a message '{message.kind}' without records")
+            return 0
+        for record, arrays in zip(records, _arrays_by_record(message, len(records)), strict=True):
+            with self._rejecting(sender):
+                self.take(sender, record, arrays)
+        with self._rejecting(sender):
+            self._compare_dropped(message)
+        self._rate.add(len(records))
+        return len(records)
+
+    @contextmanager
+    def _rejecting(self, sender: Identity) -> Iterator[None]:
+        try:
+            yield
+        except _BAD_RECORD as error:
+            self._reject(sender, str(error) or repr(error))
+
+    def _compare_dropped(self, message: Message) -> None:
+        sender, count = message.sender, message.fields.get("dropped")
+        key = (sender.name, sender.incarnation)
+        if isinstance(count, int) and count > self._dropped.get(key, 0):
+            self._dropped[key] = count
+            self.take_dropped(sender, count, message)
+
+    def _reject(self, sender: Identity, reason: str) -> None:
+        self.rejected += 1
+        if sender.name not in self._complained and len(self._complained) < _COMPLAINTS:
+            self._complained.add(sender.name)
+            self._context.event(
+                "refused", f"{self._kind}.records: record of '{sender.name}' dropped: {reason}"
+            )
+
+
+class Ending:
+    """When a server that others speak to may end.
+
+    After :meth:`drain`: once nothing has come for a moment. By itself, where ``at_end`` is
+    ``exit``: once the run is over and nothing has come for longer.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._clock = context.clock
+        self._folder = context.folder
+        self._exits = context.config.session_config.at_end == "exit"
+        self._look = Every(seconds=_OVER_SECONDS, clock=context.clock.now)
+        self._draining = False
+        self._over = False
+        self._heard = context.clock.now()
+
+    def heard(self) -> None:
+        """Something came."""
+        self._heard = self._clock.now()
+
+    def drain(self) -> None:
+        """Asked to end; what is under way still has its moment to arrive."""
+        self._draining = True
+        self.heard()
+
+    @property
+    def done(self) -> bool:
+        """True when nothing more is expected."""
+        silent_seconds = self._clock.now() - self._heard
+        if self._draining:
+            return silent_seconds >= _DRAINED_SECONDS
+        return self._exits and silent_seconds >= _SILENT_SECONDS and self._is_over()
+
+    def _is_over(self) -> bool:
+        if not self._over and self._folder is not None and self._look():
+            self._over = self._folder.over
+        return self._over
+
+
+def _arrays_by_record(message: Message, count: int) -> Iterator[Mapping[str, Array]]:
+    """The arrays of each record: that of record ``i`` is called ``i/name`` in the message."""
+    by_index: dict[str, dict[str, Array]] = {}
+    for path, array in message.arrays.items():
+        index, _, name = path.partition("/")
+        by_index.setdefault(index, {})[name] = array
+    for number in range(count):
+        yield by_index.get(str(number), {})

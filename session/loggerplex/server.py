@@ -1,0 +1,172 @@
+"""Loggerplex: one log file per component, all of them merged in time order, and the events."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from session.context import Context
+from session.errors import UsageError
+from session.loggerplex.append_file import AppendFile
+from session.loggerplex.collector import Collector
+from session.wire import Identity, Message
+from session.wire.codec import Array
+
+_COMPONENT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_REORDER_SECONDS = 0.5
+_HELD_LINES = 20_000
+_TIME_LIMIT = 1e11
+_RESERVED = ("time", "component", "event", "detail")
+# What a terminal would obey; line feeds and tabs are laid out, not obeyed.
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+
+
+class Loggerplex(Collector):
+    """Writes ``logs/<component>.log``, ``logs/all.log`` and ``events.jsonl`` of a run folder.
+
+    Raises:
+        UsageError: the component has no run folder to write to.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, "loggerplex")
+        if context.folder is None:
+            raise UsageError("loggerplex writes into the run folder: start it with --folder")
+        settings = context.config.session_config.loggerplex
+        self._folder = context.folder.logs
+        self._rotate_bytes: int = settings.rotate_bytes
+        if settings.overwrite and context.welcome.starts <= 1:  # not when started again mid-run
+            self._begin_anew()
+        self._files: dict[str, AppendFile] = {}
+        self._events = AppendFile(context.folder.events)
+        self._merge = Reorder(_REORDER_SECONDS)
+
+    def take(
+        self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> None:
+        """Takes one log record or event."""
+        stamp, component = record["time"], record["component"]
+        if not isinstance(stamp, int | float) or not 0 <= stamp < _TIME_LIMIT:
+            raise ValueError(f"time {stamp!r}: expected seconds since 1970")
+        if not _is_name(component):
+            raise ValueError(f"component {str(component)[:80]!r}: not a component name")
+        event = _event_line(record) if "event" in record else b""
+        line = _log_line(record) if "text" in record else b""
+        if event:
+            self._events.add(event)
+        if line:
+            self._file(component).add(line)
+            self._merge.put(float(stamp), self._context.clock.now(), line)
+
+    def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
+        """Leaves a line where records are missing."""
+        line = {
+            "time": self._context.clock.time(),
+            "level": "warning",
+            "component": sender.name,
+            "text": f"{count} log records dropped so far: they came faster than they could leave",
+        }
+        if _is_name(sender.name):
+            self.take(sender, line, {})
+
+    def write(self) -> None:
+        """Appends what was collected to the files."""
+        self._write_merged(self._merge.take(self._context.clock.now()))
+
+    def close(self) -> None:
+        """Writes everything, also what still waited for earlier lines."""
+        self._write_merged(self._merge.take(math.inf))
+
+    def status(self) -> dict[str, float]:
+        """Adds what the disk did not take."""
+        files = (*self._files.values(), self._events)
+        return super().status() | {
+            "lost_lines": float(sum(file.lost for file in files)),
+            "unwritten_bytes": float(sum(file.held_bytes for file in files)),
+        }
+
+    def _write_merged(self, lines: list[bytes]) -> None:
+        merged = self._file("all")
+        for line in lines:
+            merged.add(line)
+        self.flush((self._events, *self._files.values()))
+
+    def _file(self, stem: str) -> AppendFile:
+        if stem not in self._files:
+            path = self._folder / f"{stem}.log"
+            self._files[stem] = AppendFile(path, rotate_bytes=self._rotate_bytes)
+        return self._files[stem]
+
+    def _begin_anew(self) -> None:
+        for path in (*self._folder.glob("*.log"), *self._folder.glob("*.log.[0-9]")):
+            path.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class _Held:
+    time: float
+    arrived: float
+    line: bytes
+
+
+class Reorder:
+    """Puts lines of many clocks into one order, holding each line for a moment only.
+
+    Args:
+        window_seconds: how long a line may wait for earlier ones that are still under way.
+    """
+
+    def __init__(self, window_seconds: float) -> None:
+        self._window_seconds = window_seconds
+        self._held: list[_Held] = []
+
+    def put(self, time: float, arrived: float, line: bytes) -> None:
+        """Takes one line: stamped at its source, arrived here."""
+        self._held.append(_Held(time, arrived, line))
+
+    def take(self, now: float) -> list[bytes]:
+        """The lines that have waited long enough, and all earlier ones, in order."""
+        waited = [held.time for held in self._held if held.arrived <= now - self._window_seconds]
+        if len(self._held) > _HELD_LINES:
+            waited = [held.time for held in self._held]
+        if not waited:
+            return []
+        limit = max(waited)
+        ready = sorted((h for h in self._held if h.time <= limit), key=lambda held: held.time)
+        self._held = [held for held in self._held if held.time > limit]
+        return [held.line for held in ready]
+
+
+def _is_name(component: object) -> bool:
+    """True for what may be a file name; ``all`` is the merged log's."""
+    named = isinstance(component, str) and _COMPONENT.fullmatch(component) is not None
+    return named and component != "all"
+
+
+def _log_line(record: Mapping[str, Any]) -> bytes:
+    stamp = float(record["time"])
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stamp))
+    text = str(record["text"]).translate(_CONTROL).replace("\n", "\n    ")
+    millis = int(stamp % 1 * 1000)
+    level = str(record["level"]).upper()
+    line = f"{clock}.{millis:03d} {level:<8} {record['component']}: {text}\n"
+    return line.encode("utf-8", "backslashreplace")
+
+
+def _event_line(record: Mapping[str, Any]) -> bytes:
+    fields = record.get("fields", {})
+    if not isinstance(record["event"], str) or not isinstance(fields, dict):
+        raise ValueError(f"event {str(record['event'])[:80]!r}: expected a kind and fields")
+    line = {
+        "time": record["time"],
+        "component": record["component"],
+        "event": record["event"],
+        "detail": str(record.get("detail", "")),
+        **{name: value for name, value in fields.items() if name not in _RESERVED},
+    }
+    return json.dumps(line, allow_nan=False).encode() + b"\n"

@@ -1,0 +1,177 @@
+"""Placeholders of a default config: texts such as `_int_` that say what a user must give.
+
+| placeholder | takes |
+|---|---|
+| `_object_` | anything |
+| `_singleton_` | one value: no list, no mapping |
+| `_dict_` | a mapping with any keys |
+| `_list_`, `[_int_]` | a list; a list of integers, of any length |
+| `_int_` | an integer, also one written as `1e8` |
+| `_float_` | a number; an integer becomes a float |
+| `_num_` | an integer or a float, kept as it is |
+| `_bool_`, `_str_` | true or false; a text |
+| `_enum[a, b]_` | one of these texts, exactly |
+
+A plain default expects values of its own kind, so it has a placeholder too: that of 0.99 is
+`_float_`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from session.errors import ConfigError
+
+_EXPECTED = {
+    "object": "anything",
+    "singleton": "one value (no list, no mapping)",
+    "dict": "a mapping",
+    "list": "a list",
+    "int": "an integer",
+    "float": "a number",
+    "num": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "enum": "one of ",
+}
+_NARROWER = {
+    "object": frozenset(_EXPECTED),
+    "singleton": frozenset({"int", "float", "num", "bool", "str", "enum"}),
+    "num": frozenset({"int", "float"}),
+    "str": frozenset({"enum"}),
+}
+# What people write instead; an error then names the right one.
+_MEANT = {
+    "string": "str",
+    "text": "str",
+    "integer": "int",
+    "double": "float",
+    "number": "num",
+    "boolean": "bool",
+    "mapping": "dict",
+    "any": "object",
+}
+# Underscores, a word, perhaps something in brackets, underscores.
+_SHAPE = re.compile(r"(_*)([A-Za-z]+)([\[({].*?)?(_*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """What a value must be. `options` belong to an enum, `item` to a list of one kind."""
+
+    kind: str
+    options: tuple[str, ...] = ()
+    item: Placeholder | None = None
+
+    def __str__(self) -> str:
+        if self.item:
+            return f"[{self.item}]"
+        return f"_enum[{', '.join(self.options)}]_" if self.options else f"_{self.kind}_"
+
+    @property
+    def expected(self) -> str:
+        """What is expected, in words."""
+        if self.item:
+            return f"a list, each item {self.item.expected}"
+        return _EXPECTED[self.kind] + ", ".join(self.options)
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is of this kind. Only `_object_` takes None; a bool is no number."""
+        match self.kind:
+            case "object":
+                return True
+            case "singleton":
+                return value is not None and not isinstance(value, (list, dict))
+            case "dict":
+                return isinstance(value, dict)
+            case "list":
+                each = self.item or Placeholder("object")
+                return isinstance(value, list) and all(map(each.accepts, value))
+            case "bool":
+                return isinstance(value, bool)
+            case "str":
+                return isinstance(value, str)
+            case "enum":
+                return value in self.options
+        if isinstance(value, float):
+            return self.kind != "int" or value.is_integer()
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    def convert(self, value: Any) -> Any:
+        """The accepted value as this kind: 1 becomes 1.0 for a float, 1e8 an integer for an int."""
+        if self.item:
+            return [self.item.convert(each) for each in value]
+        kinds = {"int": int, "float": float}
+        return kinds[self.kind](value) if self.kind in kinds else value
+
+    def narrows(self, other: Placeholder) -> bool:
+        """Whether all that this one takes is taken by `other` too."""
+        if self.kind != other.kind:
+            return self.kind in _NARROWER.get(other.kind, ())
+        if other.item:
+            return self.item is not None and self.item.narrows(other.item)
+        return set(self.options) <= set(other.options)
+
+
+def parse(text: str, path: str) -> Placeholder | None:
+    """The placeholder that `text` is, None for an ordinary text.
+
+    Raises ConfigError, naming the key `path`, for what looks like a placeholder and is none.
+    """
+    shape = _SHAPE.fullmatch(text)
+    if shape is None:
+        return None
+    left, word, brackets, right = shape.groups()
+    if left == right == "_" and not brackets and word in _EXPECTED and word != "enum":
+        return Placeholder(word)
+    if left == right == "_" and brackets and word == "enum" and brackets[0] + brackets[-1] == "[]":
+        options = tuple(option.strip() for option in brackets[1:-1].split(","))
+        if all(options) and not re.search(r"[\"'\[\]]", brackets[1:-1]):
+            return Placeholder("enum", options)
+        raise ConfigError(
+            f"{path} is {text!r}: an enum lists its options without quotes: _enum[a, b]_"
+        )
+    if left == right == "_" or ((left or right) and word.lower() in _EXPECTED):
+        raise ConfigError(f"{path} is {text!r}, no placeholder; {_hint(word.lower())}")
+    return None
+
+
+def _hint(word: str) -> str:
+    forms = {kind: "_enum[a, b]_" if kind == "enum" else f"_{kind}_" for kind in _EXPECTED}
+    near = get_close_matches(word, [*_EXPECTED, *_MEANT], n=1)
+    if near:
+        return f"did you mean {forms[_MEANT.get(near[0], near[0])]}?"
+    return f"there are {', '.join(forms.values())}"
+
+
+def expectation(default: Any, path: str) -> Placeholder:
+    """What a value in place of `default` must be: the placeholder it is, or its own kind.
+
+    Raises ConfigError, naming the key `path`, for an invalid placeholder.
+    """
+    if isinstance(default, str):
+        return parse(default, path) or Placeholder("str")
+    if isinstance(default, list):
+        if not any(map(is_unresolved, default)):
+            return Placeholder("list")
+        if len(default) > 1:
+            raise ConfigError(
+                f"{path} is {default!r}: a list with a placeholder holds nothing else"
+            )
+        return Placeholder("list", item=expectation(default[0], path))
+    for kind in (bool, int, float, dict):
+        if isinstance(default, kind):
+            return Placeholder(kind.__name__)
+    return Placeholder("object")
+
+
+def is_unresolved(value: Any) -> bool:
+    """Whether a placeholder stands in `value`, at any depth: somebody must still fill it."""
+    if isinstance(value, dict):
+        return any(map(is_unresolved, value.values()))
+    if isinstance(value, list):
+        return any(map(is_unresolved, value))
+    return isinstance(value, str) and parse(value, "") is not None

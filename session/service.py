@@ -1,0 +1,335 @@
+"""The frame around every process: start, hello, tick, heartbeat, drain, end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import zmq
+from setproctitle import setproctitle
+
+from session.clock import Clock, WallClock
+from session.component import Topology
+from session.config import Config
+from session.context import Context, Launch, Pause
+from session.errors import DeadlineError, SurrealError, UsageError
+from session.folder import RunFolder
+from session.hello import Hello
+from session.periodic import Every
+from session.wire import AddressBook
+from session.wire.sockets import poll
+
+LIFELINE = "SURREAL_LIKE_LIFELINE"
+_FLUSH_SECONDS = 0.2
+_IDLE_SECONDS = 0.02
+_LIFELINE_SECONDS = 0.25
+_ORPHAN_GRACE_SECONDS = 2.0
+
+
+class Service:
+    """What one process does; extended by each kind of component.
+
+    A service never blocks: it does a little work in :meth:`tick` and says what to wait for.
+    """
+
+    def tick(self) -> bool:
+        """Does a little work; True if there may be more to do at once."""
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        """Asked to end: finish what is open, then be :attr:`done`."""
+
+    @property
+    def done(self) -> bool:
+        """True when nothing is left to do; the frame then closes the service."""
+        return False
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """Sockets that wake an idle service."""
+        return []
+
+    def status(self) -> dict[str, float]:
+        """Rates and queue lengths for the heartbeat."""
+        return {}
+
+    def close(self) -> None:
+        """Gives back what is not a socket of the wire."""
+
+
+Build = Callable[[Context], Service]
+TopologyOf = Callable[[Config], Topology]
+
+
+class Frame:
+    """One component, stepped from outside: by its own process or by the serial launcher.
+
+    Args:
+        launch: what to run.
+        build: makes the Service once the parameter server has answered the hello.
+        zmq_context: the one context of this process.
+        clock: where the component takes its time from.
+        incarnation: milliseconds of the wall clock at start; 1 in the serial launcher.
+        pause: called while a request waits for its answer.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        build: Build,
+        zmq_context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        clock: Clock,
+        incarnation: int,
+        pause: Pause = poll,
+    ) -> None:
+        self.context = Context(
+            launch, zmq_context, clock=clock, incarnation=incarnation, pause=pause
+        )
+        self.state = "starting"
+        self._build = build
+        self._service: Service | None = None
+        self._hello = self._make_hello()
+        session = launch.config.session_config
+        self._beat_due = Every(seconds=session.heartbeat.interval, clock=clock.now)
+        self._flush_due = Every(seconds=_FLUSH_SECONDS, clock=clock.now)
+        self._start_deadline = clock.now() + session.heartbeat.starting_seconds
+        self._grace_seconds: float = session.launcher.grace_seconds
+        self._drain_deadline = float("inf")
+
+    def _make_hello(self) -> Hello | None:
+        context = self.context
+        if "ps.requests" not in context.component.connects:
+            return None
+        return Hello(
+            context.wire.dealer("ps.requests"),
+            context.clock,
+            name=context.name,
+            incarnation=context.incarnation,
+            fingerprint=context.fingerprint,
+            spec_hash=context.spec_hash,
+        )
+
+    @property
+    def finished(self) -> bool:
+        """True once the service is done and closed."""
+        return self.state == "done"
+
+    def step(self) -> bool:
+        """One step that never blocks; True if there may be more to do at once."""
+        if self._beat_due():
+            self._beat()
+        if self._flush_due():
+            self.context.flush()
+        greeted = self._hello.tick() if self._hello is not None else False
+        if self._service is None:
+            return self._start() or greeted
+        if self.context.stopping and self.state == "running":
+            self._drain(self._service)
+        busy = self._service.tick()
+        if self._service.done or self.context.clock.now() > self._drain_deadline:
+            self.close()
+        return busy or greeted
+
+    def idle(self) -> None:
+        """Sleeps until a socket of the service has something, or for a moment."""
+        sockets = self._service.wait_on() if self._service is not None else []
+        if self._hello is not None:
+            sockets = [*sockets, self._hello.socket.raw]
+        poll(sockets, _IDLE_SECONDS)
+
+    def _start(self) -> bool:
+        context = self.context
+        if context.stopping:
+            self.close()
+            return False
+        if self._hello is not None:
+            if self._hello.welcome is None:
+                if context.clock.now() > self._start_deadline:
+                    raise DeadlineError("the parameter server did not answer the hello in time")
+                return False
+            context.accept(self._hello.welcome)
+        self._service = self._build(context)
+        self.state = "running"
+        context.event("start", f"incarnation {context.incarnation}")
+        self._beat()
+        return True
+
+    def _drain(self, service: Service) -> None:
+        self.state = "draining"
+        grace = _ORPHAN_GRACE_SECONDS if self.context.orphaned else self._grace_seconds
+        self._drain_deadline = self.context.clock.now() + grace
+        self._beat()
+        service.drain()
+
+    def _beat(self) -> None:
+        self.context.beat(self.state)
+        status = self._service.status() if self._service is not None else {}
+        self.context.tensorplex.heartbeat(self.state, self.context.incarnation, status)
+
+    def close(self) -> None:
+        """Closes the service and says goodbye."""
+        if self.state == "done":
+            return
+        if self._service is not None:
+            self._service.close()
+        self.state = "done"
+        self._beat()
+        self.context.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Leaves a note of why the component ends, for the supervisor and the log."""
+        line = str(error) if isinstance(error, SurrealError) else repr(error)
+        self.context.event("failed", line)
+        if not isinstance(error, SurrealError):
+            self.context.log.error("".join(traceback.format_exception(error)))
+        self.state = "failed"
+        self.context.beat("failed", line)
+        if self._service is not None:
+            # The first error is the one to show: a broken service may not close well either.
+            with suppress(Exception):
+                self._service.close()
+        self.context.close()
+
+
+def run_service(
+    kind: str, build: Build, topology_of: TopologyOf, argv: Sequence[str] | None = None
+) -> int:
+    """Runs one component as this process, until it is done or told to end; returns the exit code.
+
+    Args:
+        kind: kind of component, such as ``agent``.
+        build: makes the Service from its Context.
+        topology_of: makes the topology of a resolved config.
+        argv: command line, by default this process's own.
+    """
+    try:
+        launch = _launch(kind, argv, topology_of)
+    except SurrealError as error:
+        sys.stderr.write(f"{kind}: {error}\n")
+        return error.exit_code
+    _set_title(launch)
+    zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        frame = Frame(
+            launch,
+            build,
+            zmq_context,
+            clock=WallClock(),
+            incarnation=time.time_ns() // 1_000_000,
+        )
+    except SurrealError as error:
+        sys.stderr.write(f"{launch.component.name}: {error}\n")
+        zmq_context.destroy(0)
+        return error.exit_code
+    try:
+        return _run(frame)
+    finally:
+        zmq_context.destroy(0)
+        _leave(launch.addresses)
+
+
+def _run(frame: Frame) -> int:
+    _handle_signals(frame.context)
+    lifeline = _Lifeline(frame.context)
+    try:
+        while not frame.finished:
+            lifeline.watch()
+            if not frame.step():
+                frame.idle()
+    except SurrealError as error:
+        frame.fail(error)
+        sys.stderr.write(f"{frame.context.name}: {error}\n")
+        return 1
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run must hear of it
+        frame.fail(error)
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _handle_signals(context: Context) -> None:
+    def stop(number: int, stack: object) -> None:
+        context.stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+class _Lifeline:
+    """Ends a component whose launcher has died: the pipe from the launcher is closed then."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._poller = select.poll()
+        self._due = Every(seconds=_LIFELINE_SECONDS, clock=time.monotonic)
+        self._watching = LIFELINE in os.environ
+        if self._watching:
+            self._poller.register(int(os.environ[LIFELINE]), select.POLLIN | select.POLLHUP)
+
+    def watch(self) -> None:
+        if self._watching and self._due() and self._poller.poll(0):
+            self._watching = False
+            self._context.orphaned = True
+            self._context.stopping = True
+
+
+def _leave(addresses: AddressBook) -> None:
+    """Removes the folder of the ipc sockets if this process was its last user."""
+    folders = {
+        Path(a.bind.removeprefix("ipc://")).parent
+        for a in addresses.values()
+        if a.bind.startswith("ipc://")
+    }
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _launch(kind: str, argv: Sequence[str] | None, topology_of: TopologyOf) -> Launch:
+    parser = argparse.ArgumentParser(
+        prog=f"python -P -m main.{kind}",
+        description=f"One {kind} process of a run. "
+        "Where the run folder is shared: --name and --folder. Elsewhere: --config and --address.",
+    )
+    parser.add_argument("--name", default=None, help="component name, such as agent-0")
+    parser.add_argument(
+        "--folder", help="run folder with config.yaml, topology.json, addresses.json"
+    )
+    parser.add_argument("--config", help="resolved config.yaml, where no folder is shared")
+    parser.add_argument(
+        "--address", help="address book (addresses.json), where no folder is shared"
+    )
+    given = parser.parse_args(argv)
+    if given.folder is None and (given.config is None or given.address is None):
+        parser.error("give --folder, or --config together with --address")
+    return _load(kind, given, topology_of)
+
+
+def _load(kind: str, given: argparse.Namespace, topology_of: TopologyOf) -> Launch:
+    folder = RunFolder(given.folder) if given.folder is not None else None
+    config = Config.load_file(given.config or f"{folder}/config.yaml")
+    if given.address is not None:
+        addresses = AddressBook.load(Path(given.address))
+    else:
+        addresses = AddressBook.load(RunFolder(given.folder).addresses)
+    # Behind everything else: a user's folder must not hide the library's own modules.
+    sys.path.extend(config.session_config.import_path)
+    topology = topology_of(config)
+    name = given.name or next(iter(topology.of_kind(kind))).name
+    component = topology.component(name)
+    if component.kind != kind:
+        raise UsageError(f"'{name}' is a {component.kind}; start it with -m {component.module}")
+    return Launch(component, config, topology, addresses, folder)
+
+
+def _set_title(launch: Launch) -> None:
+    folder = str(launch.folder) if launch.folder is not None else "-"
+    setproctitle(" ".join(["python", "-P", "-m", *launch.component.command(folder)[3:]]))

@@ -1,0 +1,94 @@
+"""TensorBoard as a component: its own program, kept running on a port of this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import subprocess
+import sys
+
+from session.context import Context
+from session.errors import UsageError
+from session.loggerplex.collector import Ending
+from session.service import Service
+
+_HOST = "127.0.0.1"
+_USUAL_PORT = 6006
+_RESTART_SECONDS = 30.0
+_STOP_SECONDS = 3.0
+_PR_SET_PDEATHSIG = 1
+
+
+class Board(Service):
+    """Shows ``tensorboard/`` of the run folder in a browser; the address is an event.
+
+    Raises:
+        UsageError: the component has no run folder to show.
+    """
+
+    def __init__(self, context: Context) -> None:
+        if context.folder is None:
+            raise UsageError("tensorboard shows the run folder: start it with --folder")
+        self.port = _free_port()
+        self._context = context
+        self._logdir = context.folder.tensorboard
+        self._ending = Ending(context)
+        self._process = self._start()
+        self._started = context.clock.now()
+        context.event("tensorboard", f"http://{_HOST}:{self.port}/")
+
+    def tick(self) -> bool:
+        """Starts the program again where it has ended, not too often."""
+        ended = self._process.poll()
+        if ended is not None and self._context.clock.now() - self._started > _RESTART_SECONDS:
+            self._context.log.warning("tensorboard ended with %d and is started again", ended)
+            self._process = self._start()
+            self._started = self._context.clock.now()
+        return False
+
+    def drain(self) -> None:
+        """Nothing is under way here."""
+        self._ending.drain()
+
+    @property
+    def done(self) -> bool:
+        """True when asked to end or when the run is over."""
+        return self._ending.done
+
+    def close(self) -> None:
+        """Ends the program."""
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "tensorboard.main", "--logdir", str(self._logdir)]
+        return subprocess.Popen(
+            [*command, "--host", _HOST, "--port", str(self.port)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+
+
+def _end_with_parent() -> None:
+    """Runs in the child: a killed component must leave nothing behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _free_port() -> int:
+    """The port that people know, or any other that is free."""
+    for port in (_USUAL_PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise UsageError(f"no free port on {_HOST} for tensorboard")

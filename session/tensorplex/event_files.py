@@ -1,0 +1,155 @@
+"""TensorBoard's event files: records become summaries, each folder has one growing file."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from session.loggerplex.append_file import AppendFile
+from session.tensorplex.pictures import animated_png, png
+from session.wire.codec import Array
+
+_PREFIX = "events.out.tfevents."
+_FLOAT32_LIMIT = float(np.finfo(np.float32).max)
+
+Record = Mapping[str, Any]
+Arrays = Mapping[str, Array]
+
+
+class EventFiles:
+    """The event files of one process below a root folder.
+
+    A process opens new ones, so that a half record of a killed predecessor ends only its own file.
+
+    Args:
+        root: the folder that TensorBoard is pointed at.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._files: dict[str, AppendFile] = {}
+
+    def __iter__(self) -> Iterator[AppendFile]:
+        return iter(self._files.values())
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def add(self, folder: str, time: float, step: int, values: list[Any]) -> None:
+        """Adds one event that holds summary values to the file of a folder.
+
+        Raises:
+            TypeError, ValueError: time or step is no number of 64 bits.
+        """
+        if isinstance(time, bool) or not math.isfinite(time):
+            raise ValueError(f"time {time!r}: expected seconds since 1970")
+        if type(step) is not int:  # None would pass, as a field that is not set
+            raise TypeError(f"step {step!r}: expected a whole number")
+        event = Event(wall_time=time, step=step, summary=Summary(value=values))
+        if folder not in self._files:
+            self._files[folder] = self._open(folder, time)
+        self._files[folder].add(_framed(event))
+
+    def _open(self, folder: str, time: float) -> AppendFile:
+        place = self._root / folder
+        seconds = max(0, int(time))
+        for old in place.glob(f"{_PREFIX}*"):
+            # TensorBoard reads files by name and never goes back to an earlier one.
+            number = old.name.removeprefix(_PREFIX).partition(".")[0]
+            seconds = max(seconds, int(number) + 1) if number.isdecimal() else seconds
+        path = place / f"{_PREFIX}{seconds:010d}.tensorplex.{os.getpid()}"
+        file = AppendFile(path)
+        # With this version readers keep curves of different steps in one file apart.
+        file.add(_framed(Event(wall_time=time, file_version="brain.Event:2")))
+        return file
+
+
+def _framed(event: Any) -> bytes:
+    buffer = io.BytesIO()
+    RecordWriter(buffer).write(event.SerializeToString())
+    return buffer.getvalue()
+
+
+def summary_values(record: Record, arrays: Arrays, tag_of: Callable[[str], str]) -> list[Any]:
+    """The summary values of one record.
+
+    Args:
+        record: as a client made it.
+        arrays: its arrays.
+        tag_of: tag of the client -> tag in the event file.
+
+    Raises:
+        LookupError, TypeError, ValueError: the record is not as a client makes it.
+    """
+    kind = record["kind"]
+    if kind == "scalars":
+        return [_scalar(tag_of(tag), value) for tag, value in record["values"].items()]
+    tag = tag_of(record["tag"])
+    if kind == "scalar":
+        return [_scalar(tag, record["value"])]
+    if kind == "text":
+        return list(text_pb(tag, str(record["text"])).value)
+    if kind == "histogram":
+        return [Summary.Value(tag=tag, histo=_histogram(record, arrays))]
+    if kind == "image":
+        pixels = _pixels(arrays["image"], 3)
+        return [_image(tag, pixels.shape, png(pixels))]
+    if kind == "video":
+        frames = _pixels(arrays["frames"], 4)
+        return [_image(tag, frames.shape[1:], animated_png(frames, _fps(record["fps"])))]
+    raise ValueError(f"metrics of kind {str(kind)[:80]!r} are not known")
+
+
+def _scalar(tag: str, value: Any) -> Any:
+    if isinstance(value, str):
+        raise TypeError(f"metric {tag!r}: expected a number, got {value[:80]!r}")
+    number = float(value)
+    if math.isfinite(number) and abs(number) > _FLOAT32_LIMIT:
+        number = math.copysign(math.inf, number)
+    return Summary.Value(tag=tag, simple_value=number)
+
+
+def _histogram(record: Record, arrays: Arrays) -> Any:
+    counts, edges = arrays["counts"], arrays["edges"]
+    if counts.ndim != 1 or edges.shape != (counts.size + 1,):
+        raise ValueError(f"histogram of {counts.shape} counts and {edges.shape} edges")
+    return HistogramProto(
+        min=record["min"],
+        max=record["max"],
+        num=record["num"],
+        sum=record["sum"],
+        sum_squares=record["sum_squares"],
+        bucket_limit=edges[1:].tolist(),
+        bucket=counts.tolist(),
+    )
+
+
+def _pixels(pixels: Array, rank: int) -> Array:
+    colours = pixels.shape[-1] if pixels.ndim == rank else 0
+    if pixels.dtype != np.uint8 or colours not in (1, 3, 4) or not pixels.size:
+        raise ValueError(f"pictures of {pixels.dtype} {list(pixels.shape)}")
+    return pixels
+
+
+def _fps(value: Any) -> float:
+    if not 0 < float(value) < math.inf:
+        raise ValueError(f"fps {value!r}: expected a number above 0")
+    return float(value)
+
+
+def _image(tag: str, shape: tuple[int, ...], encoded: bytes) -> Any:
+    height, width, colours = shape
+    image = Summary.Image(
+        height=height, width=width, colorspace=colours, encoded_image_string=encoded
+    )
+    return Summary.Value(tag=tag, image=image)

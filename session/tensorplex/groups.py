@@ -1,0 +1,146 @@
+"""Where a metric goes: client ids, and the groups that turn id and tag into folder and curve.
+
+TensorBoard draws equal tags from different folders as curves of one chart. In a normal group all
+clients share one folder and the id is part of the tag; in an indexed group each client has its
+own folder, and a bin in the tag bounds how many curves one chart has.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from session.errors import ConfigError, UsageError
+
+_CLIENT_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)+", re.ASCII)
+_ID_LIMIT = 200
+_TAG_LIMIT = 300
+_AUTO_BIN = 8
+NORMAL_GROUPS = ("learner", "session")
+INDEXED_GROUPS = ("agent", "eval", "replay")
+
+
+def check_client_id(client_id: Any) -> str:
+    """The id itself, if it is ``<group>/<id>`` and safe as a path.
+
+    Raises:
+        UsageError: it is not.
+    """
+    valid = isinstance(client_id, str) and len(client_id) <= _ID_LIMIT
+    if not valid or not _CLIENT_ID.fullmatch(client_id):
+        raise UsageError(
+            f"metrics client id {str(client_id)[:_ID_LIMIT]!r}: write <group>/<id>, such as "
+            "agent/3, in letters, digits, '_', '-' and '.', no part beginning with '.' or '-'"
+        )
+    return str(client_id)
+
+
+def check_tag(tag: Any) -> str:
+    """The tag itself, if it can name a curve.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not isinstance(tag, str) or not tag.strip(".:# ") or not tag.isprintable():
+        raise UsageError(f"metric tag {str(tag)[:80]!r}: expected a text of printable characters")
+    if len(tag) > _TAG_LIMIT:
+        raise UsageError(
+            f"metric tag {tag[:80]!r}... has {len(tag)} characters, the limit is {_TAG_LIMIT}"
+        )
+    return tag
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one curve is: a folder below the root, and the tag in its event file."""
+
+    folder: str
+    tag: str
+
+
+class Groups:
+    """The groups of one server; register them before the first record comes."""
+
+    def __init__(self) -> None:
+        self._bins: dict[str, int | None] = {}
+
+    def register_normal_group(self, name: str) -> Groups:
+        """All clients of the group write into one folder; their ids are sections."""
+        self._bins[name] = None
+        return self
+
+    def register_indexed_group(self, name: str, bin_size: int = 0) -> Groups:
+        """Each client, numbered from 0, has its own folder; ``bin_size`` of them share a chart.
+
+        Args:
+            name: the group.
+            bin_size: curves in one chart; 0 for all in one, then tags have no suffix.
+        """
+        self._bins[name] = bin_size
+        return self
+
+    def place(self, client_id: str, tag: str) -> Place:
+        """Folder and tag of one client's curve.
+
+        Raises:
+            UsageError: the id is unsafe, of no group, or not a number in an indexed group.
+        """
+        group, _, name = check_client_id(client_id).partition("/")
+        if group not in self._bins:
+            known = ", ".join(self._bins)
+            raise UsageError(f"metrics client id '{client_id}': the groups are {known}")
+        bin_size = self._bins[group]
+        tag = check_tag(tag)
+        if bin_size is None:
+            return Place(group, _join(name, tag))
+        if not name.isdigit():
+            raise UsageError(
+                f"metrics client id '{client_id}': group {group} counts its clients, "
+                f"as in {group}/0"
+            )
+        return Place(f"{group}/{int(name)}", _join(group, tag) + _suffix(int(name), bin_size))
+
+
+def _join(section: str, tag: str) -> str:
+    own_section = tag.startswith((".", ":"))
+    return section + ("" if own_section else "/") + tag.replace(":", ".").replace("#", ".")
+
+
+def _suffix(index: int, bin_size: int) -> str:
+    if bin_size == 0:
+        return ""
+    start = index // bin_size * bin_size
+    return f"/{start}" if bin_size == 1 else f"/{start}-{start + bin_size - 1}"
+
+
+def bin_size_of(bins: Any, agents_planned: int) -> int:
+    """Curves in one chart by ``session_config.tensorplex.bins``; 0: all in one.
+
+    Args:
+        bins: ``auto`` or a number, as a text.
+        agents_planned: how many agents there may ever be; it decides ``auto`` once, so that
+            scaling renames no curve.
+
+    Raises:
+        ConfigError: neither ``auto`` nor a number.
+    """
+    text = str(bins)
+    if text == "auto":
+        return 0 if agents_planned <= _AUTO_BIN else _AUTO_BIN
+    if not text.isdecimal():
+        raise ConfigError(
+            f"session_config.tensorplex.bins is {bins!r}: expected auto, or how many curves "
+            "share a chart (0: all)"
+        )
+    return int(text)
+
+
+def standard_groups(bin_size: int) -> Groups:
+    """The groups of a run: ``learner`` and ``session`` normal, the others indexed."""
+    groups = Groups()
+    for name in NORMAL_GROUPS:
+        groups.register_normal_group(name)
+    for name in INDEXED_GROUPS:
+        groups.register_indexed_group(name, bin_size)
+    return groups

@@ -1,0 +1,121 @@
+"""The newest values as Prometheus text, on a port of the loopback interface."""
+
+from __future__ import annotations
+
+import math
+import socketserver
+import threading
+from collections.abc import Iterable, Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from session.errors import UsageError
+
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_HOST = "127.0.0.1"
+_POLL_SECONDS = 0.1
+
+
+def exposition(rows: Iterable[Mapping[str, Any]], newest: Mapping[tuple[str, str], float]) -> str:
+    """The text that Prometheus scrapes.
+
+    Args:
+        rows: the table of components.
+        newest: (client id, tag) -> last value.
+    """
+    rows = list(rows)
+    families = {
+        "component_up": [(_of(row), float(row["state"] not in ("lost", "failed"))) for row in rows],
+        "component_age_seconds": [(_of(row), row["age_seconds"]) for row in rows],
+        "component_rss_bytes": [(_of(row), row["rss_bytes"]) for row in rows],
+        "component_status": [
+            ({**_of(row), "key": key}, value)
+            for row in rows
+            for key, value in row["status"].items()
+        ],
+        "scalar": [({"client": id_, "tag": tag}, value) for (id_, tag), value in newest.items()],
+    }
+    lines = []
+    for name, samples in families.items():
+        lines.append(f"# TYPE surreal_like_{name} gauge")
+        lines += [_sample(f"surreal_like_{name}", labels, value) for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _of(row: Mapping[str, Any]) -> dict[str, str]:
+    return {"component": row["name"]}
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    words = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{words}}} {_number(value)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
+
+
+class Page:
+    """Serves one text under every path, from one thread: a slow reader must not stop the server.
+
+    Args:
+        port: of the loopback interface; 0 takes a free one.
+
+    Raises:
+        UsageError: the port cannot be had.
+    """
+
+    def __init__(self, port: int) -> None:
+        try:
+            self._server = _Server((_HOST, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise UsageError(
+                f"cannot serve Prometheus text on {_HOST}:{port}: {error}; choose another "
+                "session_config.tensorplex.prometheus_port, or 0 for none"
+            ) from None
+        self.address = f"http://{_HOST}:{self._server.server_address[1]}/metrics"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), daemon=True
+        )
+        self._thread.start()
+
+    def show(self, text: str) -> None:
+        """Replaces the text."""
+        self._server.text = text.encode("utf-8", "backslashreplace")
+
+    def close(self) -> None:
+        """Gives the port back."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(socketserver.TCPServer):
+    allow_reuse_address = True
+    text = b""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keeps quiet: a reader went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 0.5
+
+    def do_GET(self) -> None:
+        """Sends the text."""
+        body = self.server.text
+        self.send_response(200)
+        self.send_header("Content-Type", _CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keeps quiet."""

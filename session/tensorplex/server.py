@@ -1,0 +1,125 @@
+"""Tensorplex: metrics of all components into event files, and the table of who lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import zmq
+
+from session.context import Context
+from session.errors import UsageError
+from session.loggerplex.collector import Collector
+from session.tensorplex.event_files import EventFiles, summary_values
+from session.tensorplex.groups import bin_size_of, standard_groups
+from session.tensorplex.prometheus import Page, exposition
+from session.tensorplex.table import ComponentTable
+from session.wire import Identity, Message
+from session.wire.codec import Array
+
+_REQUESTS_PER_TICK = 100
+
+
+class Tensorplex(Collector):
+    """Writes ``tensorboard/`` of a run folder and answers ``status`` requests.
+
+    Raises:
+        UsageError: the component has no run folder to write to, or its port is taken.
+        ConfigError: ``session_config.tensorplex.bins`` says nothing.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, "tensorplex")
+        if context.folder is None:
+            raise UsageError("tensorplex writes into the run folder: start it with --folder")
+        session = context.config.session_config
+        agents_planned = session.agent.max or 2 * session.agent.num
+        self._groups = standard_groups(bin_size_of(session.tensorplex.bins, agents_planned))
+        self._files = EventFiles(context.folder.tensorboard)
+        self._table = ComponentTable(
+            timeout_seconds=session.heartbeat.timeout,
+            starting_seconds=session.heartbeat.starting_seconds,
+        )
+        self._requests = context.wire.router("tensorplex.requests")
+        self._newest: dict[tuple[str, str], float] = {}
+        self._steps: dict[str, int] = {}
+        port: int = session.tensorplex.prometheus_port
+        self._page = Page(port) if port else None
+        if self._page is not None:
+            context.event("prometheus", self._page.address)
+
+    def tick(self) -> bool:
+        """Takes records and answers requests."""
+        return super().tick() | self._answer()
+
+    def take(
+        self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> None:
+        """Takes one metric or heartbeat."""
+        if record["kind"] == "heartbeat":
+            self._table.beat(sender, record, self._context.clock.now())
+            return
+        client_id, step = record["id"], record["step"]
+        folder = self._groups.place(client_id, "any").folder
+        values = summary_values(record, arrays, lambda tag: self._groups.place(client_id, tag).tag)
+        self._files.add(folder, record["time"], step, values)
+        self._steps[sender.name] = step
+        if self._page is not None:
+            self._remember(client_id, record)
+
+    def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
+        """Draws how many records a component has lost, over the step that it last reported."""
+        records = message.fields["records"]
+        record = {
+            "kind": "scalar",
+            "id": "session/dropped_records",
+            "tag": sender.name,
+            "value": count,
+            "step": self._steps.get(sender.name, 0),
+            "time": records[-1]["time"],
+        }
+        self.take(sender, record, {})
+
+    def write(self) -> None:
+        """Appends to the event files, and shows the newest values."""
+        self.flush(self._files)
+        if self._page is not None:
+            self._page.show(exposition(self._rows(), self._newest))
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """The sockets of records and requests."""
+        return [*super().wait_on(), self._requests.raw]
+
+    def status(self) -> dict[str, float]:
+        """Adds the number of event files and what the disk did not take."""
+        return super().status() | {
+            "event_files": float(len(self._files)),
+            "lost_events": float(sum(file.lost for file in self._files)),
+            "unwritten_bytes": float(sum(file.held_bytes for file in self._files)),
+        }
+
+    def close(self) -> None:
+        """Writes everything and gives the port back."""
+        super().close()
+        if self._page is not None:
+            self._page.close()
+
+    def _answer(self) -> bool:
+        answered = 0
+        while answered < _REQUESTS_PER_TICK and (request := self._requests.receive()) is not None:
+            answered += 1
+            if request.message.kind == "status":
+                self._requests.reply(request, "status", {"components": self._rows()})
+            else:
+                self._requests.refuse(request, "tensorplex answers 'status' only")
+        return answered > 0
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return self._table.rows(self._context.clock.now())
+
+    def _remember(self, client_id: str, record: Mapping[str, Any]) -> None:
+        if record["kind"] == "scalar":
+            self._newest[client_id, record["tag"]] = float(record["value"])
+        elif record["kind"] == "scalars":
+            for tag, value in record["values"].items():
+                self._newest[client_id, tag] = float(value)

@@ -1,0 +1,86 @@
+"""The table of components, from their heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from session.wire import Identity
+
+_STATES = ("starting", "running", "draining", "done", "failed")
+_ENDED = ("done", "failed")
+_STATUS_LIMIT = 100
+
+
+@dataclass(slots=True)
+class _Row:
+    state: str
+    incarnation: int
+    heard: float
+    pid: int
+    rss_bytes: int
+    status: dict[str, float]
+
+
+class ComponentTable:
+    """What every component last said of itself, and how long ago it was heard here.
+
+    Args:
+        timeout_seconds: a silent component is ``lost`` after this time.
+        starting_seconds: the same while it starts.
+    """
+
+    def __init__(self, *, timeout_seconds: float, starting_seconds: float) -> None:
+        self._rows: dict[str, _Row] = {}
+        self._patience_seconds = {"starting": max(starting_seconds, timeout_seconds)}
+        self._timeout_seconds = timeout_seconds
+
+    def beat(self, sender: Identity, beat: Mapping[str, Any], now: float) -> None:
+        """Takes one heartbeat; one of an older incarnation than the newest is ignored.
+
+        Args:
+            sender: who sent it.
+            beat: the record.
+            now: when it arrived, by the server's own clock, for clocks of machines differ.
+
+        Raises:
+            LookupError, TypeError, ValueError: it is not as a client makes it.
+        """
+        state, status = beat["state"], beat["status"]
+        if state not in _STATES or len(status) > _STATUS_LIMIT or not sender.name:
+            raise ValueError(f"heartbeat of '{sender.name}' in state {str(state)[:80]!r}")
+        row = _Row(
+            state=state,
+            incarnation=int(beat["incarnation"]),
+            heard=now,
+            pid=int(beat["pid"]),
+            rss_bytes=int(beat["rss_bytes"]),
+            status={str(key): float(value) for key, value in status.items()},
+        )
+        known = self._rows.get(sender.name)
+        if known is None or known.incarnation <= row.incarnation:
+            self._rows[sender.name] = row
+
+    def rows(self, now: float) -> list[dict[str, Any]]:
+        """The table as plain data, by name.
+
+        Each row has ``name``, ``state``, ``incarnation``, ``age_seconds`` since it was heard,
+        ``rss_bytes``, ``pid`` and ``status``. The state of a silent component is ``lost``, unless
+        it said that it ends.
+        """
+        return [self._plain(name, self._rows[name], now) for name in sorted(self._rows)]
+
+    def _plain(self, name: str, row: _Row, now: float) -> dict[str, Any]:
+        age_seconds = now - row.heard
+        patience = self._patience_seconds.get(row.state, self._timeout_seconds)
+        lost = row.state not in _ENDED and age_seconds > patience
+        return {
+            "name": name,
+            "state": "lost" if lost else row.state,
+            "incarnation": row.incarnation,
+            "age_seconds": age_seconds,
+            "rss_bytes": row.rss_bytes,
+            "pid": row.pid,
+            "status": dict(row.status),
+        }

@@ -1,0 +1,16 @@
+"""The wire: messages, endpoints and sockets that every process of a run speaks through."""
+
+from session.wire.codec import PROTOCOL_VERSION, Identity, Message, decode, encode
+from session.wire.endpoint import Address, AddressBook
+from session.wire.sockets import Wire
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Address",
+    "AddressBook",
+    "Identity",
+    "Message",
+    "Wire",
+    "decode",
+    "encode",
+]

@@ -1,0 +1,178 @@
+"""Messages as bytes: one small msgpack header, then the raw buffer of each array.
+
+Nothing on the wire can carry code: the header is plain data, an array is a dtype, a shape and
+little-endian bytes. Whatever does not decode raises :class:`~session.errors.DecodeError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+import zmq
+
+from session.errors import DecodeError, OversizeError
+
+PROTOCOL_VERSION = 1
+
+Array = npt.NDArray[Any]
+Buffer = bytes | memoryview | zmq.Frame
+
+_HEADER_LIMIT_BYTES = 16 << 20
+_HEADER_LENGTH = 8
+_DIMENSIONS_LIMIT = 16
+# An array in a header reserves its memory before its entries are read.
+_HEADER_ARRAY_LIMIT = 1 << 16
+_DTYPES = {
+    text: np.dtype(text)
+    for text in (*("|b1", "|i1", "|u1"), *(f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)))
+} | {f"<f{size}": np.dtype(f"<f{size}") for size in (2, 4, 8)}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who speaks: stands in the header of every message.
+
+    Args:
+        name: component name, such as ``agent-0``.
+        incarnation: milliseconds of the wall clock at the component's start.
+        fingerprint: first eight bytes of the experiment's fingerprint.
+        generation: rises when a whole population is reset in place; 0 otherwise.
+    """
+
+    name: str
+    incarnation: int = 0
+    fingerprint: bytes = b""
+    generation: int = 0
+
+
+NOBODY = Identity("")
+
+
+@dataclass(slots=True)
+class Message:
+    """One message: a kind, plain fields, and named arrays.
+
+    Args:
+        kind: what it is, such as ``chunk`` or ``fetch``.
+        fields: plain data that msgpack can carry (no arrays).
+        arrays: name -> array of any shape, of a boolean, integer or float dtype; after decoding
+            they are read-only views on the received frames.
+        sender: filled by the socket that sends.
+    """
+
+    kind: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    sender: Identity = NOBODY
+
+
+def encode(message: Message) -> list[Buffer]:
+    """Returns the frames of a message: the header, then one raw buffer per array.
+
+    Large arrays are not copied; they must not change until the message has left.
+
+    Raises:
+        TypeError: a field or a dtype cannot be carried.
+    """
+    manifest: list[tuple[str, str, tuple[int, ...]]] = []
+    frames: list[Buffer] = [b""]
+    for name, array in message.arrays.items():
+        array = _little_endian(name, array)
+        manifest.append((name, array.dtype.str, array.shape))
+        frames.append(array.data.cast("B") if array.size else b"")
+    who = message.sender
+    header = (
+        PROTOCOL_VERSION,
+        message.kind,
+        who.name,
+        who.incarnation,
+        who.fingerprint,
+        who.generation,
+        message.fields,
+        manifest,
+    )
+    frames[0] = msgpack.packb(header, use_bin_type=True)
+    return frames
+
+
+def _little_endian(name: str, array: Array) -> Array:
+    if array.dtype.str not in _DTYPES:
+        swapped = array.dtype.newbyteorder("<")
+        if swapped.str not in _DTYPES:
+            raise TypeError(f"array '{name}' has dtype {array.dtype}, which the wire cannot carry")
+        array = array.astype(swapped)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def size_bytes(frames: Sequence[Buffer]) -> int:
+    """Bytes of all frames together."""
+    return sum(len(frame) for frame in frames)
+
+
+def decode(frames: Sequence[Buffer], limit_bytes: int) -> Message:
+    """Returns the message that the frames hold; its arrays are read-only views on them.
+
+    Raises:
+        OversizeError: the frames hold more than ``limit_bytes``.
+        DecodeError: anything else that is wrong with them.
+    """
+    if not frames:
+        raise DecodeError("empty message")
+    total = size_bytes(frames)
+    if total > limit_bytes or len(frames[0]) > _HEADER_LIMIT_BYTES:
+        raise OversizeError(f"message of {total} bytes, the limit is {limit_bytes}")
+    version, kind, name, incarnation, fingerprint, generation, fields, manifest = _header(frames[0])
+    if version != PROTOCOL_VERSION:
+        raise DecodeError(
+            f"'{name}' speaks protocol {version}, this is protocol {PROTOCOL_VERSION}"
+        )
+    if len(manifest) != len(frames) - 1:
+        raise DecodeError(f"manifest of {len(manifest)} arrays, {len(frames) - 1} buffers came")
+    arrays = dict(map(_array, manifest, frames[1:]))
+    sender = Identity(name, incarnation, fingerprint, generation)
+    return Message(kind, fields, arrays, sender)
+
+
+def _header(frame: Buffer) -> tuple[Any, ...]:
+    try:
+        header = msgpack.unpackb(
+            _view(frame), raw=False, strict_map_key=False, max_array_len=_HEADER_ARRAY_LIMIT
+        )
+    except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
+        raise DecodeError(f"header does not decode: {error}") from None
+    if type(header) is not list or len(header) != _HEADER_LENGTH:
+        raise DecodeError("header is not that of a surreal_like message")
+    types = (int, str, str, int, bytes, int, dict, list)
+    if any(type(value) is not wanted for value, wanted in zip(header, types, strict=True)):
+        raise DecodeError("header holds values of wrong types")
+    return tuple(header)
+
+
+def _array(entry: Any, frame: Buffer) -> tuple[str, Array]:
+    # An entry is shown only once its types are known: the text of a hostile one may have no end.
+    if type(entry) is not list or list(map(type, entry)) != [str, str, list]:
+        raise DecodeError("a manifest entry is not a name, a dtype and a shape")
+    name, dtype_text, shape = entry
+    if len(shape) > _DIMENSIONS_LIMIT or any(type(n) is not int or n < 0 for n in shape):
+        raise DecodeError(f"array {name[:80]!r} has a shape that is none")
+    dtype = _DTYPES.get(dtype_text)
+    if dtype is None or math.prod(shape) * dtype.itemsize != len(frame):
+        wrong = f"{shape} of {dtype_text[:8]!r} is not {len(frame)} bytes"
+        raise DecodeError(f"array {name[:80]!r}: {wrong}")
+    try:
+        array = np.frombuffer(_view(frame), dtype=dtype).reshape(shape)
+    except ValueError as error:
+        # An empty array may still claim a length that numpy cannot index.
+        raise DecodeError(f"array {name[:80]!r}: {error}") from None
+    array.flags.writeable = False
+    return name, array
+
+
+def _view(frame: Buffer) -> bytes | memoryview:
+    return frame.buffer if isinstance(frame, zmq.Frame) else frame

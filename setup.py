@@ -1,0 +1,87 @@
+"""The distribution: three packages, the `surreal-like` command, and what they need."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).resolve().parent
+
+
+def read_version() -> str:
+    """Return the version that stands in `session/version.py`, without importing the package."""
+    text = (HERE / "session" / "version.py").read_text(encoding="utf-8")
+    match = re.search(r'^VERSION = "([^"]+)"$', text, flags=re.MULTILINE)
+    if match is None:
+        raise ValueError('session/version.py has no line of the form VERSION = "1.2.3"')
+    return match.group(1)
+
+
+PACKAGES = ("session", "surreal_like", "main")
+
+INSTALL_REQUIRES = [
+    "pyzmq>=25.1",
+    "torch>=2.4",
+    "gymnasium>=1.1",  # the first with AutoresetMode
+    "numpy>=1.26",
+    "msgpack>=1.0.5",
+    "tensorboard>=2.14",
+    "pyyaml>=6.0.1",
+    "libtmux>=0.46",
+    "rich>=13.7",
+    "safetensors>=0.4.3",
+    "fsspec>=2024.2",
+    "setproctitle>=1.3.3",
+    "psutil>=6.0",
+]
+
+EXTRAS = {
+    "atari": ["ale-py>=0.10"],
+    "box2d": ["gymnasium[box2d]>=1.1"],
+    "mujoco": ["gymnasium[mujoco]>=1.1"],
+    "plot": ["matplotlib>=3.8"],
+    "video": ["imageio[ffmpeg]>=2.34", "gymnasium[classic-control]>=1.1"],
+    "notebook": ["jupyterlab>=4.1", "ipywidgets>=8.1", "nbclient>=0.10", "matplotlib>=3.8"],
+    "s3": ["s3fs>=2024.2"],
+}
+EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
+EXTRAS["dev"] = [
+    "pytest>=8.2",
+    "pytest-timeout>=2.3",
+    "hypothesis>=6.100",
+    "ruff==0.17.5",  # another release formats differently
+    "mypy>=1.13",
+    "types-PyYAML",
+    "types-psutil",
+]
+
+setup(
+    name="surreal-like",
+    version=read_version(),
+    description="Distributed reinforcement learning out of small processes",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author="the surreal_like authors",
+    license="MIT",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
+    packages=find_packages(
+        include=[pattern for name in PACKAGES for pattern in (name, f"{name}.*")]
+    ),
+    package_data={name: ["py.typed"] for name in PACKAGES},
+    install_requires=INSTALL_REQUIRES,
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["surreal-like = main.cli:main"]},
+    zip_safe=False,
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

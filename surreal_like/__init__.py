@@ -1,0 +1,60 @@
+"""Distributed reinforcement learning in small processes that you can see, restart and multiply.
+
+The names below are loaded when they are first used, so that processes without tensors stay small.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import session
+from session.config import Config
+from session.enumeration import StringEnum
+from session.errors import ConfigError
+
+_HERE = Path(__file__).resolve().parent.parent
+_SESSION = Path(str(session.__file__)).resolve().parent.parent
+if _SESSION != _HERE:
+    raise ImportError(
+        f"another package called 'session' is in the way: {session.__file__}; "
+        f"surreal_like needs its own, in {_HERE / 'session'}. Remove that folder from the path "
+        "(start Python with -P, or append to session_config.import_path instead of PYTHONPATH)"
+    )
+
+_HOMES = {
+    "train": "surreal_like.run",
+    "load_policy": "surreal_like.policy",
+    "Agent": "surreal_like.agent.base",
+    "AgentMode": "surreal_like.agent.mode",
+    "Learner": "surreal_like.learner.base",
+    "Replay": "surreal_like.replay.base",
+    "TupleReplay": "surreal_like.replay.tuple_replay",
+    "ExpTuple": "surreal_like.replay.tuple_replay",
+    "UniformReplay": "surreal_like.replay.uniform_replay",
+    "Algorithm": "surreal_like.algorithm.base",
+    "Env": "surreal_like.env.base",
+    "VectorEnv": "surreal_like.env.base",
+    "Wrapper": "surreal_like.env.base",
+    "GymAdapter": "surreal_like.env.gym_adapter",
+    "ExpSenderWrapper": "surreal_like.env.exp_sender",
+    "TrainingTensorplexMonitor": "surreal_like.env.monitor",
+    "EvalTensorplexMonitor": "surreal_like.env.monitor",
+    "ConsoleMonitor": "surreal_like.env.monitor",
+    "Module": "surreal_like.network.module",
+    "to_float_tensor": "surreal_like.network.tensors",
+    "to_tensor": "surreal_like.network.tensors",
+}
+
+__all__ = ["Config", "ConfigError", "StringEnum", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'surreal_like' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

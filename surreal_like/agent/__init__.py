@@ -1,0 +1,1 @@
+"""Agents: the base class that algorithms extend, and the services around it."""

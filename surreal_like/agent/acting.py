@@ -1,0 +1,31 @@
+"""What the agent and the sender of one component tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from session.context import Context
+
+
+@dataclass(slots=True)
+class Acting:
+    """Shared by whoever acts and whoever sends what came of it.
+
+    Args:
+        version: of the parameters that are acted with.
+        account: gives the sender's account, for the parameter server; None without a sender.
+    """
+
+    version: int = 0
+    account: Callable[[], Mapping[str, Any]] | None = None
+
+
+def acting_of(context: Context) -> Acting:
+    """The one of this component.
+
+    It hangs on the context because in a script neither of the two is told of the other.
+    """
+    acting: Acting = vars(context).setdefault("acting", Acting())
+    return acting

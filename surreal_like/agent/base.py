@@ -1,0 +1,197 @@
+"""The class that an algorithm's agent extends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from session.clock import WallClock
+from session.config import Config
+from session.context import Context
+from session.loggerplex.client import Log, make_log
+from session.periodic import Every
+from session.seeding import component_seed
+from session.tensorplex.client import TensorplexClient
+from session.wire.channel import Channel
+from surreal_like.agent.acting import acting_of
+from surreal_like.agent.mode import AgentMode
+from surreal_like.data.experience import Chunk
+from surreal_like.data.parameters import Parameters
+from surreal_like.network.flat import check_manifest, load_flat, manifest_of, named_tensors
+from surreal_like.ps.client import ParameterClient
+from surreal_like.script import script_context, this_is_agent
+
+_FETCH_SECONDS = 10.0
+
+
+class Progress(NamedTuple):
+    """How far the run was when the parameters were published: what schedules go by.
+
+    Args:
+        env_steps: environment steps of all agents.
+        iteration: updates that the parameters have had.
+    """
+
+    env_steps: int = 0
+    iteration: int = 0
+
+
+class Agent:
+    """Acts; exploration is its own affair.
+
+    An algorithm overrides :meth:`act`, :meth:`module_dict` and :meth:`default_config`.
+
+    Args:
+        learner_config: the experiment's ``learner_config``.
+        env_config: its ``env_config``, with the specs.
+        session_config: its ``session_config``.
+        agent_id: number of this agent, or of this evaluator.
+        agent_mode: an :class:`AgentMode` or its name.
+
+    Attributes:
+        first: where an episode begins now, bool ``[N]``; set before each call of :meth:`act`.
+        progress: how far the run is; schedules read this and keep no count of their own.
+        num_agents: agents that the run was planned with.
+        rng: source of this agent's randomness, a numpy Generator.
+        version: of the parameters that are acted with, 0 before the first.
+        log: records what the agent does.
+        tensorplex: metrics; :meth:`update_tensorplex` is the usual way.
+    """
+
+    def __init__(
+        self,
+        *,
+        learner_config: Config,
+        env_config: Config,
+        session_config: Config,
+        agent_id: int,
+        agent_mode: AgentMode | str,
+    ) -> None:
+        self.learner_config = learner_config
+        self.env_config = env_config
+        self.session_config = session_config
+        self.agent_id = agent_id
+        self.agent_mode = AgentMode(agent_mode)
+        self.num_agents: int = session_config.agent.num
+        self.progress = Progress()
+        self.version = 0
+        self.first: npt.NDArray[np.bool_] = np.ones(1, np.bool_)
+        training = self.agent_mode is AgentMode.training
+        self._kind, self._group = ("agent", "agent") if training else ("evaluator", "eval")
+        name = f"{self._group}-{agent_id}"
+        self.rng = np.random.default_rng(component_seed(session_config.seed, name, 1))
+        clock = WallClock()
+        self.log: Log = make_log(name, Channel(None, "loggerplex"), level="info", clock=clock)
+        self.tensorplex = TensorplexClient(
+            f"{self._group}/{agent_id}", Channel(None, "tensorplex"), clock=clock
+        )
+        self._context: Context | None = None
+        self._client: ParameterClient | None = None
+        self._report_due = Every(calls=1, clock=clock.now)
+        # In a script the sender, made before this agent, connects after it.
+        this_is_agent(agent_id)
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The algorithm's defaults for ``learner_config``, over the base defaults."""
+        return Config({})
+
+    def act(self, obs: Any) -> Any:
+        """Chooses actions.
+
+        Args:
+            obs: nest of tensors ``[N, ...]``, as the observation spec says.
+
+        Returns:
+            Actions ``[N, ...]``, or ``(actions, extras)`` with a dict of arrays ``[N, ...]`` that
+            travel with them to the learner.
+        """
+        raise NotImplementedError
+
+    def module_dict(self) -> Mapping[str, torch.nn.Module]:
+        """Name -> module: what is fetched. Must agree with the learner's."""
+        raise NotImplementedError
+
+    def initial_state(self, n: int) -> Any:
+        """The recurrent state of ``n`` streams at the beginning of an episode; None without one."""
+        return None
+
+    def postprocess(self, chunk: Chunk) -> Chunk:
+        """The last word on a chunk before it is sent."""
+        return chunk
+
+    def attach(self, context: Context) -> None:
+        """Becomes part of a running process: its log, metrics, seed and sockets.
+
+        Done by the service, or at first use in a script.
+        """
+        self._context = context
+        self.log, self.tensorplex = context.log, context.tensorplex
+        self.rng = np.random.default_rng(context.seed)
+        seconds = self.session_config.tensorplex.update_schedule[self._group]
+        self._report_due = Every(seconds=seconds, clock=context.clock.now)
+
+    def load(self, parameters: Parameters) -> None:
+        """Acts with these parameters from now on.
+
+        Raises:
+            SpecError: they are not those of this agent's modules; shows both sides.
+        """
+        modules = self.module_dict()
+        check_manifest(manifest_of(named_tensors(modules)), parameters.manifest)
+        load_flat(modules, parameters.flat)
+        self.version = parameters.version
+        self.progress = Progress(int(parameters.info.get("env_steps", 0)), parameters.iteration)
+        if self._context is not None:
+            acting_of(self._context).version = parameters.version
+
+    def fetch_parameter(self) -> bool:
+        """Fetches the newest parameters and waits for them; True if there were newer ones.
+
+        Raises:
+            DeadlineError: the parameter server did not answer in time.
+            SpecError: they are not those of this agent's modules; shows both sides.
+        """
+        client = self._connected()
+        assert self._context is not None  # set by _connected
+        account = acting_of(self._context).account
+        told = account() if account is not None else None
+        parameters = client.fetch(_FETCH_SECONDS, told)
+        if parameters is not None:
+            self.load(parameters)
+        return parameters is not None
+
+    def fetch_parameter_info(self) -> dict[str, Any]:
+        """What the newest published parameters are.
+
+        Returns:
+            ``time`` (wall clock, seconds), ``iteration``, ``message`` (of the learner, by default
+            empty) and ``hash``; empty and 0 before the first publication.
+
+        Raises:
+            DeadlineError: the parameter server did not answer in time.
+        """
+        info = self._connected().fetch_info(_FETCH_SECONDS).info
+        nothing = {"time": 0.0, "iteration": 0, "message": "", "hash": ""}
+        return {name: info.get(name, value) for name, value in nothing.items()}
+
+    def update_tensorplex(
+        self, tag_value_dict: Mapping[str, float], global_step: int | None = None
+    ) -> None:
+        """Reports scalars, once per interval of ``session_config.tensorplex.update_schedule``."""
+        if self._report_due():
+            step = self.progress.env_steps if global_step is None else global_step
+            self.tensorplex.add_scalars(dict(tag_value_dict), step)
+
+    def _connected(self) -> ParameterClient:
+        if self._context is None:
+            self.attach(script_context(self.session_config, self._kind))
+        if self._client is None:
+            assert self._context is not None  # attached
+            wire = self._context.wire
+            self._client = ParameterClient(wire.dealer("ps.requests"), self._context.clock)
+        return self._client

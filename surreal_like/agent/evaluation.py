@@ -1,0 +1,82 @@
+"""The episodes of one evaluation: which of them count, and what they add up to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary
+
+
+class Evaluation:
+    """Counts a fixed quota of episodes from each stream.
+
+    Taking the first episodes that end, from whatever stream, would favour short ones.
+
+    Args:
+        episodes: how many count, at least one per stream.
+        num_envs: N.
+
+    Attributes:
+        first: where an episode begins at the newest row, bool ``[N]``.
+    """
+
+    def __init__(self, episodes: int, num_envs: int) -> None:
+        self.first = np.ones(num_envs, np.bool_)
+        self._wanted = np.full(num_envs, episodes // num_envs)
+        self._wanted[: episodes % num_envs] += 1
+        self._left = episodes
+        self._counter = EpisodeCounter(num_envs)
+        self._ended = np.zeros(num_envs, np.bool_)
+        self._finished: list[EpisodeSummary] = []
+
+    @property
+    def over(self) -> bool:
+        """True once every stream has played its share."""
+        return self._left == 0
+
+    def step(
+        self,
+        reward: npt.NDArray[Any],
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        info: dict[str, Any],
+    ) -> None:
+        """Takes what one step of all streams gave."""
+        self.first, self._ended = self._ended, terminated | truncated
+        raw = info.get("raw_reward", reward)
+        finished = self._counter.update(raw, self._ended, self.first, info.get("metrics"))
+        if not finished:
+            return
+        for stream, summary in zip(np.flatnonzero(self._ended).tolist(), finished, strict=True):
+            if self._wanted[stream]:
+                self._wanted[stream] -= 1
+                self._left -= 1
+                self._finished.append(summary)
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps taken so far, those of episodes that do not count included."""
+        return self._counter.env_steps
+
+    @property
+    def finished(self) -> list[EpisodeSummary]:
+        """Summaries of the episodes that count."""
+        return self._finished
+
+    def summary(self) -> dict[str, float]:
+        """``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length`` and
+        ``episodes``, of raw rewards.
+        """
+        returns = np.array([each["return"] for each in self._finished])
+        lengths = np.array([each["length"] for each in self._finished])
+        return {
+            "mean_return": float(returns.mean()),
+            "std_return": float(returns.std()),
+            "min_return": float(returns.min()),
+            "max_return": float(returns.max()),
+            "mean_length": float(lengths.mean()),
+            "episodes": len(returns),
+        }

@@ -1,0 +1,183 @@
+"""The evaluator's process: plays each new version it can, greedily, and tells the learner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import zmq
+
+from session.context import Context
+from session.errors import ConfigError
+from session.service import Service
+from surreal_like.agent.base import Agent
+from surreal_like.agent.evaluation import Evaluation
+from surreal_like.agent.fetcher import Fetcher
+from surreal_like.agent.scoring import ScoreClient
+from surreal_like.data.parameters import Parameters
+from surreal_like.env.episodes import mean_metrics
+from surreal_like.env.vector import make_vector_env
+from surreal_like.network.tensors import to_array, to_tensor
+from surreal_like.ps.client import ParameterClient
+
+_STREAMS = 100
+_STEPS_PER_TICK = 8
+_TICK_SECONDS = 0.004
+_POLL_PARAMETERS_SECONDS = 0.1
+
+
+class EvaluatorService(Service):
+    """Evaluates one version at a time.
+
+    The environments are seeded once and go on from episode to episode, so no episode is ever
+    played again; a restarted evaluator and every other one has another seed.
+
+    Args:
+        context: of this process.
+        agent: in an evaluation mode; not yet attached.
+    """
+
+    def __init__(self, context: Context, agent: Agent) -> None:
+        config, clock = context.config, context.clock
+        session = config.session_config
+        self._context = context
+        self._agent = agent
+        agent.attach(context)
+        self._episodes: int = session.stop.eval_episodes
+        if self._episodes < 1:
+            raise ConfigError(f"session_config.stop.eval_episodes is {self._episodes}, below 1")
+        streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
+        self._env = make_vector_env(
+            config.env_config, num_envs=streams, seed=context.seed, evaluation=True
+        )
+        self._fetcher = Fetcher(
+            ParameterClient(context.wire.dealer("ps.requests"), clock),
+            clock,
+            mode="step",
+            interval_seconds=_POLL_PARAMETERS_SECONDS,
+        )
+        self._scores = ScoreClient(context.wire.dealer("learner.control"), clock)
+        self._pause_seconds: float = session.evaluator.interval_seconds
+        self._leaves_at_end = session.at_end == "exit"
+        self._parameters: Parameters | None = None
+        self._evaluation: Evaluation | None = None
+        self._confirm = False
+        self._obs: Any = None
+        self._began_at = self._next_at = clock.now()
+        self._played = (0, 0)
+        self._steps_per_second = 0.0
+        self._over = self._told_to_stop = False
+
+    def tick(self) -> bool:
+        """A few steps of an evaluation, or whatever comes between two of them."""
+        if self._over:
+            return False
+        came = self._fetcher.tick()
+        if came is not None:
+            self._parameters = came
+        if self._fetcher.final:
+            self._over = True
+            return False
+        if self._evaluation is not None:
+            self._play(self._evaluation)
+            return True
+        if self._scores.busy:
+            return self._report()
+        return self._wait()
+
+    def _wait(self) -> bool:
+        """Between two evaluations: a pause, then the newest version, if it was not played yet."""
+        if self._context.clock.now() < self._next_at:
+            return False
+        parameters = self._parameters
+        if parameters is None or parameters.order == self._played:
+            if self._fetcher.idle:
+                self._fetcher.want()
+            return False
+        self._agent.load(parameters)
+        self._played = parameters.order
+        self._begin(confirm=False)
+        return True
+
+    def _begin(self, *, confirm: bool) -> None:
+        self._confirm = confirm
+        self._began_at = self._context.clock.now()
+        self._evaluation = Evaluation(self._episodes, self._env.num_envs)
+        self._obs, _ = self._env.reset()
+
+    def _play(self, evaluation: Evaluation) -> None:
+        agent, env, now = self._agent, self._env, self._context.clock.now
+        until = now() + _TICK_SECONDS
+        for _ in range(_STEPS_PER_TICK):
+            agent.first = evaluation.first
+            with torch.inference_mode():
+                answer = agent.act(to_tensor(self._obs))
+            actions = to_array(answer[0] if type(answer) is tuple else answer)
+            self._obs, reward, terminated, truncated, info = env.step(actions)
+            evaluation.step(reward, terminated, truncated, info)
+            if evaluation.over:
+                self._end(evaluation)
+                return
+            if now() >= until:
+                return
+
+    def _end(self, evaluation: Evaluation) -> None:
+        parameters = self._parameters
+        assert parameters is not None  # an evaluation begins with them
+        self._evaluation = None
+        seconds = self._context.clock.now() - self._began_at
+        summary = evaluation.summary()
+        score = {
+            **summary,
+            "version": parameters.version,
+            "incarnation": parameters.incarnation,
+            "iteration": parameters.iteration,
+            "env_steps": self._agent.progress.env_steps,
+            "confirm": self._confirm,
+            "seconds": seconds,
+        }
+        self._scores.report(score, parameters.flat)
+        curves = {
+            **mean_metrics(evaluation.finished),
+            "return": summary["mean_return"],
+            "episode_length": summary["mean_length"],
+            "version_lag": float(self._fetcher.lag),
+        }
+        if seconds > 0:
+            self._steps_per_second = evaluation.env_steps / seconds
+            curves["steps_per_second"] = self._steps_per_second
+        self._agent.tensorplex.add_scalars(curves, self._agent.progress.env_steps)
+
+    def _report(self) -> bool:
+        """Until the learner has noted the score; it may want the same version played again."""
+        again = self._scores.tick()
+        if again:
+            self._begin(confirm=True)
+        elif again is not None:
+            self._next_at = self._context.clock.now() + self._pause_seconds
+        return again is not None
+
+    def drain(self) -> None:
+        """Told to end: an open evaluation is given up."""
+        self._over = self._told_to_stop = True
+
+    @property
+    def done(self) -> bool:
+        """True once the run is over, unless the process is to stay."""
+        return self._over and (self._leaves_at_end or self._told_to_stop)
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """Wakes on parameters and on the learner's answers."""
+        return [self._fetcher.client.socket.raw, self._scores.socket.raw]
+
+    def status(self) -> dict[str, float]:
+        """Rates for the heartbeat."""
+        return {
+            "version": float(self._agent.version),
+            "version_lag": float(self._fetcher.lag),
+            "steps_per_second": self._steps_per_second,
+        }
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._env.close()

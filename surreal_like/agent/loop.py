@@ -1,0 +1,218 @@
+"""The agent's process: act, step, send; new parameters whenever they have come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import zmq
+
+from session.context import Context
+from session.periodic import Every
+from session.service import Service
+from surreal_like.agent.base import Agent
+from surreal_like.agent.fetcher import Fetcher
+from surreal_like.agent.mode import AgentMode
+from surreal_like.env.episodes import EpisodeSummary, mean_metrics
+from surreal_like.env.exp_sender import ExpSenderWrapper
+from surreal_like.env.vector import make_vector_env
+from surreal_like.network.tensors import to_tensor
+from surreal_like.ps.client import ParameterClient
+
+# Shares of the grace period: the last receipts, then the farewell.
+_RECEIPTS_SHARE = 0.7
+_FAREWELL_SHARE = 0.2
+_EPISODES_KEPT = 1000
+
+
+class AgentService(Service):
+    """Acts in N environments until the run is over.
+
+    It waits for the first parameters before it takes its first step, and whenever too much of what
+    it sent is unreceipted.
+
+    Args:
+        context: of this process.
+        agent: not yet attached.
+    """
+
+    def __init__(self, context: Context, agent: Agent) -> None:
+        config, clock = context.config, context.clock
+        session = config.session_config
+        self._context = context
+        self._agent = agent
+        agent.attach(context)
+        self._env = ExpSenderWrapper(
+            make_vector_env(
+                config.env_config, num_envs=config.env_config.num_envs, seed=context.seed
+            ),
+            config.learner_config,
+            session,
+            context=context,
+        )
+        self._sender = self._env.sender
+        self._fetcher = Fetcher(
+            ParameterClient(context.wire.dealer("ps.requests"), clock),
+            clock,
+            mode=session.agent.fetch_parameter_mode,
+            interval_seconds=session.agent.fetch_interval_seconds,
+            account=self._sender.account,
+        )
+        self._grace_seconds: float = session.launcher.grace_seconds
+        self._leaves_at_end = session.at_end == "exit"
+        self._report = _Report(context, session.tensorplex.update_schedule.agent)
+        self._inference = torch.inference_mode()
+        self._obs: Any = None
+        self._phase = "acting"
+        self._deadline = 0.0
+        self._told_to_stop = False
+
+    def tick(self) -> bool:
+        """One step of all environments, or one step towards the end."""
+        if self._phase == "acting":
+            return self._act()
+        return self._leave()
+
+    def _act(self) -> bool:
+        fetcher, env = self._fetcher, self._env
+        parameters = fetcher.tick()
+        if parameters is not None:
+            self._agent.load(parameters)
+        if fetcher.final:
+            self._begin_leaving()
+            return True
+        if not self._agent.version:
+            if fetcher.idle:
+                fetcher.want()
+            return False
+        if not env.ready:
+            env.pump()
+            return False
+        if self._obs is None:
+            self._obs, _ = env.reset()
+        self._step()
+        return True
+
+    def _step(self) -> None:
+        agent, env = self._agent, self._env
+        agent.first = env.first
+        obs = self._obs
+        with self._inference:
+            tensors = torch.from_numpy(obs) if type(obs) is np.ndarray else to_tensor(obs)
+            actions = agent.act(tensors)
+        self._obs = env.step(actions)[0]
+        ended = len(env.finished)
+        self._fetcher.count(ended)
+        self._report.steps += 1
+        if ended:
+            self._report.episodes += env.finished
+        if self._report.due():
+            self._tell()
+
+    def _tell(self) -> None:
+        window, agent = self._sender.window, self._agent
+        values = {
+            "version_lag": float(self._fetcher.lag),
+            "unreceipted_bytes": float(window.unreceipted_bytes),
+            "resent_chunks": float(window.resent),
+        }
+        epsilon = getattr(agent, "epsilon", None)
+        if isinstance(epsilon, float):
+            values["epsilon"] = epsilon
+        self._report.tell(values, self._env.num_envs, agent.progress.env_steps)
+
+    def _begin_leaving(self) -> None:
+        """Flushes, and says goodbye to replay."""
+        self._phase = "receipts"
+        share = 0.0 if self._context.orphaned else _RECEIPTS_SHARE
+        self._deadline = self._context.clock.now() + share * self._grace_seconds
+        self._env.finish()
+
+    def _leave(self) -> bool:
+        """Waits for the last receipts, then takes leave of the parameter server."""
+        now = self._context.clock.now()
+        if self._phase == "receipts":
+            self._env.pump()
+            if self._sender.window.empty or now >= self._deadline:
+                self._phase = "farewell"
+                self._deadline = now + _FAREWELL_SHARE * self._grace_seconds
+        elif self._phase == "farewell":
+            noted = self._fetcher.client.farewell(self._sender.account())
+            if noted or now >= self._deadline:
+                self._phase = "left"
+        return False
+
+    def drain(self) -> None:
+        """Told to end: what was collected is sent first."""
+        self._told_to_stop = True
+        if self._phase == "acting":
+            self._begin_leaving()
+
+    @property
+    def done(self) -> bool:
+        """True once nothing is left to send, unless the process is to stay."""
+        return self._phase == "left" and (self._leaves_at_end or self._told_to_stop)
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """Wakes on receipts and on parameters."""
+        return [self._sender.raw, self._fetcher.client.socket.raw]
+
+    def status(self) -> dict[str, float]:
+        """Rates and queue lengths for the heartbeat."""
+        return {
+            "steps_per_second": self._report.steps_per_second,
+            "version": float(self._agent.version),
+            "version_lag": float(self._fetcher.lag),
+            "unreceipted_bytes": float(self._sender.window.unreceipted_bytes),
+            "env_steps": float(self._sender.env_steps),
+        }
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._env.close()
+
+
+class _Report:
+    """What happened since the last report."""
+
+    def __init__(self, context: Context, seconds: float) -> None:
+        self.steps = 0
+        self.steps_per_second = 0.0
+        self.episodes: list[EpisodeSummary] = []
+        self.due = Every(seconds=seconds, clock=context.clock.now)
+        self._context = context
+        self._since = context.clock.now()
+
+    def tell(self, values: dict[str, float], num_envs: int, global_step: int) -> None:
+        """Sends the curves of one agent."""
+        now = self._context.clock.now()
+        passed = max(1e-9, now - self._since)
+        self.steps_per_second = self.steps * num_envs / passed
+        values["steps_per_second"] = self.steps_per_second
+        episodes = self.episodes[-_EPISODES_KEPT:]
+        if episodes:
+            values["return"] = float(np.mean([each["return"] for each in episodes]))
+            values["episode_length"] = float(np.mean([each["length"] for each in episodes]))
+        self._context.tensorplex.add_scalars(mean_metrics(episodes) | values, global_step)
+        self._since, self.steps, self.episodes = now, 0, []
+
+
+def make_agent(context: Context, agent: type[Agent], mode: AgentMode | str) -> Agent:
+    """Seeds torch and makes the agent of a component.
+
+    Args:
+        context: of the process.
+        agent: its class.
+        mode: an :class:`AgentMode` or its name.
+    """
+    config = context.config
+    # Forked processes begin with equal generators.
+    torch.manual_seed(context.seed)
+    return agent(
+        learner_config=config.learner_config,
+        env_config=config.env_config,
+        session_config=config.session_config,
+        agent_id=context.component.index,
+        agent_mode=mode,
+    )

@@ -1,0 +1,56 @@
+"""The class that makes an agent and a learner one algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from session.config import Config
+from surreal_like.data.spec import parse_action_spec, parse_obs_spec
+from surreal_like.errors import SpecError
+
+if TYPE_CHECKING:
+    from surreal_like.agent.base import Agent
+    from surreal_like.learner.base import Learner
+
+
+class Algorithm:
+    """Names the classes that belong together; it is never instantiated and starts nothing.
+
+    ```
+    class Bandit(Algorithm):
+        agent = BanditAgent
+        learner = BanditLearner
+    ```
+    """
+
+    agent: ClassVar[type[Agent]]
+    learner: ClassVar[type[Learner]]
+    # Where the Replay is, as text: the replay process must not load this file to find it.
+    replay: ClassVar[str] = "surreal_like.replay.uniform_replay:UniformReplay"
+    # The types of action spec that it can act on.
+    actions: ClassVar[tuple[str, ...]] = ("discrete", "multi_discrete", "continuous")
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`: the learner's, and which Replay to use."""
+        config = cls.learner.default_config()
+        config.setdefault("replay", {}).setdefault("type", cls.replay)
+        return config
+
+    @classmethod
+    def check(
+        cls,
+        obs_spec: Mapping[str, Any],
+        action_spec: Mapping[str, Any],
+        *,
+        env_name: str = "the environment",
+    ) -> None:
+        """Raises SpecError, in one line with both sides, if it cannot work on these specs."""
+        parse_obs_spec(obs_spec)
+        spec = parse_action_spec(action_spec)
+        if spec.type not in cls.actions:
+            raise SpecError(
+                f"{cls.__name__} needs {' or '.join(cls.actions)} actions,"
+                f" but {env_name} has {spec.type} {list(spec.dim)}"
+            )

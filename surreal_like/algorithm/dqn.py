@@ -1,0 +1,234 @@
+"""DQN, and what later papers added to it: double, dueling, n-step, one epsilon for each agent.
+
+Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt et al. 2016
+(double); Wang et al. 2016 (dueling); Horgan et al. 2018 (n-step, epsilons).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from session.config import Config
+from session.errors import ConfigError
+from surreal_like.agent.base import Agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.exploration.epsilon import agent_epsilon, epsilon_greedy
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
+from surreal_like.learner.base import Learner
+from surreal_like.learner.optimizer import Optimizer
+from surreal_like.learner.target import TargetNetwork
+from surreal_like.loss.value import (
+    double_q_value,
+    greedy_value,
+    huber_loss,
+    squared_loss,
+    taken_value,
+    td_target,
+)
+from surreal_like.network.head import DuelingHead, QHead
+from surreal_like.network.module import Module
+from surreal_like.network.torso import Torso
+
+
+def default_config() -> Config:
+    """What agent and learner add to the defaults of `learner_config`."""
+    return Config(
+        {
+            "algo": {
+                # Rewards that are summed before the bootstrap value [steps].
+                "n_step": 3,
+                # Choose the next action with the online network, value it with the target network.
+                "double": True,
+                # Split Q into the value of the state and the advantages of the actions.
+                "dueling": False,
+                # The loss is linear beyond this TD error; 0: squared everywhere.
+                "huber_kappa": 1.0,
+                # Step size of Adam.
+                "learning_rate": 1e-3,
+                # Added to the root of Adam's second moment.
+                "adam_epsilon": 1e-8,
+                # Longer gradients are scaled to this norm; 0: never.
+                "max_grad_norm": 10.0,
+                # How the target network follows the online network.
+                "target": {
+                    # hard: a copy every `period` updates; soft: a share `tau` of the way at each.
+                    "mode": "hard",
+                    # Of a hard target [updates].
+                    "period": 100,
+                    # Of a soft target.
+                    "tau": 0.005,
+                },
+                # Share of random actions while training: a schedule.
+                "epsilon": dict(SCHEDULE_CONFIG),
+                # How much less agents explore than agent 0: epsilon ** (1 + alpha i / (N - 1)).
+                "epsilon_alpha": 0.0,
+                # Share of random actions in the mode eval_stochastic.
+                "eval_epsilon": 0.01,
+            },
+            "model": {
+                # Widths of the fully connected layers.
+                "hidden_sizes": [64, 64],
+                # elu, gelu, relu, silu or tanh.
+                "activation": "relu",
+                # Features that the Nature CNN makes of each image.
+                "image_features": 512,
+            },
+        }
+    )
+
+
+class QNetwork(Module):
+    """The values of all actions, `[B, num_actions]`, of a nest of observations `[B, ...]`."""
+
+    def __init__(
+        self,
+        obs_spec: Mapping[str, Any],
+        num_actions: int,
+        *,
+        dueling: bool = False,
+        hidden_sizes: Sequence[int] = (64, 64),
+        activation: str = "relu",
+        image_features: int = 512,
+    ) -> None:
+        super().__init__()
+        self.torso = Torso(
+            obs_spec,
+            hidden_sizes=hidden_sizes,
+            activation=activation,
+            image_features=image_features,
+        )
+        head = DuelingHead if dueling else QHead
+        self.head = head(self.torso.out_features, num_actions)
+
+    def forward(self, obs: Any) -> torch.Tensor:
+        """Gives Q, float32 `[B, num_actions]`."""
+        q_values: torch.Tensor = self.head(self.torso(obs))
+        return q_values
+
+
+def make_network(learner_config: Config, env_config: Config) -> QNetwork:
+    """The same network for agent and learner."""
+    return QNetwork(
+        env_config.obs_spec,
+        env_config.action_spec.dim[0],
+        dueling=learner_config.algo.dueling,
+        **learner_config.model,
+    )
+
+
+class DQNAgent(Agent):
+    """Takes the action of the largest value, and with probability epsilon any action."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        algo = self.learner_config.algo
+        self.q_network = make_network(self.learner_config, self.env_config).freeze()
+        self.num_actions: int = self.env_config.action_spec.dim[0]
+        self.schedule = make_schedule(algo.epsilon, "learner_config.algo.epsilon")
+        self.epsilon_alpha: float = algo.epsilon_alpha
+        stochastic = self.agent_mode == AgentMode.eval_stochastic
+        self.eval_epsilon: float = algo.eval_epsilon if stochastic else 0.0
+
+    def act(self, obs: Any) -> npt.NDArray[np.int64]:
+        """Gives the actions `[N]` of observations `[N, ...]`."""
+        with torch.inference_mode():
+            greedy: npt.NDArray[np.int64] = self.q_network(obs).argmax(1).cpu().numpy()
+        epsilon = self.epsilon
+        return epsilon_greedy(greedy, self.num_actions, epsilon, self.rng) if epsilon else greedy
+
+    @property
+    def epsilon(self) -> float:
+        """The share of random actions now."""
+        if self.agent_mode != AgentMode.training:
+            return self.eval_epsilon
+        epsilon = self.schedule.at(self.progress)
+        return agent_epsilon(epsilon, self.epsilon_alpha, self.agent_id, self.num_agents)
+
+    def module_dict(self) -> dict[str, Module]:
+        """The network that acts."""
+        return {"q_network": self.q_network}
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class DQNLearner(Learner):
+    """Moves the values of actions taken towards reward plus discounted value of what followed."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        algo = self.learner_config.algo
+        if algo.huber_kappa < 0:
+            raise ConfigError(f"learner_config.algo.huber_kappa is {algo.huber_kappa}, below 0")
+        self.double: bool = algo.double
+        self.huber_kappa: float = algo.huber_kappa
+        self.q_network = make_network(self.learner_config, self.env_config).to(self.device)
+        self.optimizer = Optimizer(
+            self.q_network,
+            learning_rate=algo.learning_rate,
+            max_grad_norm=algo.max_grad_norm,
+            epsilon=algo.adam_epsilon,
+        )
+        self.target = TargetNetwork(self.q_network, **algo.target)
+
+    def learn(self, batch: Any) -> dict[str, Any]:
+        """Makes one update from a batch of n-step transitions."""
+        target_tm1 = self.bootstrap(batch)
+        # Two passes of B rows, not one of 2 B: the backward pass would run through all of them.
+        q_tm1 = taken_value(self.q_network(batch.obs), batch.actions)
+        if self.huber_kappa:
+            losses = huber_loss(q_tm1, target_tm1, self.huber_kappa)
+        else:
+            losses = squared_loss(q_tm1, target_tm1)
+        loss = (losses * batch.weights).mean()
+        grad_norm = self.optimizer.step(loss)
+        self.target.update()
+        q_tm1 = q_tm1.detach()
+        return {
+            "loss": loss.detach(),
+            "mean_q": q_tm1.mean(),
+            "td_error": (target_tm1 - q_tm1).abs_().mean(),
+            "grad_norm": grad_norm,
+            "learning_rate": self.optimizer.learning_rate,
+            "skipped": float(self.optimizer.skipped),
+            "nan_updates": self.optimizer.nan_updates,
+        }
+
+    @torch.no_grad()
+    def bootstrap(self, batch: Any) -> torch.Tensor:
+        """The targets `[B]` of the values that are learned."""
+        q_t = self.target.module(batch.obs_next)
+        if self.double:
+            v_t = double_q_value(q_t, self.q_network(batch.obs_next))
+        else:
+            v_t = greedy_value(q_t)
+        return td_target(batch.rewards, batch.discounts, v_t)
+
+    def module_dict(self) -> dict[str, Module]:
+        """The network that agents act with."""
+        return {"q_network": self.q_network}
+
+    def saveables(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the parameters."""
+        return {"optimizer": self.optimizer, "target": self.target}
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class DQN(Algorithm):
+    """Deep Q-learning, for discrete actions."""
+
+    agent = DQNAgent
+    learner = DQNLearner
+    actions = ("discrete",)

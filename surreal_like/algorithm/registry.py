@@ -1,0 +1,121 @@
+"""Finds an algorithm by its name, by dotted path, or in a file.
+
+| written as | example |
+|---|---|
+| a registered name | `dqn` |
+| a dotted path | `my_package.my_module:MyAlgorithm` |
+| a file, if needed with the class | `my_algorithm.py`, `experiments/two.py:Second` |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+
+from session.errors import ConfigError, SurrealError
+from surreal_like.algorithm.base import Algorithm
+
+# Text, so that listing algorithms imports none of them.
+_REGISTERED: Mapping[str, str] = MappingProxyType({"dqn": "surreal_like.algorithm.dqn:DQN"})
+
+
+def list_algorithms() -> dict[str, str]:
+    """The registered names, each with the dotted path of its class."""
+    return dict(_REGISTERED)
+
+
+def find_algorithm(name: str) -> type[Algorithm]:
+    """The class that a config's `algorithm` names.
+
+    Raises ConfigError if there is none, or its module cannot be imported.
+    """
+    target = _REGISTERED.get(name, name)
+    place, _, class_name = target.partition(":")
+    if place.endswith(".py"):
+        return _class_of(_load_file(Path(place)), class_name, name)
+    if not class_name:
+        raise ConfigError(_unknown(name))
+    return _class_of(_load_module(place, name), class_name, name)
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name, _REGISTERED, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return (
+        f"unknown algorithm {name!r}: {hint}There are {', '.join(sorted(_REGISTERED))};"
+        " your own is given as package.module:Class or as the path of a .py file"
+    )
+
+
+def _load_module(dotted: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(dotted)
+    except SurrealError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"algorithm {name!r} cannot be imported: {_shown(error)}") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    """Imports a file under a name of its own, once per process."""
+    resolved = path.expanduser().resolve()
+    if not resolved.is_file():
+        raise ConfigError(f"algorithm {str(path)!r}: there is no such file ({resolved})")
+    digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
+    module_name = f"_algorithm_{resolved.stem}_{digest}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, resolved)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"algorithm {str(path)!r} cannot be loaded as Python")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look for their module while it is being imported.
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[module_name]
+        if isinstance(error, SurrealError) or not isinstance(error, Exception):
+            raise
+        raise ConfigError(f"algorithm {str(path)!r} cannot be loaded: {_shown(error)}") from error
+    return module
+
+
+def _class_of(module: ModuleType, class_name: str, name: str) -> type[Algorithm]:
+    """The class of that name; without a name the only Algorithm that the module itself defines."""
+    found = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Algorithm) and value is not Algorithm
+    }
+    if class_name:
+        if class_name in found:
+            return found[class_name]
+        near = get_close_matches(class_name, found, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(
+            f"algorithm {name!r}: {module.__file__} has no Algorithm {class_name!r}{hint}"
+        )
+    own = [value for value in found.values() if value.__module__ == module.__name__]
+    if len(own) == 1:
+        return own[0]
+    names = ", ".join(value.__name__ for value in own) or "none"
+    raise ConfigError(
+        f"algorithm {name!r}: expected one class that extends Algorithm, found {names}"
+    )
+
+
+def _shown(error: Exception) -> str:
+    """The kind of the error, its message, and where in the user's code it was raised."""
+    place = ""
+    trace = error.__traceback__
+    while trace is not None:
+        place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{type(error).__name__}: {error}{place}"

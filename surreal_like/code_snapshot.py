@@ -1,0 +1,43 @@
+"""What a run keeps of the code that made it: the user's own algorithm file, the package list."""
+
+from __future__ import annotations
+
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+from session.config import Config
+from session.folder import RunFolder, write_atomically
+
+
+def own_file(config: Config) -> Path | None:
+    """The file in which the algorithm is, None where it was found by name."""
+    place = Path(str(config.algorithm).partition(":")[0])
+    return place.expanduser() if place.suffix == ".py" else None
+
+
+def own_file_changed(config: Config, folder: RunFolder) -> bool:
+    """True if the user's algorithm file differs from the one that the run began with."""
+    file = own_file(config)
+    if file is None or not file.is_file():
+        return False
+    kept = folder.code / file.name
+    return kept.is_file() and kept.read_bytes() != file.read_bytes()
+
+
+def keep_algorithm(config: Config, folder: RunFolder) -> None:
+    """Copies the user's algorithm file into the run folder: components take it from there."""
+    file = own_file(config)
+    if file is not None and file.is_file():
+        folder.code.mkdir(exist_ok=True)
+        shutil.copyfile(file, folder.code / file.name)
+
+
+def keep_package_list(folder: RunFolder) -> None:
+    """Writes the installed distributions with their versions, as pip would list them."""
+    lines = sorted(
+        {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name},
+        key=str.lower,
+    )
+    folder.code.mkdir(exist_ok=True)
+    write_atomically(folder.code / "packages.txt", "\n".join(lines) + "\n")

@@ -1,0 +1,49 @@
+"""What `learn()` gets: a dictionary of batched tensors with attribute access."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+
+_NESTS = ("obs", "obs_next", "actions", "extras")
+
+
+class Batch(dict[str, Any]):
+    """A batch of experience, such as ``batch.rewards``.
+
+    Keys: ``obs``, ``obs_next`` (nests), ``actions``, ``rewards`` (the n-step sum), ``discounts``
+    (what multiplies the bootstrap value, gamma included), ``dones`` (1 where the transition ends in
+    a termination), ``weights``, ``indices``, ``version``, ``extras``; leaves begin with ``[B]``.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            known = ", ".join(self)
+            raise AttributeError(f"the batch has no '{name}'; it has {known}") from None
+
+
+def make_batch(columns: Mapping[str, npt.NDArray[Any]]) -> Batch:
+    """The batch whose nests are spelled out as columns, such as ``obs/image``.
+
+    Args:
+        columns: name -> array, as a ``batch`` message of replay carries them.
+    """
+    names = {column.split("/")[0] for column in columns}
+    batch = Batch((name, nest.unflatten(columns, name)) for name in sorted(names))
+    batch.setdefault("extras", {})
+    return batch
+
+
+def split(columns: Mapping[str, npt.NDArray[Any]], batches: int) -> list[dict[str, Any]]:
+    """Cuts columns ``[batches * B, ...]`` into ``batches`` groups of columns, as views."""
+    if batches == 1:
+        return [dict(columns)]
+    pieces = {name: np.split(column, batches) for name, column in columns.items()}
+    return [{name: parts[i] for name, parts in pieces.items()} for i in range(batches)]

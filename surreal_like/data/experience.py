@@ -1,0 +1,120 @@
+"""The unit of experience on the wire: a block of T consecutive rows of N streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.errors import DecodeError
+from session.wire import Message
+
+Array = npt.NDArray[Any]
+
+REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
+    "step_type": np.uint8,
+    "reward": np.float32,
+    "discount": np.float32,
+    "version": np.int64,
+}
+
+
+@dataclass(slots=True)
+class Chunk:
+    """T consecutive rows of each of an agent's N streams.
+
+    Args:
+        columns: name -> array ``[T, N, ...]``: ``step_type`` uint8, ``reward`` and ``discount``
+            float32 (of the action before the row), ``version`` int64 (of the parameters it was
+            acted with), ``obs`` or ``obs/...``, ``action`` or ``action/...``, ``extras/...``.
+        sequence: 1, 2, 3, ... of this sender incarnation.
+        streams: one id per stream, ``[N]``, never used again by this incarnation after a cut.
+        sender: agent name.
+        incarnation: the agent's.
+        policy: whose actions these are.
+        rows: rows that the sender has cut into chunks so far, this chunk included.
+        env_steps: environment steps of the sender so far.
+        episodes: episodes that ended at the sender so far.
+        finished: summaries of the episodes that ended in this chunk.
+        tail: True if the last row of each stream has no action yet.
+        receipted: highest number for which the sender has had a receipt, of whatever replay.
+        receipted_rows: the sender's row count at that number.
+        stamps: seconds of the traced way (``first``, ``cut``, ``sent``), empty when not traced.
+    """
+
+    columns: Mapping[str, Array]
+    sequence: int
+    streams: list[int]
+    sender: str = ""
+    incarnation: int = 0
+    policy: str = "default"
+    rows: int = 0
+    env_steps: int = 0
+    episodes: int = 0
+    finished: list[dict[str, Any]] = field(default_factory=list)
+    tail: bool = False
+    receipted: int = 0
+    receipted_rows: int = 0
+    stamps: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(T, N)``."""
+        length, streams = self.columns["step_type"].shape[:2]
+        return length, streams
+
+    @property
+    def size(self) -> int:
+        """Rows in this chunk, T times N."""
+        length, streams = self.shape
+        return length * streams
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    def to_message(self) -> Message:
+        """The chunk as a message; sender and incarnation travel as the message's identity."""
+        fields = {
+            "seq": self.sequence,
+            "streams": self.streams,
+            "policy": self.policy,
+            "rows": self.rows,
+            "env_steps": self.env_steps,
+            "episodes": self.episodes,
+            "finished": self.finished,
+            "tail": self.tail,
+            "receipted": self.receipted,
+            "receipted_rows": self.receipted_rows,
+            "stamps": self.stamps,
+        }
+        return Message("chunk", fields, self.columns)
+
+    @classmethod
+    def from_message(cls, message: Message) -> Chunk:
+        """The chunk that a message holds.
+
+        Raises:
+            DecodeError: a field or a column is missing or has a wrong type or shape.
+        """
+        columns = message.arrays
+        for name, dtype in REQUIRED_COLUMNS.items():
+            if name not in columns or columns[name].dtype != dtype:
+                raise DecodeError(f"chunk without a column '{name}' of {np.dtype(dtype)}")
+        shape = columns["step_type"].shape
+        if len(shape) != 2 or any(column.shape[:2] != shape for column in columns.values()):
+            raise DecodeError(f"chunk with columns that do not all begin with [T, N] = {shape}")
+        values = dict(message.fields)
+        try:
+            chunk = cls(columns, values.pop("seq"), **values)
+        except (KeyError, TypeError) as error:
+            raise DecodeError(f"chunk with wrong fields: {error}") from None
+        if len(chunk.streams) != shape[1]:
+            raise DecodeError(f"chunk of {shape[1]} streams with {len(chunk.streams)} stream ids")
+        chunk.sender = message.sender.name
+        chunk.incarnation = message.sender.incarnation
+        return chunk

@@ -1,0 +1,264 @@
+"""Specs: what one observation and one action look like, in the form in which configs hold them.
+
+An observation spec is `{type: float32, dim: [4]}`; a nested observation is a mapping of such
+specs, a tuple a mapping with the keys "0", "1", ...; a discrete one adds its count, as in
+`{type: int64, dim: [], num: 500}`. It may add `low` and `high`, which are then checked.
+An action spec is one of
+
+    {type: discrete, dim: [2]}                           two actions, 0 and 1
+    {type: multi_discrete, dim: [3, 2]}                  two choices, of three and of two
+    {type: continuous, dim: [3], low: ..., high: ...}    shape [3]; without bounds: unbounded
+
+Bounds are one number for all entries or a nested list of the shape of `dim`, infinite where
+there is none. Neither torch nor gymnasium is imported here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+from surreal_like.errors import DataError, SpecError
+
+OBS_TYPES = ("float32", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "bool")
+ACTION_TYPES = ("discrete", "multi_discrete", "continuous")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArraySpec:
+    """One array without its leading dimensions: [T, N, *dim], [N, *dim] and [*dim] all fit it.
+
+    type: name of the dtype; dim: the shape.
+    low, high: bounds, inclusive, that broadcast to `dim`; None where there are none.
+    num: values are whole numbers from 0 to below this, [*dim]; None if not discrete.
+    """
+
+    type: str
+    dim: tuple[int, ...]
+    low: npt.NDArray[Any] | None = None
+    high: npt.NDArray[Any] | None = None
+    num: npt.NDArray[np.int64] | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype."""
+        return np.dtype(self.type)
+
+    def zeros(self, *leading: int) -> npt.NDArray[Any]:
+        """An array of zeros, [*leading, *dim]."""
+        return np.zeros((*leading, *self.dim), self.dtype)
+
+    def validate(self, name: str, array: npt.NDArray[Any], *, bounds: bool = True) -> None:
+        """Checks dtype, trailing shape, finiteness, count and, with `bounds`, low and high.
+
+        Raises DataError that begins with `name` and says where the first wrong value stands.
+        """
+        if not isinstance(array, np.ndarray) or array.dtype != self.dtype:
+            given = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+            raise DataError(f"{name}: {given} given, its spec says {self.type}")
+        rank = len(self.dim)
+        if array.ndim < rank or array.shape[array.ndim - rank :] != self.dim:
+            raise DataError(
+                f"{name}: shape {list(array.shape)} given, its spec says {_ends(self.dim)}"
+            )
+        if array.dtype.kind == "f":
+            self._refuse(name, array, ~np.isfinite(array), "expected a finite number")
+        if self.num is not None:
+            wrong = (array < 0) | (array >= self.num)
+            self._refuse(name, array, wrong, f"expected 0 to below {self.num.tolist()}")
+        if bounds and self.low is not None:
+            self._refuse(name, array, array < self.low, f"expected at least {self.low.tolist()}")
+        if bounds and self.high is not None:
+            self._refuse(name, array, array > self.high, f"expected at most {self.high.tolist()}")
+
+    def _refuse(
+        self, name: str, array: npt.NDArray[Any], wrong: npt.NDArray[np.bool_], expected: str
+    ) -> None:
+        if wrong.any():
+            where = tuple(np.argwhere(wrong)[0].tolist())
+            value = array[where].item()
+            shown = "NaN" if value != value else value
+            place = f" at {list(where)} of {list(array.shape)}" if where else ""
+            raise DataError(f"{name}: {shown}{place}, {expected}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ActionSpec:
+    """One action: `type` is discrete, multi_discrete or continuous, `dim` as in the config.
+
+    array: the ArraySpec of one action: int64 of shape [] or [choices], or float32 of shape `dim`.
+    """
+
+    type: str
+    dim: tuple[int, ...]
+    array: ArraySpec
+
+
+def is_leaf(spec: Mapping[str, Any]) -> bool:
+    """Whether a mapping is the spec of one array; else it is a nest of specs."""
+    return isinstance(spec.get("type"), str) or isinstance(spec.get("dim"), list | tuple)
+
+
+def parse_obs_spec(spec: Mapping[str, Any], where: str = "env_config.obs_spec") -> nest.Nest:
+    """The nest of ArraySpec of an observation spec in config form. Raises SpecError."""
+    if is_leaf(spec):
+        return _obs_leaf(spec, where)
+    if not spec:
+        raise SpecError(f"{where} is empty: {_EXAMPLE}")
+    for key, child in spec.items():
+        if not isinstance(child, Mapping):
+            raise SpecError(f"{where}.{key} is {child!r}: {_EXAMPLE}")
+    children = {str(key): parse_obs_spec(child, f"{where}.{key}") for key, child in spec.items()}
+    if all(key == str(i) for i, key in enumerate(sorted(children, key=_by_number))):
+        return tuple(children[str(i)] for i in range(len(children)))
+    return children
+
+
+def parse_action_spec(spec: Mapping[str, Any], where: str = "env_config.action_spec") -> ActionSpec:
+    """The ActionSpec of an action spec in config form. Raises SpecError."""
+    kind = _member(spec, "type", ACTION_TYPES, where)
+    known = {"type", "dim", "low", "high"} if kind == "continuous" else {"type", "dim"}
+    _refuse_unknown(spec, known, where)
+    dim = _dim(spec, where)
+    if kind == "continuous":
+        low, high = (_bound(spec, key, dim, np.dtype(np.float32), where) for key in ("low", "high"))
+        return ActionSpec(kind, dim, ArraySpec("float32", dim, low, high))
+    if not dim or min(dim) < 1 or (kind == "discrete" and len(dim) != 1):
+        raise SpecError(f"{where}.dim is {list(dim)}: expected the count of actions, as in [2]")
+    if kind == "discrete":
+        return ActionSpec(kind, dim, ArraySpec("int64", (), num=np.array(dim[0])))
+    return ActionSpec(kind, dim, ArraySpec("int64", (len(dim),), num=np.array(dim)))
+
+
+def compare(given: Any, derived: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Checks specs that a user gave against those of the environment and gives the complete ones.
+
+    what: `obs_spec` or `action_spec`. Keys that the environment does not tell (bounds) may be
+    added, keys that the user leaves out are filled in. Raises SpecError that shows both sides.
+    """
+    mine, theirs = plain(given), plain(derived)
+    merged: dict[str, Any] = theirs
+    if mine:
+        merged = _merge(mine, theirs, f"env_config.{what}", (mine, theirs))
+    return merged
+
+
+def spec_hash(obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any]) -> str:
+    """A hash that is equal exactly where both specs are, whatever the order of their keys."""
+    text = json.dumps([plain(obs_spec), plain(action_spec)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plain(spec: Any) -> Any:
+    """The same values in plain dicts, lists and numbers, as files and messages hold them."""
+    if isinstance(spec, Mapping):
+        return {str(key): plain(value) for key, value in spec.items()}
+    if isinstance(spec, list | tuple):
+        return [plain(value) for value in spec]
+    if isinstance(spec, np.ndarray | np.generic):
+        return plain(spec.tolist())
+    return spec
+
+
+_EXAMPLE = "expected something like {type: float32, dim: [4]}"
+
+
+def _obs_leaf(spec: Mapping[str, Any], where: str) -> ArraySpec:
+    _refuse_unknown(spec, {"type", "dim", "low", "high", "num"}, where)
+    kind = _member(spec, "type", OBS_TYPES, where)
+    dim, dtype = _dim(spec, where), np.dtype(kind)
+    num = spec.get("num")
+    if num is not None and (dtype.kind not in "iu" or np.min(num) < 1):
+        raise SpecError(f"{where}.num is {num}: expected a count of 1 or more and a whole type")
+    counts = None if num is None else _shaped(num, dim, np.dtype(np.int64), f"{where}.num")
+    low, high = (_bound(spec, key, dim, dtype, where) for key in ("low", "high"))
+    return ArraySpec(kind, dim, low, high, counts)
+
+
+def _member(spec: Mapping[str, Any], key: str, allowed: tuple[str, ...], where: str) -> str:
+    value = spec.get(key)
+    if value not in allowed:
+        raise SpecError(f"{where}.{key} is {value!r}: expected one of {', '.join(allowed)}")
+    return str(value)
+
+
+def _refuse_unknown(spec: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key in sorted(set(spec) - known):
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+        raise SpecError(f"{where} has no key {key!r}: {hint}")
+
+
+def _dim(spec: Mapping[str, Any], where: str) -> tuple[int, ...]:
+    dim = spec.get("dim")
+    whole = isinstance(dim, list | tuple) and all(
+        isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in dim
+    )
+    if dim is None or not whole:
+        raise SpecError(f"{where}.dim is {dim!r}: expected a list of whole numbers, as in [4]")
+    return tuple(dim)
+
+
+def _bound(
+    spec: Mapping[str, Any], key: str, dim: tuple[int, ...], dtype: np.dtype[Any], where: str
+) -> npt.NDArray[Any] | None:
+    value = spec.get(key)
+    return None if value is None else _shaped(value, dim, dtype, f"{where}.{key}")
+
+
+def _shaped(value: Any, dim: tuple[int, ...], dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
+    try:
+        return np.broadcast_to(np.array(value, dtype), dim)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise SpecError(
+            f"{where} is {value!r}: expected {dtype} numbers, one or of shape {list(dim)}"
+        ) from error
+
+
+def _merge(given: Any, derived: Any, where: str, whole: tuple[Any, Any]) -> dict[str, Any]:
+    """Walks both specs; where they differ the error shows `whole`, the two of them."""
+    both_nests = not is_leaf(given) and not is_leaf(derived)
+    if is_leaf(given) != is_leaf(derived) or (both_nests and set(given) != set(derived)):
+        _differ(where, whole)
+    if both_nests:
+        return {k: _merge(given[k], derived[k], f"{where}.{k}", whole) for k in derived}
+    for key in given:
+        if key in derived and not _equal(key, given[key], derived[key]):
+            _differ(f"{where}.{key}", whole)
+    return {**derived, **{key: given[key] for key in given if key not in derived}}
+
+
+def _equal(key: str, given: Any, derived: Any) -> bool:
+    """Equal as written; bounds also as float32 numbers, and one number may stand for all."""
+    if given == derived or key not in ("low", "high"):
+        return bool(given == derived)
+    try:
+        mine, theirs = np.array(given, np.float32), np.array(derived, np.float32)
+        return mine.ndim in (0, theirs.ndim) and bool(np.all(np.equal(mine, theirs)))
+    except (ValueError, TypeError):
+        return False
+
+
+def _differ(where: str, whole: tuple[Any, Any]) -> None:
+    given, derived = (json.dumps(spec) for spec in whole)
+    key = ".".join(where.split(".")[:2])
+    raise SpecError(
+        f"{where} differs from the environment: given {given}, the environment has {derived}; "
+        f"leave {key} out to take the environment's"
+    )
+
+
+def _ends(dim: tuple[int, ...]) -> str:
+    return f"[..., {', '.join(map(str, dim))}]" if dim else "[...]"
+
+
+def _by_number(key: str) -> int:
+    return int(key) if key.isdigit() else -1

@@ -1,0 +1,197 @@
+"""The two layers of environment: `Env` is one environment, `VectorEnv` is N of them in step.
+
+An author writes an Env. Every loop drives a VectorEnv; what stands between (batching, resets,
+worker processes) is `surreal_like.env.vector`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from session.nest import Nest
+
+Info: TypeAlias = dict[str, Any]
+Step: TypeAlias = tuple[Nest, float, bool, bool, Info]
+VectorStep: TypeAlias = tuple[
+    Nest, npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_], Info
+]
+
+
+class Env(ABC):
+    """One environment. An author overrides `reset` and `step` and tells the specs.
+
+    obs_spec, action_spec: class or instance attributes in the form of `env_config` (see
+        `surreal_like.data.spec`), from which the specs of an experiment are derived. They may be
+        left out; then `env_config` must give them.
+    metadata: a class attribute; a derived class gets its base's entries and overrides them.
+    rng: the source of all randomness of this environment, set by `seed`.
+
+    `info["metrics"]`, a flat dict of numbers, is reported; keys named in `env_config.info_keys`
+    travel with the experience.
+    """
+
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    obs_spec: Mapping[str, Any]
+    action_spec: Mapping[str, Any]
+    _rng: np.random.Generator | None = None
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        merged: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            merged.update(vars(base).get("metadata", {}))
+        cls.metadata = merged
+
+    @abstractmethod
+    def reset(self) -> tuple[Nest, Info]:
+        """Starts an episode and gives (first observation, info)."""
+
+    @abstractmethod
+    def step(self, action: Any) -> Step:
+        """Takes one action and gives (observation, reward, terminated, truncated, info).
+
+        terminated: the task itself ended; truncated: it was cut off, by a time limit for example.
+        After either of them the next call is `reset`.
+        """
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The random generator of this environment."""
+        if self._rng is None:
+            self._rng = np.random.default_rng()
+        return self._rng
+
+    def seed(self, seed: int) -> None:
+        """Fixes all randomness from the next `reset` on."""
+        self._rng = np.random.default_rng(seed)
+
+    def render(self) -> Any:
+        """Gives an image, uint8 [height, width, 3], or None where there is nothing to see."""
+        return None
+
+    def close(self) -> None:  # noqa: B027  (most environments hold nothing)
+        """Frees what the environment holds; may be called twice."""
+
+
+class Wrapper(Env):
+    """An Env around another one: overrides what it changes and passes on the rest.
+
+    A wrapper that changes rewards puts the reward of the innermost environment into
+    `info["raw_reward"]` where it does not stand yet: returns are counted from it. One that changes
+    observations or actions sets its own `obs_spec` or `action_spec`.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+        self.metadata = {**env.metadata, **type(self).metadata}
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for what this wrapper lacks; without the test copy and pickle would recurse.
+        if name == "env" or name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.env, name)
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Passed on."""
+        return self.env.reset()
+
+    def step(self, action: Any) -> Step:
+        """Passed on."""
+        return self.env.step(action)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The generator of the wrapped environment."""
+        return self.env.rng
+
+    def seed(self, seed: int) -> None:
+        """Passed on."""
+        self.env.seed(seed)
+
+    def render(self) -> Any:
+        """Passed on."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Passed on."""
+        self.env.close()
+
+    @property
+    def unwrapped(self) -> Env:
+        """The innermost environment."""
+        env: Env = self.env
+        while isinstance(env, Wrapper):
+            env = env.env
+        return env
+
+
+class VectorEnv(ABC):
+    """N streams in step; every leaf of what goes in and comes out is [N, ...].
+
+    num_envs: N.
+    obs_spec, action_spec: of one stream, in the form of `env_config`.
+    metadata: as of Env.
+
+    The reset is a step of its own: the call after a stream's last step ignores its action and
+    gives its first observation with reward 0 and neither flag set. What is returned is never
+    overwritten later. `info` holds `raw_reward` (float32 [N]) where a wrapper changed the reward,
+    `metrics` (a list of N dicts or None) where an environment reports some, and one array
+    [N, ...] for each key of `env_config.info_keys`.
+    """
+
+    num_envs: int
+    obs_spec: Mapping[str, Any]
+    action_spec: Mapping[str, Any]
+    metadata: Mapping[str, Any] = MappingProxyType({})
+
+    @abstractmethod
+    def reset(self) -> tuple[Nest, Info]:
+        """Starts a new episode in every stream and gives (observations, info)."""
+
+    @abstractmethod
+    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
+        """Gives (observations, rewards float32, terminated bool, truncated bool, info).
+
+        actions: [N, ...] by the action spec. Raises DataError for a NaN or a wrong dtype, shape
+        or value, in a stream that does not ignore its action.
+        """
+
+    def render(self) -> Any:
+        """Gives an image of the first stream, or None."""
+        return None
+
+    def close(self) -> None:  # noqa: B027
+        """Frees environments and workers; may be called twice."""
+
+
+class VectorWrapper(VectorEnv):
+    """A VectorEnv around another one: overrides what it changes and passes on the rest."""
+
+    def __init__(self, env: VectorEnv) -> None:
+        self.env = env
+        self.num_envs = env.num_envs
+        self.obs_spec = env.obs_spec
+        self.action_spec = env.action_spec
+        self.metadata = env.metadata
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Passed on."""
+        return self.env.reset()
+
+    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
+        """Passed on."""
+        return self.env.step(actions)
+
+    def render(self) -> Any:
+        """Passed on."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Passed on."""
+        self.env.close()

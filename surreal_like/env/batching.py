@@ -1,0 +1,119 @@
+"""What N environments give one by one becomes arrays [N, ...]: observations and info."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+from surreal_like.data.spec import ArraySpec, parse_obs_spec
+from surreal_like.env.base import Info
+from surreal_like.errors import DataError
+
+
+class ObservationBatch:
+    """Collects the observations of one vector step; `begin`, then `put` N times, then `take`."""
+
+    def __init__(self, obs_spec: Mapping[str, Any], num_envs: int) -> None:
+        self._num_envs = num_envs
+        self._specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
+        self._rows: list[tuple[str, ArraySpec, npt.NDArray[Any]]] = []
+
+    def begin(self) -> None:
+        """Starts a new step, with arrays that nobody else holds."""
+        self._rows = [
+            (path, spec, np.empty((self._num_envs, *spec.dim), spec.dtype))
+            for path, spec in self._specs.items()
+        ]
+
+    def put(self, stream: int, obs: nest.Nest) -> None:
+        """Copies the observation of one stream. Raises DataError if it is not as its spec says."""
+        if type(obs) is np.ndarray and len(self._rows) == 1:
+            path, spec, rows = self._rows[0]
+            if obs.dtype == rows.dtype and obs.shape == spec.dim and path == "obs":
+                rows[stream] = obs
+                return
+        flat = nest.flatten(obs, "obs")
+        if flat.keys() != self._specs.keys():
+            raise DataError(
+                f"obs: parts {sorted(flat)} given in stream {stream}, "
+                f"its spec has {sorted(self._specs)}"
+            )
+        for path, spec, rows in self._rows:
+            rows[stream] = _converted(path, np.asarray(flat[path]), spec, stream)
+
+    def take(self) -> nest.Nest:
+        """The nest of arrays [N, ...] of the step."""
+        if len(self._rows) == 1 and self._rows[0][0] == "obs":
+            return self._rows[0][2]
+        return nest.unflatten({path: rows for path, _, rows in self._rows}, "obs")
+
+
+class InfoBatch:
+    """Makes the info of a vector step from the infos of N environments.
+
+    The first info fixes dtype and shape of each key of `env_config.info_keys`, float32 [] where it
+    lacks the key, so that a column stays a column. Where a key is left out it is 0.
+    """
+
+    def __init__(self, info_keys: Sequence[str], num_envs: int) -> None:
+        self._keys = tuple(info_keys)
+        self._zeros: dict[str, npt.NDArray[Any]] = {}
+        self._num_envs = num_envs
+
+    def __call__(self, infos: Sequence[Info], rewards: npt.NDArray[np.float32]) -> Info:
+        """Gives `raw_reward` and `metrics` where there are any, and each of the named keys."""
+        info: Info = {key: self._column(key, infos) for key in self._keys}
+        if any("raw_reward" in one for one in infos):
+            raw = [one.get("raw_reward", rewards[i]) for i, one in enumerate(infos)]
+            info["raw_reward"] = np.array(raw, np.float32)
+        if any("metrics" in one for one in infos):
+            info["metrics"] = [one.get("metrics") for one in infos]
+        return info
+
+    def _column(self, key: str, infos: Sequence[Info]) -> npt.NDArray[Any]:
+        values = [_number_array(key, one[key]) if key in one else None for one in infos]
+        if key not in self._zeros:
+            first = next((value for value in values if value is not None), np.zeros((), np.float32))
+            self._zeros[key] = np.zeros_like(first)
+        zero = self._zeros[key]
+        column = np.zeros((self._num_envs, *zero.shape), zero.dtype)
+        for stream, value in enumerate(values):
+            if value is not None:
+                self._check(key, value, stream)
+                column[stream] = value
+        return column
+
+    def _check(self, key: str, value: npt.NDArray[Any], stream: int) -> None:
+        zero = self._zeros[key]
+        if value.shape != zero.shape or not np.can_cast(value.dtype, zero.dtype, "same_kind"):
+            raise DataError(
+                f"info[{key!r}]: {value.dtype} {list(value.shape)} in stream {stream}, but the "
+                f"first info had {zero.dtype} {list(zero.shape)}: give it in the info of reset too"
+            )
+
+
+def _number_array(key: str, value: Any) -> npt.NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"info[{key!r}]: {type(value).__name__} cannot be a column of numbers")
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _converted(
+    path: str, given: npt.NDArray[Any], spec: ArraySpec, stream: int
+) -> npt.NDArray[Any]:
+    if given.shape != spec.dim:
+        raise DataError(
+            f"{path}: shape {list(given.shape)} given in stream {stream}, "
+            f"its spec says {list(spec.dim)}"
+        )
+    # float64 may become float32 and int32 int64; a float that should be a byte is a mistake.
+    if not np.can_cast(given.dtype, spec.dtype, "same_kind"):
+        raise DataError(
+            f"{path}: {given.dtype} given in stream {stream}, its spec says {spec.type}"
+        )
+    return given

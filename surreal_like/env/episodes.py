@@ -1,0 +1,98 @@
+"""Counting episodes: return, length and own metrics of N streams, per step only vector sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from surreal_like.errors import DataError
+
+EpisodeSummary: TypeAlias = dict[str, Any]
+
+
+class EpisodeCounter:
+    """Sums up the episodes of N streams.
+
+    env_steps: environment steps of all streams so far; a FIRST row is no step.
+    episodes: episodes that ended so far.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.env_steps = 0
+        self.episodes = 0
+        self._returns = np.zeros(num_envs, np.float64)
+        self._lengths = np.zeros(num_envs, np.int64)
+        self._metrics: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+
+    def reset(self) -> None:
+        """Every stream begins an episode; those that were open are forgotten."""
+        self._begin(slice(None))
+
+    def update(
+        self,
+        reward: npt.NDArray[Any],
+        last: npt.NDArray[np.bool_],
+        first: npt.NDArray[np.bool_],
+        metrics: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> list[EpisodeSummary]:
+        """Counts one vector step; gives the summaries of the episodes that it ended.
+
+        reward: raw rewards, [N]; 0 at FIRST.
+        last, first: where an episode ends, where one begins, bool [N].
+        metrics: `info["metrics"]`, N dicts or None; the newest number of each name counts.
+
+        A summary has `return`, `length` (environment steps) and `metrics`; summaries are in the
+        order of the streams, `np.flatnonzero(last)`. Raises DataError for a metric that is no
+        number.
+        """
+        begun = int(np.count_nonzero(first))
+        if begun:
+            self._begin(first)
+        self._returns += reward
+        self._lengths += ~first
+        self.env_steps += len(first) - begun
+        if metrics is not None:
+            for kept, given in zip(self._metrics, metrics, strict=True):
+                kept.update(given or ())
+        if not last.any():
+            return []
+        finished = [self._summary(stream) for stream in np.flatnonzero(last).tolist()]
+        self.episodes += len(finished)
+        return finished
+
+    def _begin(self, streams: slice | npt.NDArray[np.bool_]) -> None:
+        self._returns[streams] = 0.0
+        self._lengths[streams] = 0
+        for stream in np.arange(len(self._metrics))[streams].tolist():
+            self._metrics[stream] = {}
+
+    def _summary(self, stream: int) -> EpisodeSummary:
+        return {
+            "return": float(self._returns[stream]),
+            "length": int(self._lengths[stream]),
+            "metrics": {
+                name: _number(name, value) for name, value in self._metrics[stream].items()
+            },
+        }
+
+
+def _number(name: object, value: Any) -> float:
+    try:
+        if isinstance(name, str) and not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise DataError(f"info['metrics'][{name!r}] is {value!r}: expected a text and a number")
+
+
+def mean_metrics(episodes: Sequence[EpisodeSummary]) -> dict[str, float]:
+    """The mean of each own metric over episodes; NaN left out, absent where nothing remains."""
+    values: dict[str, list[float]] = {}
+    for episode in episodes:
+        for name, value in episode["metrics"].items():
+            if not np.isnan(value):
+                values.setdefault(name, []).append(value)
+    return {name: float(np.mean(each)) for name, each in values.items()}

@@ -1,0 +1,268 @@
+"""The wrapper through which everything that happens in an environment goes to replay."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+from session.config import Config
+from session.context import Context
+from session.default_configs import BASE_SESSION_CONFIG
+from session.errors import ConfigError, DeadlineError, UsageError
+from session.nest import Nest
+from session.wire.sockets import poll
+from surreal_like.data.spec import parse_action_spec
+from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary
+from surreal_like.env.row_buffer import RowBuffer
+from surreal_like.env.sender import ExpSender, SenderLink
+from surreal_like.env.vector import as_vector
+from surreal_like.errors import DataError
+
+_PUMP_SECONDS = 0.01
+_POLL_SECONDS = 0.02
+_FULL_SECONDS = 120.0
+_NOT_COLUMNS = ("raw_reward", "metrics")
+
+Array = npt.NDArray[Any]
+
+
+class ExpSenderWrapper(VectorWrapper):
+    """Sends everything that happens in an environment to replay, in chunks.
+
+    It behaves as a VectorEnv of N streams, whatever it is given. ``step`` takes what ``act``
+    returned: actions, or ``(actions, extras)``; extras, a nest of arrays ``[N, ...]``, become
+    columns and do not reach the environment. The keys of ``env_config.info_keys`` become columns
+    beside them.
+
+    Args:
+        env: an Env (N = 1) or a VectorEnv.
+        learner_config: may be left out.
+        session_config: its section ``sender`` says how chunks are cut and what is kept.
+        context: of this process. In a script it is left out: then the first ``reset`` connects,
+            and ``step`` waits while too much is unreceipted.
+
+    Attributes:
+        first: where an episode begins at the newest row, bool ``[N]``.
+        finished: summaries of the episodes that the newest step ended.
+
+    Raises:
+        ConfigError: ``sender.cut`` is ``episodes``, but there are several streams.
+    """
+
+    def __init__(
+        self,
+        env: Env | VectorEnv,
+        learner_config: Mapping[str, Any] | None = None,
+        session_config: Mapping[str, Any] | None = None,
+        *,
+        context: Context | None = None,
+    ) -> None:
+        super().__init__(as_vector(env))
+        if session_config is None and context is not None:
+            session_config = context.config.session_config
+        self._session = Config(session_config or {}).extend(BASE_SESSION_CONFIG)
+        self._settings = _checked(self._session.sender, self.num_envs)
+        self.first = np.ones(self.num_envs, np.bool_)
+        self.finished: list[EpisodeSummary] = []
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        self._row: dict[str, Array] = {}
+        self._buffer = RowBuffer(
+            self._settings.flush_iteration,
+            self.num_envs,
+            obs_spec=self.obs_spec,
+            action_spec=self.action_spec,
+        )
+        self._action_dtype = parse_action_spec(self.action_spec).array.dtype
+        self._counter = EpisodeCounter(self.num_envs)
+        self._written: list[EpisodeSummary] = []
+        self._streams = list(range(self.num_envs))
+        self._first_at = self._pump_at = 0.0
+        self._in_script = context is None
+        self._link = None if context is None else SenderLink(context, self._settings)
+
+    @property
+    def sender(self) -> ExpSender:
+        """What sends the chunks."""
+        return self._connected().sender
+
+    @property
+    def ready(self) -> bool:
+        """True while another step may be taken; otherwise too much is unreceipted."""
+        return self._connected().sender.window.ready
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Resets all streams; those in the middle of an episode are cut and get new numbers."""
+        self._connected()
+        self._end_rows()
+        obs, info = self.env.reset()
+        self._counter.reset()
+        self.finished = []
+        self._ended = np.ones(self.num_envs, np.bool_)
+        no = np.zeros(self.num_envs, np.bool_)
+        self._observe(obs, np.zeros(self.num_envs, np.float32), no, no, info)
+        return obs, info
+
+    def step(self, actions: Any) -> VectorStep:
+        """Writes the row at which the actions were taken, and steps.
+
+        Raises:
+            DataError: a field is NaN or has a wrong dtype, shape or value; names it.
+            DeadlineError: in a script: replay has confirmed nothing for too long.
+        """
+        row = self._row
+        if not row:
+            raise UsageError("step() without reset(): an episode begins with reset()")
+        if self._in_script:
+            self._wait_until_ready()
+        extras: Any = None
+        if type(actions) is tuple:
+            actions, extras = actions
+        if type(actions) is not np.ndarray or actions.dtype != self._action_dtype:
+            actions = self._converted(actions)
+        row["action"] = actions
+        if extras:
+            row.update(nest.flatten(nest.map(_array, extras), "extras"))
+        self._write(row)
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        self._observe(obs, reward, terminated, truncated, info)
+        self.finished = self._counter.update(
+            info.get("raw_reward", reward), self._ended, self.first, info.get("metrics")
+        )
+        return obs, reward, terminated, truncated, info
+
+    def finish(self) -> None:
+        """Ends all streams: what is left goes, the last observations too, then the goodbye."""
+        self._end_rows(final=True)
+        self.sender.say_goodbye()
+
+    def pump(self) -> None:
+        """Hears receipts, sends what can leave, and cuts a chunk that has waited long enough."""
+        link = self._connected()
+        flush_seconds = self._settings.flush_time
+        if flush_seconds and self._buffer.rows and link.now() - self._first_at >= flush_seconds:
+            self._cut()
+        link.sender.pump()
+        if self._in_script:
+            link.context.pulse()
+
+    def close(self) -> None:
+        """Closes the environment; in a script it first takes leave of replay, with a deadline."""
+        if self._in_script and self._link is not None:
+            self.finish()
+            self._link.leave()
+            self._link = None
+        super().close()
+
+    def _observe(
+        self,
+        obs: Nest,
+        reward: Array,
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        info: Info,
+    ) -> None:
+        """Begins a row; it is complete when its action is known."""
+        self.first, self._ended = self._ended, terminated | truncated
+        row = {"obs": obs} if type(obs) is np.ndarray else nest.flatten(obs, "obs")
+        row["reward"] = reward
+        row["terminated"] = terminated
+        row["truncated"] = truncated
+        for name, column in info.items():
+            if name not in _NOT_COLUMNS:
+                row[f"extras/{name}"] = column
+        self._row = row
+
+    def _write(self, row: dict[str, Array]) -> None:
+        link, buffer = self._connected(), self._buffer
+        now = link.now()
+        if buffer.version != link.acting.version:
+            buffer.version = link.acting.version
+        if not buffer.rows:
+            self._first_at = now
+        buffer.write(row)
+        if self.finished:
+            self._written += self.finished
+        if buffer.full or (self._settings.cut == "episodes" and self._ended[0]):
+            self._cut()
+        elif now >= self._pump_at:
+            self._pump_at = now + _PUMP_SECONDS
+            self.pump()
+
+    def _end_rows(self, *, final: bool = False) -> None:
+        """Sends off the newest row, at which no action will be taken."""
+        row, self._row = self._row, {}
+        open_episodes = not self._ended.all()
+        tail = False
+        # Where every stream has just begun there is nothing to complete.
+        if row and not self.first.all():
+            self._buffer.write_end(row)
+            self._written += self.finished
+            tail = final or open_episodes
+        if self._buffer.full or (self._buffer.rows and (final or tail)):
+            self._cut(tail=tail)
+        if tail:
+            self._buffer.begin()
+            self._streams = [stream + self.num_envs for stream in self._streams]
+
+    def _cut(self, *, tail: bool = False) -> None:
+        columns = self._buffer.cut()
+        finished, self._written = self._written, []
+        self.sender.send(
+            columns,
+            streams=self._streams,
+            finished=finished,
+            tail=tail,
+            first_seconds=self._first_at,
+        )
+
+    def _converted(self, actions: Any) -> Array:
+        array, wanted = _array(actions), self._action_dtype
+        if not np.can_cast(array.dtype, wanted, "same_kind"):
+            raise DataError(f"action: {array.dtype} given, expected {wanted}")
+        return array.astype(wanted)
+
+    def _connected(self) -> SenderLink:
+        if self._link is None:
+            from surreal_like.script import script_context
+
+            self._link = SenderLink(script_context(self._session, "agent"), self._settings)
+            atexit.register(self.close)
+        return self._link
+
+    def _wait_until_ready(self) -> None:
+        link = self._connected()
+        deadline = link.now() + _FULL_SECONDS
+        while not self.ready and not link.context.stopping:
+            if link.now() >= deadline:
+                raise DeadlineError(
+                    f"replay has not confirmed {link.sender.window.unreceipted} rows for "
+                    f"{_FULL_SECONDS:g} s: is it running, and does the learner use its rows?"
+                )
+            poll([link.sender.raw], _POLL_SECONDS)
+            self.pump()
+
+
+def _checked(settings: Config, num_envs: int) -> Config:
+    if settings.flush_iteration < 1:
+        raise ConfigError(
+            f"session_config.sender.flush_iteration is {settings.flush_iteration}: "
+            "expected 1 step or more"
+        )
+    if settings.cut == "episodes" and num_envs > 1:
+        raise ConfigError(
+            f"session_config.sender.cut is episodes, but there are {num_envs} streams, whose "
+            "episodes end at different times: write steps, or env_config.num_envs: 1"
+        )
+    return settings
+
+
+def _array(value: Any) -> Array:
+    """The value as an array; tensors are recognised without importing torch."""
+    detach = getattr(value, "detach", None)
+    return np.asarray(value if detach is None else detach().cpu())

@@ -1,0 +1,173 @@
+"""Gymnasium environments as an `Env`: names, missing packages, observations, actions, seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium import error
+from gymnasium.envs.registration import EnvSpec
+
+from session.errors import ConfigError, MissingExtra
+from session.nest import Nest
+from surreal_like.env.actions import ActionDoor, Outside
+from surreal_like.env.base import Env, Info, Step
+from surreal_like.env.spaces import action_writer, observation_reader, specs_from_spaces
+
+PREFIX = "gym:"
+
+# Names that a release of gymnasium took away while what they name, without arguments, is the same.
+RENAMED = {"Taxi-v3": "Taxi-v4"}
+
+_log = logging.getLogger(__name__)
+
+
+class GymAdapter(Env):
+    """Any Gymnasium environment, given as an object or by name (`CartPole-v1`, `gym:CartPole-v1`).
+
+    env_config: of it `env_args` (constructor arguments, with a name only) and `clip_action`
+    (default True: continuous actions are clipped to their bounds; else one outside is an error).
+
+    Float observations become float32, discrete ones int64 counted from 0. Raises ConfigError for
+    an unknown name or argument, MissingExtra for a package that is not installed, SpecError for
+    spaces without a spec; `step` raises DataError for an action that is NaN or does not fit.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any] | str,
+        env_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        config = env_config or {}
+        self.gym_env = make_gym(env, config.get("env_args")) if isinstance(env, str) else env
+        space, actions = self.gym_env.observation_space, self.gym_env.action_space
+        self.obs_spec, self.action_spec = specs_from_spaces(space, actions)
+        self.metadata = {**type(self).metadata, **self.gym_env.metadata}
+        self._read = observation_reader(space)
+        self._write = action_writer(actions)
+        outside: Outside = "clip" if config.get("clip_action", True) else "refuse"
+        self._door = ActionDoor(self.action_spec, outside=outside)
+        self._next_seed: int | None = None
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Starts an episode; the first one after `seed` is drawn from that seed."""
+        obs, info = self.gym_env.reset(seed=self._next_seed)
+        self._next_seed = None
+        return self._read(obs), info
+
+    def step(self, action: Any) -> Step:
+        """Takes one action, int64 or float32 in the shape of its spec."""
+        obs, reward, terminated, truncated, info = self.gym_env.step(
+            self._write(self._door(action))
+        )
+        return self._read(obs), float(reward), terminated, truncated, info
+
+    def seed(self, seed: int) -> None:
+        """Fixes all randomness from the next `reset` on."""
+        super().seed(seed)
+        self._next_seed = seed
+
+    def render(self) -> Any:
+        """Gives what the environment renders, in the mode of `env_args.render_mode`."""
+        return self.gym_env.render()
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self.gym_env.close()
+
+
+def make_gym(name: str, env_args: Mapping[str, Any] | None = None) -> gymnasium.Env[Any, Any]:
+    """Builds a Gymnasium environment by name, with errors that say what to do."""
+    arguments = dict(env_args or {})
+    spec = find_gym_spec(name, arguments)
+    # The checker warns and asks per step; what it asks is checked here once per chunk.
+    arguments.setdefault("disable_env_checker", True)
+    with _construction(name):
+        return gymnasium.make(spec, **arguments)
+
+
+def find_gym_spec(name: str, env_args: Mapping[str, Any] | None = None) -> EnvSpec:
+    """What Gymnasium has registered under `gym:NAME` or `gym:module:NAME` (imports the module)."""
+    wanted = name.removeprefix(PREFIX)
+    module, _, name_in_module = wanted.rpartition(":")
+    _import_registrations(module, wanted)
+    known = gymnasium.registry
+    if name_in_module in RENAMED and name_in_module not in known and not env_args:
+        newer = RENAMED[name_in_module]
+        _log.warning("this gymnasium has no %s: using %s, the same", name_in_module, newer)
+        name_in_module = newer
+    if name_in_module not in known:
+        raise ConfigError(f"env_config.env_name: no {PREFIX}{wanted}; {_nearest(name_in_module)}")
+    return known[name_in_module]
+
+
+def native_vector(
+    spec: EnvSpec, num_envs: int, env_args: Mapping[str, Any]
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Builds the vectorised implementation that an environment brings along."""
+    with _construction(spec.id):
+        return gymnasium.make_vec(
+            spec, num_envs=num_envs, vectorization_mode="vector_entry_point", **env_args
+        )
+
+
+@contextlib.contextmanager
+def _construction(name: str) -> Iterator[None]:
+    """Turns what a constructor raises into an error that says what to do."""
+    full_name = PREFIX + name.removeprefix(PREFIX)
+    try:
+        with warnings.catch_warnings():
+            # Simulators warn about themselves on import; Box2D crashes where that is an error.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    except (error.DependencyNotInstalled, ModuleNotFoundError) as problem:
+        raise _missing(full_name, problem) from problem
+    except (error.Error, TypeError) as problem:
+        text = str(problem).split(" was raised from")[0]
+        raise ConfigError(f"env_config.env_args: {full_name} cannot be built: {text}") from problem
+
+
+def _missing(name: str, problem: BaseException) -> MissingExtra:
+    text = str(problem).lower()
+    for extra, words in _EXTRA_WORDS.items():
+        if any(word in text for word in words):
+            return MissingExtra.named(name, extra)
+    return MissingExtra(f"{name} needs a package that is not installed: {problem}")
+
+
+_EXTRA_WORDS = {
+    "box2d": ("box2d",),
+    "mujoco": ("mujoco",),
+    "atari": ("ale_py", "ale-py", "atari"),
+    "video": ("pygame",),
+}
+
+
+def _import_registrations(module: str, wanted: str) -> None:
+    """Imports what registers the environment: a named module, or the package behind ALE/."""
+    atari = wanted.startswith("ALE/")
+    source = module or ("ale_py" if atari else "")
+    if not source:
+        return
+    try:
+        imported = importlib.import_module(source)
+    except ModuleNotFoundError as problem:
+        if atari:
+            raise MissingExtra.named(PREFIX + wanted, "atari") from problem
+        raise ConfigError(
+            f"env_config.env_name: {PREFIX}{wanted} imports {source}: {problem}"
+        ) from problem
+    gymnasium.register_envs(imported)
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, gymnasium.registry, n=3)
+    if not near:
+        return "`surreal-like list environments` shows what there is"
+    return "did you mean " + " or ".join(PREFIX + one for one in near) + "?"

@@ -1,0 +1,236 @@
+"""Monitors: wrappers that count episodes and report them, once per interval."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from session.clock import Clock, WallClock
+from session.errors import UsageError
+from session.nest import Nest
+from session.periodic import Every
+from session.tensorplex.client import TensorplexClient
+from session.wire.channel import Channel
+from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary, mean_metrics
+from surreal_like.env.vector import as_vector
+
+_EPISODES_KEPT = 1000
+_HEADER_EVERY = 20
+_COLUMNS = ("env steps", "steps/s", "episodes", "return", "min", "max", "length")
+
+
+class EpisodeMonitor(VectorWrapper):
+    """Counts the episodes of N streams from raw rewards; extended by what reports them.
+
+    env: an Env (N = 1) or a VectorEnv.
+    interval_seconds: time between two reports; 0: none but the last, on close.
+    clock: where the time comes from.
+    finished: summaries of the episodes that the newest step ended, in the order of the streams.
+    """
+
+    def __init__(
+        self, env: Env | VectorEnv, *, interval_seconds: float, clock: Clock | None = None
+    ) -> None:
+        super().__init__(as_vector(env))
+        self.finished: list[EpisodeSummary] = []
+        self._clock = clock or WallClock()
+        self._due = Every(seconds=interval_seconds, clock=self._clock.now)
+        self._counter = EpisodeCounter(self.num_envs)
+        self._first = np.zeros(self.num_envs, np.bool_)
+        self._unreported: deque[EpisodeSummary] = deque(maxlen=_EPISODES_KEPT)
+        self._reported_steps = 0
+        self._reported_at = self._clock.now()
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of all streams so far."""
+        return self._counter.env_steps
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that ended so far."""
+        return self._counter.episodes
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Resets all streams; their open episodes are not counted."""
+        self._counter.reset()
+        self._first = np.zeros(self.num_envs, np.bool_)
+        self.finished = []
+        return self.env.reset()
+
+    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
+        """Steps, counts, and reports if it is time."""
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        last = terminated | truncated
+        raw = info.get("raw_reward", reward)
+        self.finished = self._counter.update(raw, last, self._first, info.get("metrics"))
+        self._first = last
+        self._unreported.extend(self.finished)
+        if self._due():
+            self._report()
+        return obs, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Reports what was not reported yet, and closes the environment."""
+        if self._unreported:
+            self._report()
+        super().close()
+
+    def report(self, episodes: list[EpisodeSummary], steps_per_second: float) -> None:
+        """Tells somebody about the time since the last report.
+
+        episodes: that ended in it, at most the newest 1000.
+        """
+        raise NotImplementedError
+
+    def _report(self) -> None:
+        now = self._clock.now()
+        seconds = now - self._reported_at
+        steps = self.env_steps - self._reported_steps
+        self._reported_at, self._reported_steps = now, self.env_steps
+        episodes = list(self._unreported)
+        self._unreported.clear()
+        self.report(episodes, steps / seconds if seconds > 0 else 0.0)
+
+
+class TensorplexMonitor(EpisodeMonitor):
+    """Reports to Tensorplex; the two below say for whom.
+
+    client_id: under which the curves appear.
+    tensorplex: a client of a running component; without one nothing leaves this process.
+    global_step: what the curves are drawn over, by default the steps of this environment.
+    """
+
+    def __init__(
+        self,
+        env: Env | VectorEnv,
+        *,
+        client_id: str,
+        interval_seconds: float,
+        tensorplex: TensorplexClient | None,
+        clock: Clock | None,
+        global_step: Callable[[], int] | None,
+    ) -> None:
+        super().__init__(env, interval_seconds=interval_seconds, clock=clock)
+        nowhere = Channel(None, "tensorplex")
+        self.tensorplex = tensorplex or TensorplexClient(client_id, nowhere, clock=self._clock)
+        self._global_step = global_step or (lambda: self.env_steps)
+
+    def report(self, episodes: list[EpisodeSummary], steps_per_second: float) -> None:
+        """Sends speed, mean return, mean length, and the means of the environment's own metrics."""
+        values = {"steps_per_second": steps_per_second}
+        if episodes:
+            values["return"] = float(np.mean([episode["return"] for episode in episodes]))
+            values["episode_length"] = float(np.mean([episode["length"] for episode in episodes]))
+        self.tensorplex.add_scalars(mean_metrics(episodes) | values, self._global_step())
+
+
+class TrainingTensorplexMonitor(TensorplexMonitor):
+    """Reports the episodes of one agent, once per `tensorplex.update_schedule.agent` seconds.
+
+    agent_id: number of the agent.
+    separate_plots: one curve per agent; else all agents share one, `agents/return`.
+    tensorplex: the client to use; it then says under which id.
+
+    Raises UsageError if agent_id is no number.
+    """
+
+    def __init__(
+        self,
+        env: Env | VectorEnv,
+        agent_id: int,
+        session_config: Mapping[str, Any],
+        separate_plots: bool = True,
+        *,
+        tensorplex: TensorplexClient | None = None,
+        clock: Clock | None = None,
+        global_step: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__(
+            env,
+            client_id=_client_id("agent", agent_id, separate_plots),
+            interval_seconds=session_config["tensorplex"]["update_schedule"]["agent"],
+            tensorplex=tensorplex,
+            clock=clock,
+            global_step=global_step,
+        )
+
+
+class EvalTensorplexMonitor(TensorplexMonitor):
+    """Reports the episodes of one evaluator, once per `tensorplex.update_schedule.eval` seconds.
+
+    eval_id: number of the evaluator; all else as for an agent.
+    """
+
+    def __init__(
+        self,
+        env: Env | VectorEnv,
+        eval_id: int,
+        session_config: Mapping[str, Any],
+        separate_plots: bool = True,
+        *,
+        tensorplex: TensorplexClient | None = None,
+        clock: Clock | None = None,
+        global_step: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__(
+            env,
+            client_id=_client_id("eval", eval_id, separate_plots),
+            interval_seconds=session_config["tensorplex"]["update_schedule"]["eval"],
+            tensorplex=tensorplex,
+            clock=clock,
+            global_step=global_step,
+        )
+
+
+def _client_id(group: str, number: int, separate_plots: bool) -> str:
+    if not str(number).isdecimal():
+        raise UsageError(f"{group}_id is {number!r}: expected a number, 0 or more")
+    return f"{group}/{number}" if separate_plots else f"session/{group}s"
+
+
+class ConsoleMonitor(EpisodeMonitor):
+    """Writes the same summary as rows of a table, for work without servers.
+
+    interval_seconds: time between two rows.
+    stream: where the rows go, by default the standard output.
+    """
+
+    def __init__(
+        self,
+        env: Env | VectorEnv,
+        *,
+        interval_seconds: float = 5.0,
+        stream: TextIO | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(env, interval_seconds=interval_seconds, clock=clock)
+        self._stream = stream
+        self._rows = 0
+
+    def report(self, episodes: list[EpisodeSummary], steps_per_second: float) -> None:
+        """Writes one row, every so often below the names of the columns."""
+        returns = np.array([episode["return"] for episode in episodes])
+        cells = [f"{self.env_steps}", f"{steps_per_second:.1f}", f"{self.episodes}"]
+        if episodes:
+            length = np.mean([episode["length"] for episode in episodes])
+            numbers = (returns.mean(), returns.min(), returns.max(), length)
+            cells += [f"{number:.2f}" for number in numbers]
+        cells += ["-"] * (len(_COLUMNS) - len(cells))
+        own = [f"{name} {value:.4g}" for name, value in mean_metrics(episodes).items()]
+        stream = self._stream or sys.stdout
+        if self._rows % _HEADER_EVERY == 0:
+            stream.write(_row(_COLUMNS) + "\n")
+        self._rows += 1
+        stream.write("  ".join([_row(cells), *own]) + "\n")
+        stream.flush()
+
+
+def _row(cells: tuple[str, ...] | list[str]) -> str:
+    return "".join(cell.rjust(11) for cell in cells)

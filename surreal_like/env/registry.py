@@ -1,0 +1,201 @@
+"""How a config names an environment, and what it builds: the Env with everything around it.
+
+`env_config.env_name` is one of
+
+    gym:CartPole-v1         what Gymnasium has registered; gym:module:Name-v0 imports module first
+    toy:chain               an environment of `surreal_like.env.toy`
+    package.module:Class    an Env, a gymnasium.Env, or a function that builds one
+
+Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
+`eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
+`wrappers`, `limit_episode_length`, `obs_spec`, `action_spec`. An entry of `wrappers` is a dotted
+path `package.module:Class`, or a mapping `{wrapper: path, args: {...}, training_only: true}`; the
+first entry is the innermost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from session.errors import ConfigError
+from surreal_like.data.spec import compare
+from surreal_like.env.base import Env
+from surreal_like.env.wrappers import ActionRepeat, ClipAction, LimitEpisodeLength, horizon
+from surreal_like.errors import SpecError
+
+Config = Mapping[str, Any]
+
+
+def make_env(env_config: Config, evaluation: bool = False) -> Env:
+    """Builds one environment and its wrappers.
+
+    evaluation: `eval_mode` replaces arguments, and wrappers for training only are left out.
+    Raises ConfigError for an unknown name (with the nearest ones) or a wrong argument, and
+    MissingExtra, which names what to install.
+    """
+    env = _build(env_config, evaluation)
+    try:
+        return _wrap(env, env_config, evaluation)
+    except BaseException:
+        env.close()
+        raise
+
+
+def env_args(env_config: Config, evaluation: bool = False) -> dict[str, Any]:
+    """The constructor arguments of the environment, in training or in evaluation."""
+    overrides = (env_config.get("eval_mode") or {}) if evaluation else {}
+    return {**(env_config.get("env_args") or {}), **overrides}
+
+
+def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[str, Config]]:
+    """The wrappers that a config names, as (dotted path, arguments), the innermost first."""
+    entries: list[tuple[str, Config]] = []
+    for entry in env_config.get("wrappers") or ():
+        mapping: Any = {"wrapper": entry} if isinstance(entry, str) else entry
+        known = {"wrapper", "args", "training_only"}
+        if not isinstance(mapping, Mapping) or "wrapper" not in mapping or set(mapping) - known:
+            raise ConfigError(
+                f"env_config.wrappers: {entry!r} is neither 'package.module:Class' nor "
+                "{wrapper: ..., args: {...}, training_only: true}"
+            )
+        if not (evaluation and mapping.get("training_only", False)):
+            entries.append((str(mapping["wrapper"]), mapping.get("args") or {}))
+    return entries
+
+
+def specs_of(env: Env, env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(obs_spec, action_spec) of a built environment, those of the config checked and completed.
+
+    Raises SpecError if config and environment differ, or if neither of them tells.
+    """
+    return _spec_of(env, env_config, "obs_spec"), _spec_of(env, env_config, "action_spec")
+
+
+def derive_specs(env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Builds one environment, gives its (obs_spec, action_spec) as plain dicts, closes it."""
+    with contextlib.closing(make_env(env_config)) as env:
+        return specs_of(env, env_config)
+
+
+def list_environments() -> list[str]:
+    """Every name that `env_name` can be without writing code: toys, then Gymnasium's."""
+    import gymnasium
+
+    from surreal_like.env.toy import TOYS
+
+    with contextlib.suppress(ModuleNotFoundError):
+        gymnasium.register_envs(importlib.import_module("ale_py"))
+    return [f"toy:{name}" for name in TOYS] + [f"gym:{name}" for name in sorted(gymnasium.registry)]
+
+
+def _build(env_config: Config, evaluation: bool) -> Env:
+    name = str(env_config.get("env_name"))
+    kind, colon, rest = name.partition(":")
+    arguments = env_args(env_config, evaluation)
+    if kind == "gym" and colon:
+        from surreal_like.env.gym_adapter import GymAdapter
+
+        return GymAdapter(name, {**env_config, "env_args": arguments})
+    if not colon or not rest:
+        raise ConfigError(f"env_config.env_name: no environment {name!r}; {_suggest(name)}")
+    if kind == "toy":
+        return _bounded(_build_toy(rest, arguments), env_config)
+    built = _call(_load(name, "env_config.env_name"), name, arguments, "env_config.env_args")
+    if isinstance(built, Env):
+        return _bounded(built, env_config)
+    return _adapt(built, name, env_config)
+
+
+def _build_toy(name: str, arguments: Config) -> Env:
+    from surreal_like.env.toy import TOYS
+
+    if name not in TOYS:
+        raise ConfigError(f"env_config.env_name: no environment 'toy:{name}'; {_suggest(name)}")
+    env: Env = _call(TOYS[name], f"toy:{name}", arguments, "env_config.env_args")
+    return env
+
+
+def _adapt(built: Any, name: str, env_config: Config) -> Env:
+    import gymnasium
+
+    from surreal_like.env.gym_adapter import GymAdapter
+
+    if not isinstance(built, gymnasium.Env):
+        raise ConfigError(
+            f"env_config.env_name: {name} gives a {type(built).__name__}, "
+            "expected a surreal_like.env.Env or a gymnasium.Env"
+        )
+    return GymAdapter(built, env_config)
+
+
+def _bounded(env: Env, env_config: Config) -> Env:
+    spec = getattr(env, "action_spec", None) or {}
+    bounded = "low" in spec or "high" in spec
+    return ClipAction(env, clip=bool(env_config.get("clip_action", True))) if bounded else env
+
+
+def _wrap(env: Env, env_config: Config, evaluation: bool) -> Env:
+    repeat = env_config.get("action_repeat") or 1
+    if repeat != 1:
+        env = ActionRepeat(env, repeat)
+    for path, arguments in wrapper_entries(env_config, evaluation):
+        wrapper = _load(path, "env_config.wrappers")
+        env = _call(wrapper, path, arguments, "env_config.wrappers", env)
+        if not isinstance(env, Env):
+            raise ConfigError(f"env_config.wrappers: {path} gives no surreal_like.env.Env")
+    limit = horizon(env_config.get("limit_episode_length"))
+    return LimitEpisodeLength(env, limit) if limit else env
+
+
+def _spec_of(env: Env, env_config: Config, what: str) -> dict[str, Any]:
+    given, derived = env_config.get(what), getattr(env, what, None) or env_config.get(what)
+    if not derived:
+        raise SpecError(
+            f"env_config.{what} is not given, and {env_config.get('env_name')} does not tell it: "
+            f"write it into the config, or give the environment an attribute {what}"
+        )
+    return compare(given, derived, what)
+
+
+def _load(path: str, where: str) -> Callable[..., Any]:
+    """What a dotted path `package.module:Name` names."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"{where}: {path} cannot be imported: {error}; "
+            "a folder of your own goes into session_config.import_path"
+        ) from error
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        near = difflib.get_close_matches(attribute, dir(module), n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ConfigError(f"{where}: {module_name} has no {attribute!r}{hint}")
+    loaded: Callable[..., Any] = found
+    return loaded
+
+
+def _call(
+    factory: Callable[..., Any], name: str, arguments: Config, where: str, *positional: Any
+) -> Any:
+    """Calls a constructor; arguments that it does not take are the config's fault, not a bug."""
+    try:
+        inspect.signature(factory).bind(*positional, **arguments)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {name} does not take these arguments: {error}") from error
+    return factory(*positional, **arguments)
+
+
+def _suggest(name: str) -> str:
+    """A hint for a name that is none: those that look like it, with their prefix."""
+    bare = {full.partition(":")[2]: full for full in reversed(list_environments())}
+    near = [bare[one] for one in difflib.get_close_matches(name, bare, n=3)]
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return "expected gym:NAME, toy:NAME or package.module:Class (`surreal-like list environments`)"

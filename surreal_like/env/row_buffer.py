@@ -1,0 +1,193 @@
+"""Rows of N streams on their way into a chunk: raw writes per step, everything else per chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
+from surreal_like.data.timestep import discounts, step_types
+from surreal_like.errors import DataError
+
+Array = npt.NDArray[Any]
+Flags = npt.NDArray[np.bool_]
+
+_REWARD = ArraySpec("float32", ())
+_FLAG = ArraySpec("bool", ())
+
+
+class RowBuffer:
+    """Collects rows and cuts them into the columns of a chunk, which it does not use again.
+
+    A row is what was observed, and the action that was taken at it. Which rows begin an episode
+    follows from the ends before them.
+
+    Args:
+        length: T, rows per stream when it is full.
+        num_envs: N.
+        obs_spec, action_spec: of one stream; what is written is checked against them.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        num_envs: int,
+        *,
+        obs_spec: Mapping[str, Any],
+        action_spec: Mapping[str, Any],
+    ) -> None:
+        self.rows = 0
+        self._length = length
+        self._num_envs = num_envs
+        self._obs_specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
+        self._action_spec = parse_action_spec(action_spec).array
+        self._extras: dict[str, ArraySpec] | None = None
+        self._columns: dict[str, Array] = {}
+        self._targets: list[tuple[str, Array, tuple[int, ...], np.dtype[Any]]] = []
+        self._first = np.ones(num_envs, np.bool_)
+        self._version = 0
+        self._versions: list[tuple[int, int]] = [(0, 0)]
+
+    @property
+    def full(self) -> bool:
+        """True when :meth:`cut` is due."""
+        return self.rows == self._length
+
+    @property
+    def version(self) -> int:
+        """Version of the parameters that the next row is acted with."""
+        return self._version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._version = version
+        self._versions.append((self.rows, version))
+
+    def begin(self) -> None:
+        """The next row is the first of an episode in every stream; only on an empty buffer."""
+        self._first = np.ones(self._num_envs, np.bool_)
+
+    def write(self, leaves: Mapping[str, Array]) -> None:
+        """Writes one row of every stream.
+
+        Args:
+            leaves: column -> ``[N, ...]``: ``obs`` or ``obs/...``, ``reward`` (of the action before
+                this row), ``terminated``, ``truncated``, ``action`` (taken at this row) and
+                ``extras/...``, of which the first row fixes names, dtypes and shapes.
+
+        Raises:
+            DataError: a field is missing or has a wrong dtype or shape; names it.
+        """
+        if not self._targets:
+            self._open(leaves)
+        row = self.rows
+        for name, column, shape, dtype in self._targets:
+            leaf = leaves.get(name)
+            if leaf is None or leaf.shape != shape or leaf.dtype != dtype:
+                raise _wrong(name, leaf, shape, dtype)
+            column[row] = leaf
+        if len(leaves) != len(self._targets):
+            unknown = sorted(set(leaves) - set(self._columns))
+            raise DataError(f"{', '.join(unknown)}: given now, but not in the first row")
+        self.rows = row + 1
+
+    def write_end(self, leaves: Mapping[str, Array]) -> None:
+        """Writes a row at which no action was taken: what the policy did not give is zero.
+
+        Only after a row with an action. Raises as :meth:`write`.
+        """
+        if not self._targets:
+            self._open({})
+        zeros = {
+            name: np.zeros(shape, dtype)
+            for name, _, shape, dtype in self._targets
+            if name == "action" or name.startswith("extras/")
+        }
+        self.write({**zeros, **leaves})
+
+    def _open(self, leaves: Mapping[str, Array]) -> None:
+        """New columns, for nobody may write to what has been cut."""
+        if self._extras is None:
+            self._extras = {
+                name: _spec_of(name, leaf, self._num_envs)
+                for name, leaf in leaves.items()
+                if name.startswith("extras/")
+            }
+        specs = {
+            **self._obs_specs,
+            "reward": _REWARD,
+            "terminated": _FLAG,
+            "truncated": _FLAG,
+            "action": self._action_spec,
+            **self._extras,
+        }
+        shape = (self._length, self._num_envs)
+        self._columns = {
+            name: np.empty((*shape, *spec.dim), spec.dtype) for name, spec in specs.items()
+        }
+        self._targets = [
+            (name, column, column.shape[1:], column.dtype) for name, column in self._columns.items()
+        ]
+
+    def cut(self) -> dict[str, Array]:
+        """Gives the rows as the columns of a chunk, ``[rows, N, ...]``, and begins anew.
+
+        Raises:
+            DataError: a value is NaN or out of its bounds, or an episode begins where it ends.
+        """
+        columns = self._columns
+        if self.rows < self._length:
+            # A short chunk must not hold the memory of a long one; the rest is written again.
+            columns = {name: column[: self.rows].copy() for name, column in columns.items()}
+        else:
+            self._targets = []
+        terminated, truncated = columns.pop("terminated"), columns.pop("truncated")
+        last = terminated | truncated
+        first = np.concatenate((self._first[None], last[:-1]))
+        columns["step_type"] = step_types(first, terminated, truncated)
+        columns["discount"] = discounts(terminated)
+        columns["version"] = self._version_column()
+        self._check(columns, first)
+        self._first = last[-1]
+        self._versions = [(0, self._version)]
+        self.rows = 0
+        return columns
+
+    def _version_column(self) -> npt.NDArray[np.int64]:
+        column = np.empty((self.rows, self._num_envs), np.int64)
+        for row, version in self._versions:
+            column[row:] = version
+        return column
+
+    def _check(self, columns: Mapping[str, Array], first: Flags) -> None:
+        for name, spec in self._obs_specs.items():
+            spec.validate(name, columns[name])
+        # Whether actions outside their bounds are clipped or refused is the environment's to say.
+        self._action_spec.validate("action", columns["action"], bounds=False)
+        _REWARD.validate("reward", columns["reward"])
+        if columns["reward"][first].any():
+            raise DataError("reward: not 0 at the first row of an episode: no action came before")
+        for name in self._extras or ():
+            if columns[name].dtype.kind == "f" and np.isnan(columns[name]).any():
+                where = np.argwhere(np.isnan(columns[name]))[0].tolist()
+                raise DataError(f"{name}: NaN at {where} of {list(columns[name].shape)}")
+
+
+def _spec_of(name: str, leaf: Array, num_envs: int) -> ArraySpec:
+    """The spec that the first row of an extra fixes."""
+    if leaf.shape[:1] != (num_envs,) or leaf.dtype.kind not in "biuf":
+        raise DataError(
+            f"{name}: {leaf.dtype} {list(leaf.shape)} given, expected numbers [{num_envs}, ...]"
+        )
+    return ArraySpec(leaf.dtype.name, leaf.shape[1:])
+
+
+def _wrong(
+    name: str, leaf: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> DataError:
+    given = "nothing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"
+    return DataError(f"{name}: {given} given, expected {dtype} {list(shape)}")

@@ -1,0 +1,196 @@
+"""Chunks on their way to replay: numbered, kept until they are receipted, sent again if lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zmq
+
+from session.config import Config
+from session.context import Context
+from session.errors import DeadlineError, RefusedError
+from session.wire import Message
+from session.wire.sockets import poll
+from surreal_like.agent.acting import acting_of
+from surreal_like.data.experience import Chunk
+from surreal_like.data.timestep import StepType
+from surreal_like.env.episodes import EpisodeSummary
+from surreal_like.env.sender_window import Kept, Receipt, SenderWindow
+
+_POLL_SECONDS = 0.02
+_LEAVE_SECONDS = 3.0
+
+
+class ExpSender:
+    """Sends the chunks of one agent to its replay shard; never waits.
+
+    Each agent has one shard, its index modulo their number, because a socket connected to
+    several would alternate between them and tear streams apart.
+
+    Args:
+        context: of this process.
+        sender_config: ``session_config.sender``.
+
+    Attributes:
+        window: what has been cut and not been receipted.
+        env_steps: environment steps in all chunks so far; a FIRST row is none.
+        episodes: episodes that ended in them.
+    """
+
+    def __init__(self, context: Context, sender_config: Config) -> None:
+        session = context.config.session_config
+        shard = context.component.index % len(context.topology.of_kind("replay"))
+        self.window = SenderWindow(
+            sender_config.max_unreceipted_bytes, sender_config.resend_seconds
+        )
+        self.env_steps = 0
+        self.episodes = 0
+        self._context = context
+        self._experience = context.wire.push(
+            f"replay-{shard}.experience", high_water_mark=session.replay.high_water_mark
+        )
+        self._receipts = context.wire.subscriber(f"replay-{shard}.receipts")
+        # The first call begins to watch the connection.
+        list(self._experience.connection_events())
+        self._trace_every: int = session.trace_every
+        self._boot = _boot_number()
+        self._ended = False
+
+    @property
+    def raw(self) -> zmq.Socket[bytes]:
+        """The socket that wakes whoever waits for receipts."""
+        return self._receipts.raw
+
+    def send(
+        self,
+        columns: Mapping[str, npt.NDArray[Any]],
+        *,
+        streams: list[int],
+        finished: list[EpisodeSummary],
+        tail: bool,
+        first_seconds: float,
+    ) -> None:
+        """Takes the columns of a chunk, which must not change any more.
+
+        Args:
+            columns: name -> ``[T, N, ...]``.
+            streams: one id per stream.
+            finished: summaries of the episodes that ended in it.
+            tail: True if the last row of each stream has no action.
+            first_seconds: when its first row was written.
+        """
+        window, step_type = self.window, columns["step_type"]
+        self.env_steps += int(np.count_nonzero(step_type != StepType.FIRST))
+        self.episodes += int(np.count_nonzero(step_type == StepType.LAST))
+        sequence = window.next_sequence
+        traced = self._trace_every > 0 and sequence % self._trace_every == 0
+        stamps = {"first": first_seconds, "cut": self._context.clock.now(), "boot": self._boot}
+        chunk = Chunk(
+            columns,
+            sequence,
+            streams,
+            rows=window.pushed + step_type.size,
+            env_steps=self.env_steps,
+            episodes=self.episodes,
+            finished=finished,
+            tail=tail,
+            stamps=stamps if traced else {},
+        )
+        window.keep(Kept(sequence, chunk.to_message(), chunk.size, chunk.size_bytes))
+        self.pump()
+
+    def say_goodbye(self) -> None:
+        """Ends the chunks; receipted like one of them. Without any there is nothing to end."""
+        self._ended = True
+        window = self.window
+        if not window.pushed:
+            return
+        fields = {
+            "seq": window.next_sequence,
+            "rows": window.pushed,
+            "env_steps": self.env_steps,
+            "episodes": self.episodes,
+        }
+        window.keep(Kept(window.next_sequence, Message("goodbye", fields)))
+        self.pump()
+
+    def pump(self) -> None:
+        """Hears receipts and sends what can leave now."""
+        now = self._context.clock.now()
+        self._hear(now)
+        if False in self._experience.connection_events():
+            self.window.lost()
+        while (kept := self.window.next_to_send()) is not None:
+            fields = kept.message.fields
+            fields["receipted"] = self.window.receipted
+            fields["receipted_rows"] = self.window.receipted_rows
+            if fields.get("stamps"):
+                fields["stamps"].setdefault("sent", now)
+            if not self._experience.send(kept.message):
+                return
+            self.window.sent(now)
+
+    def _hear(self, now: float) -> None:
+        heard = False
+        while (message := self._receipts.receive()) is not None:
+            heard = True
+            told = message.fields.get("senders", {}).get(self._context.name)
+            known = told is not None and told[0] == self._context.incarnation
+            receipt = Receipt(int(told[1]), int(told[2])) if known else None
+            self.window.hear(now, message.sender.incarnation, receipt)
+        if heard:
+            self.window.resend_if_still(now)
+
+    def account(self) -> dict[str, Any]:
+        """Rows by their fate, as the parameter server is told; final after the goodbye."""
+        window = self.window
+        return {
+            "pushed": window.pushed,
+            "inserted": window.inserted,
+            "dropped": window.dropped,
+            "unreceipted": window.unreceipted,
+            "env_steps": self.env_steps,
+            "episodes": self.episodes,
+            "final": self._ended,
+        }
+
+
+class SenderLink:
+    """What there is once it is known which process this is: the sender, and what the agent says.
+
+    Args:
+        context: of this process.
+        sender_config: ``session_config.sender``.
+    """
+
+    def __init__(self, context: Context, sender_config: Config) -> None:
+        self.context = context
+        self.now = context.clock.now
+        self.sender = ExpSender(context, sender_config)
+        self.acting = acting_of(context)
+        self.acting.account = self.sender.account
+
+    def leave(self) -> None:
+        """Waits for the last receipts and leaves the final account, both with a deadline."""
+        deadline = self.now() + _LEAVE_SECONDS
+        while not self.sender.window.empty and self.now() < deadline:
+            self.sender.pump()
+            poll([self.sender.raw], _POLL_SECONDS)
+        ps = self.context.wire.dealer("ps.requests")
+        with suppress(DeadlineError, RefusedError):
+            ps.request("farewell", {"account": self.sender.account()}, timeout_seconds=1.0)
+
+
+def _boot_number() -> float:
+    """Tells machines and their boots apart, for stamps of one boot only can be compared."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        return 0.0
+    # 48 bits: a float holds them exactly.
+    return float(int(text.replace("-", "")[:12], 16))

@@ -1,0 +1,175 @@
+"""Which chunks a sender still keeps, and which of them goes out next; no socket, no clock.
+
+A receipt says up to which number everything has been handled. What is not receipted is kept and
+goes out again, in order, when replay has been restarted, when the connection was lost, and when
+receipts come but the number stands still. Numbers go on whatever happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from session.wire import Message
+
+
+class Receipt(NamedTuple):
+    """What one start of replay tells one sender.
+
+    Args:
+        handled: highest number up to which each chunk was inserted or dropped.
+        inserted: rows that this start of replay has inserted up to there.
+    """
+
+    handled: int
+    inserted: int
+
+
+@dataclass(slots=True)
+class Kept:
+    """A chunk, or the goodbye, until it is receipted.
+
+    Args:
+        sequence: its number.
+        message: what goes over the wire.
+        rows: rows in it, 0 in the goodbye.
+        size_bytes: of its columns.
+    """
+
+    sequence: int
+    message: Message
+    rows: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class SenderWindow:
+    """The chunks between being cut and being receipted.
+
+    Args:
+        max_bytes: what is kept at most, a single larger chunk excepted.
+        resend_seconds: how long the number may stand still while receipts come.
+
+    Attributes:
+        pushed: rows in all chunks so far; always ``inserted + dropped + unreceipted``.
+        inserted: rows that receipts tell of as inserted, over all starts of replay.
+        dropped: the other receipted rows.
+        unreceipted: rows that are kept.
+        unreceipted_bytes: their bytes.
+        resent: how often a chunk went out again.
+        replay: incarnation of the replay that was last heard, 0 before.
+    """
+
+    max_bytes: int
+    resend_seconds: float
+    pushed: int = 0
+    inserted: int = 0
+    dropped: int = 0
+    unreceipted: int = 0
+    unreceipted_bytes: int = 0
+    resent: int = 0
+    replay: int = 0
+    _kept: dict[int, Kept] = field(default_factory=dict)
+    _last: int = 0
+    _next: int = 1
+    _highest_sent: int = 0
+    _handled: int = 0
+    _largest_bytes: int = 0
+    _moved_at: float = 0.0
+    _told_inserted: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """True while another chunk may be cut; otherwise the agent waits."""
+        return not self._kept or self.unreceipted_bytes + self._largest_bytes <= self.max_bytes
+
+    @property
+    def empty(self) -> bool:
+        """True if everything is receipted."""
+        return not self._kept
+
+    @property
+    def receipted(self) -> int:
+        """The highest number for which there is a receipt, of whatever replay."""
+        return self._handled
+
+    @property
+    def receipted_rows(self) -> int:
+        """Rows up to that number."""
+        return self.pushed - self.unreceipted
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the next chunk."""
+        return self._last + 1
+
+    def keep(self, kept: Kept) -> None:
+        """Takes the chunk with the next number."""
+        if kept.sequence != self.next_sequence:
+            raise ValueError(f"chunk {kept.sequence} kept, {self.next_sequence} is next")
+        self._last = kept.sequence
+        self._kept[kept.sequence] = kept
+        self._largest_bytes = max(self._largest_bytes, kept.size_bytes)
+        self.pushed += kept.rows
+        self.unreceipted += kept.rows
+        self.unreceipted_bytes += kept.size_bytes
+
+    def next_to_send(self) -> Kept | None:
+        """What goes out next, None if all has been sent."""
+        return self._kept.get(self._next)
+
+    def sent(self, now: float) -> None:
+        """The chunk that :meth:`next_to_send` gave has left."""
+        if self._next == self._handled + 1:
+            self._moved_at = now
+        self.resent += self._next <= self._highest_sent
+        self._highest_sent = max(self._highest_sent, self._next)
+        self._next += 1
+
+    def lost(self) -> None:
+        """The connection was lost: what was under way may be lost with it."""
+        self._next = self._handled + 1
+
+    def hear(self, now: float, replay: int, receipt: Receipt | None) -> None:
+        """Takes one message of receipts.
+
+        Args:
+            now: seconds.
+            replay: incarnation of the replay that speaks.
+            receipt: what it says to this sender, None if it does not know it.
+        """
+        if replay < self.replay:
+            return
+        if replay > self.replay:
+            self._hear_another(replay)
+        if receipt is not None and self._handled < receipt.handled <= self._last:
+            self._advance(receipt)
+            self._moved_at = now
+
+    def resend_if_still(self, now: float) -> None:
+        """Call it after receipts have come: sends again if they say nothing new for too long."""
+        under_way = self._next > self._handled + 1
+        if under_way and now - self._moved_at >= self.resend_seconds:
+            self.lost()
+
+    def _hear_another(self, replay: int) -> None:
+        """Replay has been restarted: it counts from 0, and has not got what is not receipted."""
+        if self.replay:
+            self.lost()
+        self.replay = replay
+        self._told_inserted = 0
+
+    def _advance(self, receipt: Receipt) -> None:
+        rows = 0
+        for sequence in range(self._handled + 1, receipt.handled + 1):
+            kept = self._kept.pop(sequence)
+            rows += kept.rows
+            self.unreceipted_bytes -= kept.size_bytes
+        self.unreceipted -= rows
+        self._handled = receipt.handled
+        self._next = max(self._next, self._handled + 1)
+        # What is handled and not inserted counts as dropped, so that no row goes uncounted.
+        inserted = min(receipt.inserted - self._told_inserted, rows)
+        self._told_inserted = receipt.inserted
+        self.inserted += inserted
+        self.dropped += rows - inserted

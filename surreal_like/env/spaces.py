@@ -1,0 +1,109 @@
+"""Gymnasium's spaces: the specs that they mean, and how their values become ours and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from session.nest import Nest
+from surreal_like.errors import DataError, SpecError
+
+
+def specs_from_spaces(
+    obs_space: spaces.Space[Any], action_space: spaces.Space[Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The specs of one environment, (obs_spec, action_spec), in the form of `env_config`.
+
+    Raises SpecError for a space that has no spec (text, graphs, sequences, nested actions).
+    """
+    return _obs_spec(obs_space), _action_spec(action_space)
+
+
+def observation_reader(space: spaces.Space[Any]) -> Callable[[Any], Nest]:
+    """A function that makes a nest of arrays of one observation, or of a batch of them.
+
+    Floats become float32, discrete values int64 counted from 0. What it gives is a copy.
+    """
+    if isinstance(space, spaces.Dict):
+        readers = {key: observation_reader(child) for key, child in space.items()}
+        return lambda obs: {key: read(_part(obs, key)) for key, read in readers.items()}
+    if isinstance(space, spaces.Tuple):
+        parts = [observation_reader(child) for child in space]
+        return lambda obs: tuple(read(_part(obs, i)) for i, read in enumerate(parts))
+    dtype = np.dtype(_obs_spec(space)["type"])
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
+        start = space.start
+        return lambda obs: np.asarray(obs, dtype) - start
+    return lambda obs: np.array(obs, dtype, order="C")
+
+
+def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]:
+    """A function that makes of our action, or of a batch of them, what the space contains."""
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        # One action becomes an int: environments look it up in dicts, where an array has no hash.
+        if start == 0:
+            return lambda action: action if action.ndim else action.item()
+        return lambda action: action + start if action.ndim else action.item() + start
+    dtype, shape = space.dtype, space.shape or ()
+    if isinstance(space, spaces.Box):
+        return lambda action: action.astype(dtype, copy=False)
+    starts = space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(shape, dtype)
+    return lambda action: action.reshape(*action.shape[:-1], *shape).astype(dtype) + starts
+
+
+def _part(obs: Any, key: Any) -> Any:
+    try:
+        return obs[key]
+    except (KeyError, IndexError) as error:
+        raise DataError(f"obs: the environment gave no part {key!r}") from error
+
+
+def _obs_spec(space: spaces.Space[Any]) -> dict[str, Any]:
+    if isinstance(space, spaces.Dict):
+        return {_key(key, space): _obs_spec(child) for key, child in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return {str(i): _obs_spec(child) for i, child in enumerate(space)}
+    if isinstance(space, spaces.Discrete):
+        return {"type": "int64", "dim": [], "num": int(space.n)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"type": "int64", "dim": list(space.nvec.shape), "num": space.nvec.tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"type": "int8", "dim": list(space.shape), "num": 2}
+    if isinstance(space, spaces.Box):
+        dtype = np.dtype(space.dtype)
+        kind = "float32" if dtype.kind == "f" else dtype.name
+        return {"type": kind, "dim": list(space.shape)}
+    raise SpecError(f"observation space {space} is not supported: flatten it in a wrapper")
+
+
+def _action_spec(space: spaces.Space[Any]) -> dict[str, Any]:
+    if isinstance(space, spaces.Discrete):
+        return {"type": "discrete", "dim": [int(space.n)]}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"type": "multi_discrete", "dim": space.nvec.ravel().tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"type": "multi_discrete", "dim": [2] * int(np.prod(space.shape))}
+    if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f":
+        spec: dict[str, Any] = {"type": "continuous", "dim": list(space.shape)}
+        for key, bound in (("low", space.low), ("high", space.high)):
+            if np.isfinite(bound).any():
+                spec[key] = _short(bound)
+        return spec
+    raise SpecError(f"action space {space} is not supported: flatten it in a wrapper")
+
+
+def _short(bound: npt.NDArray[Any]) -> Any:
+    """Nested lists of the shortest numbers that are the same in float32."""
+    as_text = bound.astype(np.float32).astype(str)
+    return as_text.astype(np.float64).tolist()
+
+
+def _key(key: Any, space: spaces.Dict) -> str:
+    if not isinstance(key, str) or not key or "/" in key:
+        raise SpecError(f"observation space {space}: {key!r} cannot name a part of an observation")
+    return key

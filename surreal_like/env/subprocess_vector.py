@@ -1,0 +1,265 @@
+"""N Envs in worker processes, for environments that are slow: they step at the same time.
+
+Observations, rewards and actions travel through shared memory; a short frame on a socket says
+that a step is wanted or done. Workers end with their parent, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import session.errors
+import surreal_like.errors
+from session import nest
+from session.errors import ConfigError, RunError, SurrealError
+from surreal_like.data.spec import compare, plain
+from surreal_like.env.actions import ActionDoor
+from surreal_like.env.base import Info, VectorEnv, VectorStep
+from surreal_like.env.worker_link import (
+    MAP,
+    OK,
+    RESET,
+    START,
+    STEP,
+    Link,
+    SharedBlock,
+    decode_info,
+    shared_memory,
+)
+
+# What workers get to close their environments before they are killed.
+STOP_SECONDS = 5.0
+
+# Numeric libraries would start one thread per core in every worker.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class SubprocessVector(VectorEnv):
+    """Steps one Env per seed, in `workers` processes that each have a share of them.
+
+    workers: None for one per processor, at least two, at most one per stream.
+    timeout_seconds: how long a worker may take for a start or a step.
+
+    Raises what building an environment raises, as if it were built here; RunError when a worker
+    ends, hangs, or raises in a step what is no SurrealError.
+    """
+
+    def __init__(
+        self,
+        env_config: Mapping[str, Any],
+        seeds: Sequence[int],
+        *,
+        evaluation: bool = False,
+        workers: int | None = None,
+        timeout_seconds: float = 120.0,
+    ) -> None:
+        self.num_envs = len(seeds)
+        count = min(self.num_envs, workers or max(2, os.cpu_count() or 1))
+        self._memory = shared_memory()
+        self._workers: list[_Worker] = []
+        life_read, life_write = os.pipe()
+        self._finalizer = weakref.finalize(self, _stop, self._workers, [life_write, self._memory])
+        try:
+            for share in np.array_split(np.arange(self.num_envs), count):
+                self._workers.append(_spawn(share.tolist(), self._memory, life_read))
+            for worker in self._workers:
+                worker.link.socket.settimeout(timeout_seconds)
+            specs = self._start(env_config, seeds, evaluation)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(life_read)
+        self.obs_spec, self.action_spec = specs
+        self._door = ActionDoor(self.action_spec, (self.num_envs,))
+        self._ended = np.zeros(self.num_envs, np.bool_)
+
+    def reset(self) -> tuple[nest.Nest, Info]:
+        """Resets every Env."""
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        infos = [decode_info(reply) for reply in self._ask(RESET)]
+        rewards = np.zeros(self.num_envs, np.float32)
+        return self._observations(), self._info(infos, rewards)
+
+    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
+        """Steps every Env, or resets it where its last step ended an episode."""
+        columns = self._block.columns
+        np.copyto(columns["action"], self._door(actions, self._ended))
+        infos = [decode_info(reply) for reply in self._ask(STEP)]
+        reward = columns["reward"].copy()
+        terminated, truncated = columns["terminated"].copy(), columns["truncated"].copy()
+        self._ended = terminated | truncated
+        return self._observations(), reward, terminated, truncated, self._info(infos, reward)
+
+    def close(self) -> None:
+        """Ends the workers and waits for them, a few seconds at most."""
+        self._finalizer()
+
+    def _start(
+        self, env_config: Mapping[str, Any], seeds: Sequence[int], evaluation: bool
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Builds the environments in all workers at once, and maps the memory."""
+        starts = []
+        for worker in self._workers:
+            start = {
+                "env_config": plain(env_config),
+                "seeds": [seeds[stream] for stream in worker.streams],
+                "first": worker.streams[0],
+                "num_envs": self.num_envs,
+                "evaluation": evaluation,
+                "path": sys.path,
+            }
+            starts.append(_as_json(start))
+        replies = [json.loads(reply) for reply in self._ask(START, starts)]
+        obs_spec, action_spec = replies[0]["obs_spec"], replies[0]["action_spec"]
+        for reply in replies[1:]:
+            compare(reply["obs_spec"], obs_spec, "obs_spec")
+            compare(reply["action_spec"], action_spec, "action_spec")
+        self._block = SharedBlock(self._memory, obs_spec, action_spec, self.num_envs)
+        self._ask(MAP, [json.dumps(replies[0]).encode()] * len(self._workers))
+        return obs_spec, action_spec
+
+    def _ask(self, kind: bytes, payloads: Sequence[bytes] | None = None) -> list[bytes]:
+        """Sends one frame to every worker, then waits for all answers.
+
+        After an error the others' answers would be taken for those of the next step: all end.
+        """
+        if not self._finalizer.alive:
+            raise RunError("the environment workers have ended: this VectorEnv is closed")
+        try:
+            for index, worker in enumerate(self._workers):
+                worker.send(kind, payloads[index] if payloads else b"")
+            return [worker.receive() for worker in self._workers]
+        except BaseException:
+            self.close()
+            raise
+
+    def _observations(self) -> nest.Nest:
+        copies = {
+            path: column.copy()
+            for path, column in self._block.columns.items()
+            if path == "obs" or path.startswith("obs/")
+        }
+        return nest.unflatten(copies, "obs")
+
+    def _info(self, infos: Sequence[Info], rewards: npt.NDArray[Any]) -> Info:
+        """One info of all streams; what some workers lack is filled in."""
+        merged: Info = {}
+        for key in dict.fromkeys(key for info in infos for key in info):
+            if key == "metrics":
+                rows = zip(infos, self._workers, strict=True)
+                parts = [info.get(key) or [None] * len(worker.streams) for info, worker in rows]
+                merged[key] = [metrics for part in parts for metrics in part]
+            else:
+                parts = [
+                    info[key] if key in info else rewards[worker.streams]
+                    for info, worker in zip(infos, self._workers, strict=True)
+                ]
+                merged[key] = np.concatenate(parts)
+        return merged
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One worker as the parent sees it."""
+
+    process: subprocess.Popen[bytes]
+    link: Link
+    streams: list[int]
+
+    def send(self, kind: bytes, payload: bytes) -> None:
+        try:
+            self.link.send(kind, payload)
+        except BrokenPipeError as error:
+            raise self._failure(f"ended with exit code {self._exit_code()}") from error
+
+    def receive(self) -> bytes:
+        try:
+            kind, payload = self.link.receive()
+        except EOFError as error:
+            raise self._failure(f"ended with exit code {self._exit_code()}") from error
+        except TimeoutError as error:
+            seconds = self.link.socket.gettimeout()
+            raise self._failure(f"gave no answer for {seconds:g} seconds") from error
+        if kind == OK:
+            return payload
+        raise self._error(json.loads(payload))
+
+    def _exit_code(self) -> int | None:
+        try:
+            return self.process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def _failure(self, what: str) -> RunError:
+        first, last = self.streams[0], self.streams[-1]
+        return RunError(f"the environment worker of streams {first} to {last} {what}")
+
+    def _error(self, described: Mapping[str, str]) -> SurrealError:
+        """The error that the worker had: of its own class where that is one of ours."""
+        name, message = described["type"], described["message"]
+        for module in (surreal_like.errors, session.errors):
+            kind = getattr(module, name, None)
+            if isinstance(kind, type) and issubclass(kind, SurrealError):
+                return kind(message)
+        error = self._failure(f"failed: {name}: {message}")
+        error.add_note(described["traceback"])
+        return error
+
+
+def _spawn(streams: list[int], memory: int, life: int) -> _Worker:
+    mine, its = socket.socketpair()
+    root = str(Path(surreal_like.errors.__file__).parents[1])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    descriptors = (its.fileno(), memory, life)
+    try:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "surreal_like.env.worker"),
+                *(str(descriptor) for descriptor in descriptors),
+            ],
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+    except BaseException:
+        mine.close()
+        raise
+    finally:
+        its.close()
+    return _Worker(process, Link(mine), streams)
+
+
+def _stop(workers: list[_Worker], descriptors: list[int]) -> None:
+    """Ends all workers: politely by closing their socket, after some seconds by force."""
+    for worker in workers:
+        worker.link.socket.close()
+    deadline = time.monotonic() + STOP_SECONDS
+    for worker in workers:
+        try:
+            worker.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.process.kill()
+            worker.process.wait()
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _as_json(value: Any) -> bytes:
+    try:
+        return json.dumps(value).encode()
+    except TypeError as error:
+        raise ConfigError(f"env_config cannot be sent to worker processes: {error}") from error

@@ -1,0 +1,223 @@
+"""Small environments whose optimum is known in closed form, for tests of algorithms and plumbing.
+
+`optimal_return` is the expected undiscounted return of the best policy, raw rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.errors import ConfigError
+from surreal_like.env.base import Env, Info, Step
+
+Array = npt.NDArray[np.float32]
+
+
+class Chain(Env):
+    """A row of `length` states: start at the left end, 0 goes left, 1 goes right.
+
+    Each step costs `cost`, reaching the right end pays 1 and terminates; after 5 * length steps
+    the episode is truncated. The observation is one-hot, float32 [length].
+    Optimum: always right, 1 - cost * (length - 1).
+    """
+
+    def __init__(self, length: int = 8, *, cost: float = 0.05) -> None:
+        _require(length >= 2, f"toy:chain: length is {length}, expected 2 or more")
+        self.length, self.cost = length, cost
+        self.obs_spec = {"type": "float32", "dim": [length]}
+        self.action_spec = {"type": "discrete", "dim": [2]}
+        self.optimal_return = 1.0 - cost * (length - 1)
+        self._place = self._steps = 0
+
+    def reset(self) -> tuple[Array, Info]:
+        """Goes to the left end."""
+        self._place = self._steps = 0
+        return _one_hot(0, self.length), {}
+
+    def step(self, action: int) -> Step:
+        """Moves by one, not beyond the left end."""
+        self._place = max(0, self._place + (1 if action == 1 else -1))
+        self._steps += 1
+        arrived = self._place == self.length - 1
+        late = self._steps >= 5 * self.length
+        obs = _one_hot(self._place, self.length)
+        return obs, float(arrived) - self.cost, arrived, late and not arrived, {}
+
+    def optimal_value(self, place: int, discount: float) -> float:
+        """The discounted value of the best policy, `place` steps right of the start."""
+        moves = self.length - 1 - place
+        cost = sum(self.cost * discount**k for k in range(moves))
+        return discount ** (moves - 1) - cost if moves else 0.0
+
+
+class Bandit(Env):
+    """Episodes of one step: the observation shows which of `arms` pays 1, the others pay 0.
+
+    The observation is one-hot, float32 [arms]. Optimum: pull the arm that is shown, 1. Guessing
+    gives 1 / arms.
+    """
+
+    def __init__(self, arms: int = 4) -> None:
+        _require(arms >= 2, f"toy:bandit: arms is {arms}, expected 2 or more")
+        self.arms = arms
+        self.obs_spec = {"type": "float32", "dim": [arms]}
+        self.action_spec = {"type": "discrete", "dim": [arms]}
+        self.optimal_return = 1.0
+        self._best = 0
+
+    def reset(self) -> tuple[Array, Info]:
+        """Draws the arm that pays."""
+        self._best = int(self.rng.integers(self.arms))
+        return _one_hot(self._best, self.arms), {}
+
+    def step(self, action: int) -> Step:
+        """Pays and terminates."""
+        return _one_hot(self._best, self.arms), float(action == self._best), True, False, {}
+
+
+class Grid(Env):
+    """A square of `size` cells: from one corner to the opposite one, walls around.
+
+    Actions: 0 up, 1 right, 2 down, 3 left. Each step costs 1 / (2 * size), arriving pays 1 and
+    terminates; after 10 * size steps the episode is truncated. The observation is a dict: `row`
+    and `column`, each one-hot, float32 [size].
+    Optimum: any shortest path, 1 - (2 * size - 2) / (2 * size), which is 1 / size.
+    """
+
+    _MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
+
+    def __init__(self, size: int = 4) -> None:
+        _require(size >= 2, f"toy:grid: size is {size}, expected 2 or more")
+        self.size = size
+        line = {"type": "float32", "dim": [size]}
+        self.obs_spec = {"row": line, "column": dict(line)}
+        self.action_spec = {"type": "discrete", "dim": [4]}
+        self.optimal_return = 1.0 / size
+        self._place = (0, 0)
+        self._steps = 0
+
+    def reset(self) -> tuple[dict[str, Array], Info]:
+        """Goes to the corner at row 0, column 0."""
+        self._place, self._steps = (0, 0), 0
+        return self._observe(), {}
+
+    def step(self, action: int) -> Step:
+        """Moves by one cell; into a wall is no move, but costs."""
+        end = self.size - 1
+        down, right = self._MOVES[action]
+        row, column = self._place
+        self._place = (min(max(row + down, 0), end), min(max(column + right, 0), end))
+        self._steps += 1
+        arrived = self._place == (end, end)
+        late = self._steps >= 10 * self.size
+        reward = float(arrived) - 0.5 / self.size
+        return self._observe(), reward, arrived, late and not arrived, {}
+
+    def _observe(self) -> dict[str, Array]:
+        row, column = self._place
+        return {"row": _one_hot(row, self.size), "column": _one_hot(column, self.size)}
+
+
+class Clock(Env):
+    """The truncation trap: a time limit that the observation does not show.
+
+    At the start, action 1 takes 0.75 * limit and terminates; action 0 starts a clock that pays 1
+    per step, whatever is done, and is truncated after `limit` steps. The observation is one-hot,
+    float32 [2]: at the start, or running.
+    Optimum: start the clock, `limit`. Whoever bootstraps the time limit values the clock at
+    1 / (1 - discount); whoever takes it for a terminal state learns `trapped_value`, which for
+    a discount of 1 - 1 / limit is little more than half of that, and takes 0.75 * limit.
+    """
+
+    def __init__(self, limit: int = 10) -> None:
+        _require(limit >= 2, f"toy:clock: limit is {limit}, expected 2 or more")
+        self.limit = limit
+        self.obs_spec = {"type": "float32", "dim": [2]}
+        self.action_spec = {"type": "discrete", "dim": [2]}
+        self.optimal_return = float(limit)
+        self._steps = 0
+
+    def reset(self) -> tuple[Array, Info]:
+        """Back to the choice."""
+        self._steps = 0
+        return _one_hot(0, 2), {}
+
+    def step(self, action: int) -> Step:
+        """The first action decides, later ones are idle."""
+        self._steps += 1
+        if self._steps == 1 and action == 1:
+            return _one_hot(0, 2), 0.75 * self.limit, True, False, {}
+        return _one_hot(1, 2), 1.0, False, self._steps >= self.limit, {}
+
+    def optimal_value(self, discount: float) -> float:
+        """The value of starting the clock, and of its running, when its end is bootstrapped."""
+        return 1.0 / (1.0 - discount)
+
+    def trapped_value(self, discount: float) -> float:
+        """What starting the clock seems worth when the time limit is stored as a terminal state.
+
+        Running is left through the limit in one of `limit - 1` steps, so it seems worth
+        1 / (1 - discount * (limit - 2) / (limit - 1)).
+        """
+        running = 1.0 / (1.0 - discount * (self.limit - 2) / (self.limit - 1))
+        return 1.0 + discount * running
+
+
+class Target(Env):
+    """Continuous actions: each step shows a point, the cost is the squared distance from it.
+
+    The observation is the point, float32 [size], uniform in [-1, 1]; the action, float32 [size],
+    lies in [-2, 2]; the reward is minus the mean squared difference. Episodes have `steps` steps
+    and are then truncated. Optimum: the action equals the observation, 0. Actions uniform in
+    their bounds give -5/3 per step.
+    """
+
+    def __init__(self, size: int = 2, *, steps: int = 10) -> None:
+        _require(size >= 1 and steps >= 1, "toy:target: size and steps must be 1 or more")
+        self.size, self.steps = size, steps
+        self.obs_spec = {"type": "float32", "dim": [size]}
+        self.action_spec = {
+            "type": "continuous",
+            "dim": [size],
+            "low": [-2.0] * size,
+            "high": [2.0] * size,
+        }
+        self.optimal_return = 0.0
+        self._point: Array = np.zeros(size, np.float32)
+        self._steps = 0
+
+    def reset(self) -> tuple[Array, Info]:
+        """Draws the first point."""
+        self._steps = 0
+        return self._draw(), {}
+
+    def step(self, action: npt.NDArray[Any]) -> Step:
+        """Pays and draws the next point."""
+        reward = -float(np.mean(np.square(np.asarray(action) - self._point)))
+        self._steps += 1
+        return self._draw(), reward, False, self._steps >= self.steps, {}
+
+    def _draw(self) -> Array:
+        self._point = self.rng.uniform(-1.0, 1.0, self.size).astype(np.float32)
+        return self._point.copy()
+
+
+TOYS: Mapping[str, type[Env]] = MappingProxyType(
+    {"bandit": Bandit, "chain": Chain, "clock": Clock, "grid": Grid, "target": Target}
+)
+
+
+def _one_hot(index: int, size: int) -> Array:
+    row = np.zeros(size, np.float32)
+    row[index] = 1.0
+    return row
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)

@@ -1,0 +1,171 @@
+"""N streams in step: which implementation a config gets, and the one that steps N Envs here.
+
+`env_config.vector` is `native` (Gymnasium's own vectorised code where an environment has one and
+nothing is configured around a single environment, else `sync`), `sync` (N Envs stepped in this
+process) or `process` (N Envs in worker processes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.errors import ConfigError
+from session.nest import Nest
+from surreal_like.env.actions import ActionDoor
+from surreal_like.env.base import Env, Info, VectorEnv, VectorStep
+from surreal_like.env.batching import InfoBatch, ObservationBatch
+from surreal_like.env.registry import make_env, specs_of
+from surreal_like.errors import DataError
+
+
+def make_vector_env(
+    env_config: Mapping[str, Any], *, num_envs: int, seed: int, evaluation: bool = False
+) -> VectorEnv:
+    """Builds the N streams of one agent or evaluator, each with a seed of its own.
+
+    seed: the component's; the same seed gives the same streams, however they are stepped, except
+    that native code draws all of them from one generator.
+    Raises what `make_env` raises, with `process` too.
+    """
+    mode = env_config.get("vector") or "native"
+    if num_envs < 1:
+        raise ConfigError(f"env_config.num_envs is {num_envs}: expected 1 or more")
+    if mode not in ("native", "sync", "process"):
+        raise ConfigError(f"env_config.vector is {mode!r}: expected native, sync or process")
+    seeds = stream_seeds(seed, num_envs)
+    if mode == "process":
+        from surreal_like.env.subprocess_vector import SubprocessVector
+
+        return SubprocessVector(env_config, seeds, evaluation=evaluation)
+    if mode == "native":
+        from surreal_like.env.native import make_native
+
+        native = make_native(env_config, num_envs=num_envs, seed=seed, evaluation=evaluation)
+        if native is not None:
+            return native
+    return make_sync(env_config, seeds, evaluation=evaluation)
+
+
+def make_sync(
+    env_config: Mapping[str, Any], seeds: Sequence[int], *, evaluation: bool = False
+) -> SyncVector:
+    """Builds one Env per seed, to be stepped in this process."""
+    envs: list[Env] = []
+    try:
+        for seed in seeds:
+            envs.append(make_env(env_config, evaluation))
+            envs[-1].seed(seed)
+        obs_spec, action_spec = specs_of(envs[0], env_config)
+        keys = tuple(env_config.get("info_keys") or ())
+        return SyncVector(envs, obs_spec=obs_spec, action_spec=action_spec, info_keys=keys)
+    except BaseException:
+        for env in envs:
+            env.close()
+        raise
+
+
+def as_vector(env: Env | VectorEnv, info_keys: Sequence[str] = ()) -> VectorEnv:
+    """The VectorEnv itself, or a single Env as one of N = 1."""
+    if isinstance(env, VectorEnv):
+        return env
+    obs_spec, action_spec = specs_of(env, {"env_name": type(env).__name__})
+    return SyncVector([env], obs_spec=obs_spec, action_spec=action_spec, info_keys=info_keys)
+
+
+def stream_seeds(seed: int, num_envs: int) -> list[int]:
+    """One seed in [0, 2**31) per stream; those of fewer streams are the first of those of more."""
+    return [
+        int(np.random.SeedSequence(seed, spawn_key=(stream,)).generate_state(1)[0]) >> 1
+        for stream in range(num_envs)
+    ]
+
+
+class SyncVector(VectorEnv):
+    """Steps N Envs one after the other; `reset` and the first step after an end reset them."""
+
+    def __init__(
+        self,
+        envs: Sequence[Env],
+        *,
+        obs_spec: Mapping[str, Any],
+        action_spec: Mapping[str, Any],
+        info_keys: Sequence[str] = (),
+    ) -> None:
+        self.envs = list(envs)
+        self.num_envs = len(self.envs)
+        self.obs_spec, self.action_spec = obs_spec, action_spec
+        self.metadata = self.envs[0].metadata
+        self._door = ActionDoor(action_spec, (self.num_envs,))
+        self._batch = ObservationBatch(obs_spec, self.num_envs)
+        self._infos = InfoBatch(info_keys, self.num_envs)
+        self._ended = np.zeros(self.num_envs, np.bool_)
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Resets every Env."""
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        self._batch.begin()
+        infos = [self._reset_one(stream) for stream in range(self.num_envs)]
+        return self._batch.take(), self._infos(infos, np.zeros(self.num_envs, np.float32))
+
+    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
+        """Steps every Env, or resets it where its last step ended an episode."""
+        checked = self._door(actions, self._ended)
+        # Single discrete actions reach an author's Env as an int.
+        singles: Any = checked.tolist() if checked.ndim == 1 else checked
+        rewards = np.zeros(self.num_envs, np.float32)
+        terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
+        infos: list[Info] = []
+        self._batch.begin()
+        for stream, ended in enumerate(self._ended.tolist()):
+            if ended:
+                infos.append(self._reset_one(stream))
+                continue
+            result = self.envs[stream].step(singles[stream])
+            obs, rewards[stream], terminated[stream], truncated[stream], info = _five(result)
+            self._batch.put(stream, obs)
+            infos.append(info)
+        self._ended = terminated | truncated
+        return self._batch.take(), rewards, terminated, truncated, self._infos(infos, rewards)
+
+    def render(self) -> Any:
+        """An image of the first stream, or None."""
+        return self.envs[0].render()
+
+    def close(self) -> None:
+        """Closes every Env."""
+        for env in self.envs:
+            env.close()
+
+    def _reset_one(self, stream: int) -> Info:
+        result = self.envs[stream].reset()
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+            raise DataError(f"reset() gave {_kinds(result)}, expected (observation, info)")
+        self._batch.put(stream, result[0])
+        return result[1]
+
+
+def _five(result: Any) -> tuple[Any, float, bool, bool, Info]:
+    """What `step` of an author's Env gave, or an error in words."""
+    if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
+        raise DataError(
+            f"step() gave {_kinds(result)}, "
+            "expected (observation, reward, terminated, truncated, info)"
+        )
+    obs, reward, terminated, truncated, info = result
+    try:
+        return obs, float(reward), bool(terminated), bool(truncated), info
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"{value!r}" for value in result[1:4])
+        raise DataError(
+            f"step() gave {given} for reward, terminated, truncated: expected numbers"
+        ) from error
+
+
+def _kinds(result: Any) -> str:
+    if not isinstance(result, tuple):
+        return f"a {type(result).__name__}"
+    return f"({', '.join(type(value).__name__ for value in result)})"

@@ -1,0 +1,133 @@
+"""One environment worker: `python -P -m surreal_like.env.worker SOCKET MEMORY LIFE`.
+
+Started by `SubprocessVector` only, with three inherited file descriptors. It steps its share of
+the streams and ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from session import nest
+from surreal_like.env.base import Info
+from surreal_like.env.vector import SyncVector, make_sync
+from surreal_like.env.worker_link import (
+    ERROR,
+    MAP,
+    OK,
+    RESET,
+    START,
+    STEP,
+    Link,
+    SharedBlock,
+    encode_info,
+)
+
+
+def main(arguments: list[str]) -> None:
+    """Serves until the parent closes the socket."""
+    link_end, memory, life = (int(argument) for argument in arguments)
+    # Ctrl-C reaches every process of the terminal; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A step may take minutes, so that the socket is not looked at: only a thread sees the end.
+    threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
+    Worker(Link(socket.socket(fileno=link_end)), memory).serve()
+
+
+class Worker:
+    """Answers the frames of one parent.
+
+    link: frames from and to the parent; memory: descriptor of the memory of the arrays.
+    """
+
+    def __init__(self, link: Link, memory: int) -> None:
+        self._link = link
+        self._memory = memory
+        self._first = self._num_envs = 0
+        self._vector: SyncVector | None = None
+        self._block: SharedBlock | None = None
+
+    def serve(self) -> None:
+        """Answers until the parent is gone; an error is an answer too."""
+        commands = {START: self._start, MAP: self._map, RESET: self._reset, STEP: self._step}
+        try:
+            while True:
+                kind, payload = self._link.receive()
+                try:
+                    self._link.send(OK, commands[kind](payload))
+                except Exception as error:  # noqa: BLE001  (the parent raises it)
+                    self._link.send(ERROR, _described(error))
+        except (EOFError, BrokenPipeError):
+            if self._vector is not None:
+                self._vector.close()
+
+    def _start(self, payload: bytes) -> bytes:
+        start = json.loads(payload)
+        sys.path.extend(path for path in start["path"] if path not in sys.path)
+        self._first, self._num_envs = start["first"], start["num_envs"]
+        self._vector = make_sync(
+            start["env_config"], start["seeds"], evaluation=start["evaluation"]
+        )
+        specs = {"obs_spec": self._vector.obs_spec, "action_spec": self._vector.action_spec}
+        return json.dumps(specs).encode()
+
+    def _map(self, payload: bytes) -> bytes:
+        specs = json.loads(payload)
+        self._block = SharedBlock(
+            self._memory, specs["obs_spec"], specs["action_spec"], self._num_envs
+        )
+        return b""
+
+    def _reset(self, _: bytes) -> bytes:
+        vector, rows = self._mapped()
+        obs, info = vector.reset()
+        return self._write(rows, {"obs": obs}, info)
+
+    def _step(self, _: bytes) -> bytes:
+        vector, rows = self._mapped()
+        obs, reward, terminated, truncated, info = vector.step(rows["action"])
+        flags = {"reward": reward, "terminated": terminated, "truncated": truncated}
+        return self._write(rows, {"obs": obs, **flags}, info)
+
+    def _mapped(self) -> tuple[SyncVector, dict[str, Any]]:
+        """The streams, and their rows of the shared columns."""
+        if self._vector is None or self._block is None:
+            raise RuntimeError("stepped before it was started and mapped")
+        own = slice(self._first, self._first + self._vector.num_envs)
+        return self._vector, {name: column[own] for name, column in self._block.columns.items()}
+
+    def _write(self, rows: dict[str, Any], columns: dict[str, Any], info: Info) -> bytes:
+        for name, value in nest.flatten(columns).items():
+            np.copyto(rows[name], value)
+        return encode_info(info)
+
+
+def _described(error: Exception) -> bytes:
+    """The error as the parent needs it: the class, its message, and where it came from."""
+    import traceback
+
+    return json.dumps(
+        {
+            "type": type(error).__name__,
+            "message": str(error),
+            "traceback": "".join(traceback.format_exception(error)),
+        }
+    ).encode()
+
+
+def _end_with_parent(life: int) -> None:
+    """Waits for the end of the pipe that only the parent holds open."""
+    os.read(life, 1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,134 @@
+"""What lies between a process and its environment workers: frames on a socket, arrays in memory.
+
+Both ends are ours and of one program: the frames carry a byte that says what they are, JSON, and
+raw arrays; observations, actions, rewards and flags lie in memory that both sides map.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import socket
+import struct
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+from surreal_like.data.spec import parse_action_spec, parse_obs_spec
+from surreal_like.env.base import Info
+
+# Kinds of frames: the first four are commands, the others answers.
+START, MAP, RESET, STEP, OK, ERROR = b"s", b"m", b"r", b"t", b"o", b"e"
+_LENGTH = struct.Struct("<Q")
+
+
+class Link:
+    """Frames over a stream socket: one byte of kind, then a payload."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end
+
+    def send(self, kind: bytes, payload: bytes = b"") -> None:
+        """Sends one frame."""
+        self.socket.sendall(_LENGTH.pack(1 + len(payload)) + kind + payload)
+
+    def receive(self) -> tuple[bytes, bytes]:
+        """Waits for one frame and gives (kind, payload).
+
+        Raises EOFError when the other side is gone, TimeoutError after the socket's timeout.
+        """
+        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        frame = self._exactly(length)
+        return frame[:1], frame[1:]
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                part = self.socket.recv(size - len(parts))
+            except ConnectionResetError:
+                part = b""
+            if not part:
+                raise EOFError("the other side is gone")
+            parts += part
+        return bytes(parts)
+
+
+class SharedBlock:
+    """The arrays of one vector step, [N, ...] each, in memory shared by all workers.
+
+    columns: `action`, `reward`, `terminated`, `truncated`, and `obs` or `obs/...`.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        obs_spec: Mapping[str, Any],
+        action_spec: Mapping[str, Any],
+        num_envs: int,
+    ) -> None:
+        layout = {
+            "action": parse_action_spec(action_spec).array.zeros(),
+            "reward": np.zeros((), np.float32),
+            "terminated": np.zeros((), np.bool_),
+            "truncated": np.zeros((), np.bool_),
+        }
+        specs = nest.flatten(parse_obs_spec(obs_spec), "obs")
+        layout.update({path: spec.zeros() for path, spec in specs.items()})
+        sizes = {name: _aligned(num_envs * one.nbytes) for name, one in layout.items()}
+        size_bytes = max(sum(sizes.values()), mmap.PAGESIZE)
+        if os.fstat(descriptor).st_size < size_bytes:
+            os.ftruncate(descriptor, size_bytes)
+        memory = mmap.mmap(descriptor, size_bytes)
+        self.columns: dict[str, npt.NDArray[Any]] = {}
+        offset = 0
+        for name, one in layout.items():
+            shape = (num_envs, *one.shape)
+            self.columns[name] = np.ndarray(shape, one.dtype, memory, offset)
+            offset += sizes[name]
+
+
+def shared_memory() -> int:
+    """A file descriptor of memory without a name: it goes when its last holder goes."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("surreal-like-env", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def encode_info(info: Info) -> bytes:
+    """The info of a vector step as bytes, none for an empty one."""
+    if not info:
+        return b""
+    arrays = {key: value for key, value in info.items() if isinstance(value, np.ndarray)}
+    header = {
+        "arrays": [[key, array.dtype.str, array.shape] for key, array in arrays.items()],
+        "metrics": info.get("metrics"),
+    }
+    text = json.dumps(header, default=float).encode()
+    rows = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
+    return b"".join([_LENGTH.pack(len(text)), text, *rows])
+
+
+def decode_info(data: bytes) -> Info:
+    """The info that `encode_info` made bytes of."""
+    if not data:
+        return {}
+    (length,) = _LENGTH.unpack_from(data)
+    offset = _LENGTH.size + length
+    header = json.loads(data[_LENGTH.size : offset])
+    info: Info = {} if header["metrics"] is None else {"metrics": header["metrics"]}
+    for key, dtype, shape in header["arrays"]:
+        count = int(np.prod(shape))
+        info[key] = np.frombuffer(data, dtype, count, offset).reshape(shape)
+        offset += info[key].nbytes
+    return info
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // 64) * 64

@@ -1,0 +1,85 @@
+"""Wrappers around one Env that a config switches on by name, and those that it names itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from session.errors import ConfigError
+from session.nest import Nest
+from surreal_like.env.actions import ActionDoor
+from surreal_like.env.base import Env, Info, Step, Wrapper
+
+
+def horizon(limit: float | None) -> int | None:
+    """The number of steps that `env_config.limit_episode_length` means, None for no limit.
+
+    0, None and negative numbers mean none; 30000.0 is 30000. Raises ConfigError for a fraction.
+    """
+    number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if limit is None or (number and (limit <= 0 or limit == math.inf)):
+        return None
+    if not number or not float(limit).is_integer():
+        raise ConfigError(
+            f"env_config.limit_episode_length is {limit!r}: expected a whole number of steps, "
+            "or 0 for no limit"
+        )
+    return int(limit)
+
+
+class LimitEpisodeLength(Wrapper):
+    """Truncates every episode after `limit` steps, as a time limit does."""
+
+    def __init__(self, env: Env, limit: int) -> None:
+        super().__init__(env)
+        self._limit = limit
+        self._steps = 0
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Starts an episode and counts from 0."""
+        self._steps = 0
+        return self.env.reset()
+
+    def step(self, action: Any) -> Step:
+        """Steps; the last allowed step is truncated, whether or not it also terminates."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        return obs, reward, terminated, truncated or self._steps >= self._limit, info
+
+
+class ActionRepeat(Wrapper):
+    """Takes each action `repeat` times, fewer where the episode ends, and sums the rewards."""
+
+    def __init__(self, env: Env, repeat: int) -> None:
+        super().__init__(env)
+        if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
+            raise ConfigError(f"env_config.action_repeat is {repeat!r}: expected 1 or more")
+        self._repeat = repeat
+
+    def step(self, action: Any) -> Step:
+        """Steps; observation, flags and info are those of the last inner step."""
+        total = raw_total = 0.0
+        for _ in range(self._repeat):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += reward
+            raw_total += info.get("raw_reward", reward)
+            if terminated or truncated:
+                break
+        if "raw_reward" in info:
+            info = {**info, "raw_reward": raw_total}
+        return obs, total, terminated, truncated, info
+
+
+class ClipAction(Wrapper):
+    """Clips continuous actions to the bounds of the environment; a NaN is a DataError.
+
+    clip: False makes an action outside the bounds a DataError too.
+    """
+
+    def __init__(self, env: Env, *, clip: bool = True) -> None:
+        super().__init__(env)
+        self._door = ActionDoor(env.action_spec, outside="clip" if clip else "refuse")
+
+    def step(self, action: Any) -> Step:
+        """Steps with an action inside the bounds."""
+        return self.env.step(self._door(action))

@@ -1,0 +1,21 @@
+"""The errors of surreal_like, below the tree of `session/errors.py`.
+
+```
+SurrealError
+├── ConfigError         2
+│   └── SpecError       2   specs that are wrong, or differ from the environment's
+└── DataError           1   an array that is not what its spec says
+```
+"""
+
+from __future__ import annotations
+
+from session.errors import ConfigError, SurrealError
+
+
+class SpecError(ConfigError):
+    """Specs are malformed, differ from the environment's, or do not suit the algorithm."""
+
+
+class DataError(SurrealError):
+    """An environment or an agent gave a NaN, a wrong dtype or a wrong shape; names the field."""

@@ -1,0 +1,62 @@
+"""Plays episodes with the trained policy of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+from session.errors import UsageError
+from session.seeding import component_seed
+from surreal_like.agent.evaluation import Evaluation
+from surreal_like.env.vector import make_vector_env
+from surreal_like.policy import load_policy
+
+_STREAMS = 100
+
+
+def evaluate(
+    folder: str | Path,
+    *,
+    episodes: int = 100,
+    checkpoint: str = "best",
+    seed: int | None = None,
+    deterministic: bool = True,
+) -> dict[str, Any]:
+    """Plays episodes in this process, with the environment as evaluators see it.
+
+    Args:
+        folder: the run folder.
+        episodes: how many; a fixed share of each of at most 100 streams.
+        checkpoint: ``best``, ``latest``, or an iteration of which there is a checkpoint.
+        seed: of the environments; None: the run's, but other episodes than its evaluators had.
+        deterministic: the best actions, or actions drawn from the policy.
+
+    Returns:
+        ``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length``,
+        ``episodes``, ``checkpoint``, ``seconds``.
+
+    Raises:
+        UsageError: this is no run folder, or fewer than one episode is asked for.
+        CheckpointError: there is no such checkpoint, or it is not whole.
+    """
+    if episodes < 1:
+        raise UsageError(f"cannot play {episodes} episodes: ask for at least one")
+    began = time.monotonic()
+    policy = load_policy(folder, checkpoint)
+    config = policy.config
+    if seed is None:
+        seed = component_seed(config.session_config.seed, "evaluate", 1)
+    streams = min(config.session_config.evaluator.num_envs or _STREAMS, episodes)
+    env = make_vector_env(config.env_config, num_envs=streams, seed=seed, evaluation=True)
+    with contextlib.closing(env):
+        played = Evaluation(episodes, streams)
+        obs, _ = env.reset()
+        state = None
+        while not played.over:
+            actions, state = policy(obs, state, deterministic=deterministic)
+            obs, reward, terminated, truncated, info = env.step(actions)
+            played.step(reward, terminated, truncated, info)
+    seconds = time.monotonic() - began
+    return {**played.summary(), "checkpoint": checkpoint, "seconds": seconds}

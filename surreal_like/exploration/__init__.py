@@ -1,0 +1,1 @@
+"""Exploration: numbers that change over a run, and one degree of curiosity for each agent."""

@@ -1,0 +1,35 @@
+"""Random actions: how many of them each agent takes, and taking them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+
+def agent_epsilon(epsilon: float, alpha: float, agent_id: int, num_agents: int) -> float:
+    """The share of random actions of one agent: epsilon ** (1 + alpha i / (N - 1)).
+
+    Horgan et al. 2018, section 4.1. Agents between cautious and curious fill replay with a mixture.
+    An agent alone, or alpha 0, gets epsilon itself; an agent that joined a larger number than was
+    launched gets the last one's.
+    """
+    if num_agents <= 1:
+        return epsilon
+    place = min(max(agent_id, 0) / (num_agents - 1), 1.0)
+    return float(epsilon ** (1.0 + alpha * place))
+
+
+def epsilon_greedy(
+    greedy: npt.NDArray[np.int64], num_actions: int, epsilon: float, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Replaces actions `greedy` `[N]`, each with probability epsilon by any of all actions."""
+    draws = rng.random(len(greedy))
+    exploring = np.flatnonzero(draws < epsilon)
+    if not exploring.size:
+        return greedy
+    actions = greedy.copy()
+    # A draw below epsilon is uniform there, so it can choose the action too. It may round up to
+    # num_actions, which is none.
+    random = draws[exploring] * (num_actions / epsilon)
+    actions[exploring] = np.minimum(random, num_actions - 1)
+    return actions

@@ -1,0 +1,122 @@
+"""Schedules: numbers that change over a run, such as the share of random actions.
+
+In a config a schedule is a mapping with the keys of `SCHEDULE_CONFIG`, or one number that never
+changes. It is a function of the counters of the whole run and keeps none of its own, so a restarted
+process goes on where the run is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from session.errors import ConfigError
+
+KINDS = ("constant", "linear", "exponential", "piecewise")
+CLOCKS = ("env_steps", "iterations")
+
+# Keys that a kind does not need are ignored, so that a user can change `kind` alone.
+SCHEDULE_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # constant, linear, exponential (by equal ratios), or piecewise (linear between points).
+        "kind": "linear",
+        # What moves it, counted over the whole run: env_steps, or iterations (updates).
+        "by": "env_steps",
+        # The value at the beginning; of a constant at any time.
+        "start": 1.0,
+        # The value after `steps`, and from then on.
+        "end": 0.05,
+        # How long the way from start to end takes.
+        "steps": 10_000,
+        # Of piecewise: [[step, value], ...], steps rising.
+        "points": [],
+    }
+)
+
+
+class Progress(Protocol):
+    """How far a run is."""
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of all agents."""
+        ...
+
+    @property
+    def iteration(self) -> int:
+        """Updates of the newest parameters."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A value at every step: between two points it moves from one to the other, beyond it stands.
+
+    Args:
+        points: (step, value), steps rising; one point is a constant.
+        exponential: between points by equal ratios instead of equal differences.
+        by: which counter of a run is the step, env_steps or iterations.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    exponential: bool = False
+    by: str = "env_steps"
+
+    def at(self, progress: Progress) -> float:
+        """The value at this point of the run."""
+        return self.value(progress.env_steps if self.by == "env_steps" else progress.iteration)
+
+    def value(self, step: float) -> float:
+        """The value at a step; before the first point and after the last it is theirs."""
+        index = bisect_right(self.points, step, key=lambda point: point[0])
+        if index == 0 or index == len(self.points):
+            return self.points[max(0, index - 1)][1]
+        (step_before, before), (step_after, after) = self.points[index - 1 : index + 1]
+        share = (step - step_before) / (step_after - step_before)
+        if self.exponential:
+            return float(before * (after / before) ** share)
+        return before + (after - before) * share
+
+
+def make_schedule(config: Mapping[str, Any] | float, where: str = "schedule") -> Schedule:
+    """The schedule that a config describes.
+
+    Raises ConfigError, which names the key `where`, for an unknown kind or clock, steps that do not
+    rise, or an exponential that touches or crosses zero.
+    """
+    if isinstance(config, (int, float)):
+        return Schedule(((0.0, float(config)),))
+    wanted = {**SCHEDULE_CONFIG, **config}
+    kind, clock = wanted["kind"], wanted["by"]
+    for key, allowed in (("kind", KINDS), ("by", CLOCKS)):
+        if wanted[key] not in allowed:
+            raise ConfigError(
+                f"{where}.{key} is {wanted[key]!r}, expected one of {', '.join(allowed)}"
+            )
+    if kind == "piecewise":
+        return Schedule(_checked_points(wanted["points"], where), by=clock)
+    start, end, steps = (float(wanted[key]) for key in ("start", "end", "steps"))
+    if kind == "constant":
+        return Schedule(((0.0, start),), by=clock)
+    if steps <= 0:
+        raise ConfigError(f"{where}.steps is {wanted['steps']}, expected more than 0")
+    if kind == "exponential" and not start * end > 0.0:
+        raise ConfigError(f"{where} goes from {start} to {end}: an exponential never reaches 0")
+    return Schedule(((0.0, start), (steps, end)), exponential=kind == "exponential", by=clock)
+
+
+def _checked_points(points: Sequence[Any], where: str) -> tuple[tuple[float, float], ...]:
+    try:
+        pairs = tuple((float(step), float(value)) for step, value in points)
+    except (TypeError, ValueError):
+        pairs = ()
+    steps = [step for step, _ in pairs]
+    if not pairs or any(later <= step for step, later in pairwise(steps)):
+        raise ConfigError(
+            f"{where}.points is {points!r}, expected [[step, value], ...], steps rising"
+        )
+    return pairs

@@ -1,0 +1,46 @@
+"""What Ctrl-C and SIGTERM mean to a run: an end at once, or a number that its loop looks at."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """Takes both signals while it is entered, in the main thread; elsewhere it hears nothing.
+
+    While a run is being prepared a signal raises KeyboardInterrupt; after :meth:`only_count` it
+    is counted.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._raises = True
+        self._before: dict[signal.Signals, Any] = {}
+
+    def only_count(self) -> None:
+        """From now on nothing is raised: whoever waits looks at :attr:`count`."""
+        self._raises = False
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {each: signal.signal(each, self._hear) for each in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self._raises:
+            raise KeyboardInterrupt

@@ -1,0 +1,1 @@
+"""Learners: the base class that algorithms extend, and the service around it."""

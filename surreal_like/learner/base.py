@@ -1,0 +1,219 @@
+"""The class that an algorithm's learner extends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from session.loggerplex.client import Log, make_log
+from session.tensorplex.client import TensorplexClient
+
+from session.clock import WallClock
+from session.config import Config
+from session.errors import ConfigError
+from session.periodic import Every
+from session.wire.channel import Channel
+from session.wire.sockets import poll
+from surreal_like.data.batch import Batch, make_batch
+from surreal_like.learner.publisher import Publisher
+from surreal_like.network.files import load_parameters, save_parameters
+from surreal_like.network.flat import manifest_of, named_tensors, read_flat
+from surreal_like.network.tensors import to_tensor
+from surreal_like.replay.client import ReplayClient, Sampled
+
+if TYPE_CHECKING:
+    from session.context import Context
+
+_WAIT_SECONDS = 0.05
+
+
+class Saveable(Protocol):
+    """What a checkpoint can hold: an optimiser, a target network, a schedule."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Its state, of tensors and plain data."""
+        ...
+
+    def load_state_dict(self, state: Any) -> Any:
+        """Goes on from that state."""
+        ...
+
+
+class Learner:
+    """Learns from batches and publishes what it has learned.
+
+    An algorithm overrides :meth:`learn`, :meth:`module_dict`, :meth:`default_config` and, so that
+    a run can be resumed, :meth:`saveables`.
+
+    Args:
+        learner_config: the experiment's ``learner_config``.
+        env_config: its ``env_config``, with the specs.
+        session_config: its ``session_config``.
+
+    Attributes:
+        device: where the tensors of :meth:`learn` are.
+        iteration: updates that the present weights have had.
+        env_steps: environment steps of the whole run, as far as known; for schedules.
+        log: records what the learner does.
+        tensorplex: metrics; :meth:`update_tensorplex` is the usual way.
+    """
+
+    def __init__(
+        self, *, learner_config: Config, env_config: Config, session_config: Config
+    ) -> None:
+        self.learner_config = learner_config
+        self.env_config = env_config
+        self.session_config = session_config
+        self.device = choose_device(learner_config.device)
+        self.iteration = 0
+        self.env_steps = 0
+        clock = WallClock()
+        self.log: Log = make_log("learner", Channel(None, "loggerplex"), level="info", clock=clock)
+        self.tensorplex = TensorplexClient("learner/0", Channel(None, "tensorplex"), clock=clock)
+        self._context: Context | None = None
+        self._publish_due = Every(calls=1, clock=clock.now)
+        self._metrics_due = self._publish_due
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The algorithm's defaults for ``learner_config``, over the base defaults."""
+        return Config({})
+
+    def learn(self, batch: Batch) -> Mapping[str, float | torch.Tensor]:
+        """One update from a batch; returns metrics by name, as numbers or 0-dimensional tensors.
+
+        ``priorities`` among them, a tensor ``[B]``, goes back to replay instead.
+        """
+        raise NotImplementedError
+
+    def module_dict(self) -> Mapping[str, torch.nn.Module]:
+        """Name -> module: what is published. Must agree with the agent's."""
+        raise NotImplementedError
+
+    def saveables(self) -> Mapping[str, Saveable]:
+        """Name -> everything beside the published modules that a resumed run needs."""
+        return {}
+
+    def save(self, file_path: str | Path) -> None:
+        """Writes the published parameters to a file in the format of safetensors."""
+        save_parameters(self.module_dict(), file_path)
+
+    def load(self, file_path: str | Path) -> None:
+        """Reads what :meth:`save` wrote.
+
+        Raises:
+            CheckpointError: the file cannot be read.
+            SpecError: its tensors do not fit these modules.
+        """
+        load_parameters(self.module_dict(), file_path)
+
+    def connect(self, context: Context) -> None:
+        """Connects to replay and begins to publish; done by the frame, or at first use."""
+        self._context = context
+        self.log, self.tensorplex = context.log, context.tensorplex
+        replay, session = self.learner_config.replay, self.session_config
+        self.replay = ReplayClient(
+            context.wire,
+            context.clock,
+            shards=replay.replay_shards,
+            batch_size=replay.batch_size,
+            batches_per_request=session.learner.batches_per_request,
+            requests_in_flight=session.learner.prefetch_requests,
+        )
+        self.publisher = Publisher(
+            context.wire.publisher("learner.parameters"),
+            context.clock,
+            incarnation=context.incarnation,
+            version=context.welcome.version[1],
+        )
+        now = context.clock.now
+        publish = self.learner_config.parameter_publish
+        self._publish_every = max(1, publish.every)
+        self._publish_interval: float = publish.min_publish_interval
+        self._published_at = (now() - self._publish_interval, -self._publish_every)
+        seconds = session.tensorplex.update_schedule.learner
+        self._metrics_due = Every(seconds=seconds, clock=now)
+
+    def _connected(self) -> Context:
+        if self._context is None:
+            from surreal_like.script import script_context
+
+            self.connect(script_context(self.session_config, "learner"))
+        assert self._context is not None  # set by connect
+        return self._context
+
+    def fetch_iterator(self) -> Iterator[Batch]:
+        """Batches without end, for a script; each is learned from before the next is asked for.
+
+        Ends when the process is asked to stop.
+        """
+        context = self._connected()
+        while not context.stopping:
+            self.replay.tick()
+            self.publisher.tick()
+            sampled = self.replay.next()
+            if sampled is not None:
+                yield self.to_batch(sampled)
+                continue
+            context.pulse()
+            poll([socket.raw for socket in self.replay.sockets()], _WAIT_SECONDS)
+
+    def to_batch(self, sampled: Sampled) -> Batch:
+        """The batch on this learner's device."""
+        return Batch(to_tensor(dict(make_batch(sampled.columns)), self.device))
+
+    def publish_parameter(self, iteration: int, message: str = "", *, final: bool = False) -> bool:
+        """Publishes the present parameters, not more often than the config allows.
+
+        Args:
+            iteration: updates that they have had.
+            message: travels with them, for ``fetch_parameter_info``.
+            final: the run is over; published at once.
+
+        Returns:
+            True if they were published.
+        """
+        context = self._connected()
+        now = context.clock.now()
+        then, published = self._published_at
+        early = iteration - published < self._publish_every or now - then < self._publish_interval
+        if early and not final:
+            return False
+        self._published_at = (now, iteration)
+        modules = self.module_dict()
+        self.publisher.publish(
+            read_flat(modules),
+            manifest_of(named_tensors(modules)),
+            iteration=iteration,
+            env_steps=self.env_steps,
+            message=message,
+            final=final,
+        )
+        return True
+
+    def update_tensorplex(
+        self, tag_value_dict: Mapping[str, float], global_step: int | None = None
+    ) -> None:
+        """Reports scalars, once per ``session_config.tensorplex.update_schedule.learner``."""
+        if self._metrics_due():
+            step = self.iteration if global_step is None else global_step
+            self.tensorplex.add_scalars(dict(tag_value_dict), step)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of ``learner_config.device``; ``auto`` is CUDA where there is one.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        line = str(error).splitlines()[0]
+        raise ConfigError(f"learner_config.device '{name}' cannot be used: {line}") from None
+    return device

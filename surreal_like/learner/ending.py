@@ -1,0 +1,66 @@
+"""How a run ends: who must have said goodbye before the result is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def still_here(counts: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Senders, as ``name/incarnation``, whose goodbye some shard still waits for.
+
+    A sender that a later incarnation has replaced cannot say goodbye any more.
+
+    Args:
+        counts: shard -> its newest counts.
+    """
+    newest: dict[str, int] = {}
+    waiting: dict[str, int] = {}
+    for shard in counts.values():
+        for key, sender in shard["senders"].items():
+            name, _, number = key.rpartition("/")
+            incarnation = int(number)
+            newest[name] = max(newest.get(name, 0), incarnation)
+            if not sender["goodbye"]:
+                waiting[key] = incarnation
+    return {key for key, number in waiting.items() if number == newest[key.rpartition("/")[0]]}
+
+
+class Ending:
+    """The end of a run as a state machine: drain, wait for goodbyes, or for the deadline.
+
+    Args:
+        now: when it began, seconds.
+        timeout_seconds: how long it may take.
+        shards: number of replay shards.
+    """
+
+    def __init__(self, now: float, *, timeout_seconds: float, shards: int) -> None:
+        self._deadline = now + timeout_seconds
+        self._shards = shards
+
+    def over(
+        self,
+        now: float,
+        counts: Mapping[str, Mapping[str, Any]],
+        senders_final: Mapping[str, bool],
+    ) -> bool:
+        """True once nobody needs to be waited for.
+
+        Args:
+            now: seconds.
+            counts: shard -> newest counts.
+            senders_final: sender -> True once its farewell has been heard.
+        """
+        if now >= self._deadline:
+            return True
+        draining = [shard for shard in counts.values() if shard["draining"]]
+        if len(draining) < self._shards or still_here(counts):
+            return False
+        goodbyes = {
+            key
+            for shard in counts.values()
+            for key, sender in shard["senders"].items()
+            if sender["goodbye"]
+        }
+        return all(senders_final.get(key, False) for key in goodbyes)

@@ -1,0 +1,84 @@
+"""How old the policy was that made the rows of a batch, and where the time went on their way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_HISTORY = 2000
+
+# Parts of the way of traced experience, each between two stamps.
+_WAY = (
+    ("collect", "first", "cut"),
+    ("wait_to_send", "cut", "sent"),
+    ("to_replay", "sent", "inserted"),
+    ("in_replay", "inserted", "sampled"),
+    ("to_learner", "sampled", "taken"),
+)
+
+
+class Lag:
+    """Policy lag in versions and in updates, and mean durations along the way of experience."""
+
+    def __init__(self) -> None:
+        self._versions: deque[tuple[int, int]] = deque(maxlen=_HISTORY)
+        self._known = np.empty((0, 2))
+        self._rows = 0
+        self._sum_versions = 0.0
+        self._sum_updates = 0.0
+        self._max_versions = 0
+        self._way: dict[str, list[float]] = {}
+
+    def hear_publication(self, version: int, iteration: int) -> None:
+        """Remembers how many updates a version has had."""
+        self._versions.append((version, iteration))
+        self._known = np.asarray(self._versions, np.float64)
+
+    def hear_batch(self, versions: npt.NDArray[np.int64], iteration: int) -> None:
+        """Takes the versions ``[B]`` that a batch's rows were acted with."""
+        if not self._versions:
+            return
+        newest = self._versions[-1][0]
+        # After a restart of the learner a row may be of a version that it does not know yet.
+        behind = np.maximum(0, newest - versions)
+        self._rows += versions.size
+        self._sum_versions += float(behind.sum())
+        self._max_versions = max(self._max_versions, int(behind.max()))
+        acted = np.interp(float(versions.mean()), self._known[:, 0], self._known[:, 1])
+        self._sum_updates += max(0.0, iteration - float(acted)) * versions.size
+
+    def hear_stamps(self, stamps: Mapping[str, float]) -> None:
+        """Takes the stamps of one traced batch and the chunk that its rows came with."""
+        for name, begin, end in _WAY:
+            if begin in stamps and end in stamps:
+                total = self._way.setdefault(name, [0.0, 0])
+                total[0] += max(0.0, stamps[end] - stamps[begin])
+                total[1] += 1
+
+    def summary(self) -> dict[str, float | None]:
+        """``mean_versions``, ``max_versions``, ``mean_updates`` over the whole run."""
+        if not self._rows:
+            return {"mean_versions": None, "max_versions": None, "mean_updates": None}
+        return {
+            "mean_versions": self._sum_versions / self._rows,
+            "max_versions": self._max_versions,
+            "mean_updates": self._sum_updates / self._rows,
+        }
+
+    def way(self) -> dict[str, float]:
+        """Part of the way -> mean seconds, of the traced experience."""
+        return {f"{name}_seconds": total / count for name, (total, count) in self._way.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a file."""
+        sums = [self._rows, self._sum_versions, self._sum_updates, self._max_versions]
+        return {"sums": sums, "way": self._way}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what :meth:`state` gave."""
+        self._rows, self._sum_versions, self._sum_updates, self._max_versions = state["sums"]
+        self._way = {name: list(total) for name, total in state["way"].items()}

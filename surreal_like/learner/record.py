@@ -1,0 +1,229 @@
+"""What is known of a run, and the lines and the result that are made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.clock import Clock
+from session.config import Config
+from session.folder import write_atomically
+from surreal_like.learner.accounts import Accounts
+from surreal_like.learner.judge import Judge, Progress, Verdict
+from surreal_like.learner.lag import Lag
+
+_RECENT_EPISODES = 100
+
+
+class Record:
+    """Everything that ``progress.jsonl`` and ``result.json`` tell, over all restarts.
+
+    Args:
+        config: the resolved experiment.
+        clock: for durations; ``config.run`` says when the command began.
+    """
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        session = config.session_config
+        run = config.get("run") or {"started": clock.time(), "seconds_before": 0.0}
+        self.accounts = Accounts()
+        self.judge = Judge(session.stop)
+        self.lag = Lag()
+        self.iterations = 0
+        self.repeated_iterations = 0
+        self._config = config
+        self._clock = clock
+        self._started: float = run["started"]
+        self._before: float = run["seconds_before"]
+        began = run.get("first_started", self._started)
+        whole = f"{config.fingerprint()}/{session.seed}/{began}"
+        self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
+        self._episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
+        self._last = (self.wall_seconds, 0, 0)
+        self._row_bytes = 1.0
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds of this run since its command's start, earlier parts of it included."""
+        return max(0.0, self._clock.time() - self._started) + self._before
+
+    def hear_episodes(self, finished: Iterable[Mapping[str, Any]]) -> None:
+        """Takes summaries of finished training episodes."""
+        self._episodes.extend(finished)
+
+    def hear_counts(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Takes the newest counts of every shard."""
+        for key, shard in counts.items():
+            self.accounts.hear_replay(key, shard)
+            if shard["size"]:
+                self._row_bytes = shard["bytes"] / shard["size"]
+
+    def progress(self) -> Progress:
+        """Where the run stands, for the judge."""
+        return Progress(
+            self.accounts.env_steps, self.iterations, self.wall_seconds, self.user_metrics()
+        )
+
+    def train(self) -> dict[str, float | None]:
+        """Means over the last 100 training episodes, None before the first."""
+        return {
+            "mean_return_100": _mean([episode["return"] for episode in self._episodes]),
+            "episode_length_100": _mean([episode["length"] for episode in self._episodes]),
+        }
+
+    def user_metrics(self) -> dict[str, float]:
+        """Means of the users' own numbers over the last 100 episodes, NaN left out."""
+        means = {name: _finite(row, np.mean) for name, row in self._own_numbers().items()}
+        return {name: mean for name, mean in means.items() if mean is not None}
+
+    def _own_numbers(self) -> dict[str, list[float]]:
+        values: dict[str, list[float]] = {}
+        for episode in self._episodes:
+            for name, value in (episode.get("metrics") or {}).items():
+                values.setdefault(name, []).append(float(value))
+        return dict(sorted(values.items()))
+
+    def hear_training(self) -> None:
+        """Lets the judge look at the training episodes."""
+        mean = self.train()["mean_return_100"]
+        self.judge.hear_training(mean, len(self._episodes), self.progress())
+
+    def line(
+        self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """One line of ``progress.jsonl``; rates are those since the line before."""
+        seconds, env_steps, iterations = self.wall_seconds, self.accounts.env_steps, self.iterations
+        before = self._last
+        self._last = (seconds, env_steps, iterations)
+        passed = max(1e-9, seconds - before[0])
+        shards = list(counts)
+        results = self.judge.results()
+        return {
+            "run_id": self.run_id,
+            "wall_seconds": seconds,
+            **self._counters(iteration),
+            "version": version,
+            "train": self.train(),
+            "eval": results["eval"],
+            "best_eval": results["best_eval"],
+            "rates": {
+                "env_steps_per_second": (env_steps - before[1]) / passed,
+                "updates_per_second": (iterations - before[2]) / passed,
+                "samples_per_insert": self._samples_per_insert(),
+            },
+            "lag": self.lag.summary(),
+            "experience": self.experience(),
+            "replay": {
+                name: sum(shard[name] for shard in shards)
+                for name in ("size", "sampleable", "bytes", "evicted")
+            },
+            "metrics": self._metric_summaries(),
+        }
+
+    def result(self, verdict: Verdict, iteration: int) -> dict[str, Any]:
+        """The content of ``result.json``, its ``components`` aside."""
+        seconds = max(1e-9, self.wall_seconds)
+        config = self._config
+        return {
+            "status": verdict.status,
+            "goal_met": verdict.goal_met,
+            "reason": verdict.reason,
+            "run_id": self.run_id,
+            "algorithm": config.algorithm,
+            "env_name": config.env_config.env_name,
+            "seed": config.session_config.seed,
+            "wall_seconds": self.wall_seconds,
+            **self._counters(iteration),
+            **self.judge.results(),
+            "train": self.train(),
+            "rates": {
+                "env_steps_per_second": self.accounts.env_steps / seconds,
+                "updates_per_second": self.iterations / seconds,
+                "samples_per_insert": self._samples_per_insert(),
+            },
+            "lag": self.lag.summary(),
+            "experience": self.experience(),
+        }
+
+    def experience(self) -> dict[str, int]:
+        """Rows by their fate."""
+        accounts = self.accounts
+        bound = self._config.session_config.sender.max_unreceipted_bytes
+        unknown = accounts.killed * int(bound / max(1.0, self._row_bytes))
+        return {
+            **accounts.rows()._asdict(),
+            "unknown_at_most": unknown,
+            "sampled": accounts.sampled,
+        }
+
+    def _counters(self, iteration: int) -> dict[str, int]:
+        env_steps = self.accounts.env_steps
+        return {
+            "env_steps": env_steps,
+            "frames": env_steps * int(self._config.env_config.action_repeat),
+            "episodes": self.accounts.episodes,
+            "iterations": self.iterations,
+            "iteration": iteration,
+            "repeated_iterations": self.repeated_iterations,
+        }
+
+    def _samples_per_insert(self) -> float | None:
+        inserted = self.accounts.rows().inserted
+        return self.accounts.sampled / inserted if inserted else None
+
+    def _metric_summaries(self) -> dict[str, dict[str, float | None]]:
+        reduce = {"mean": np.mean, "min": np.min, "max": np.max}
+        return {
+            name: {key: _finite(row, function) for key, function in reduce.items()}
+            for name, row in self._own_numbers().items()
+        }
+
+    def save(self, path: Path, iteration: int) -> None:
+        """Writes what a restarted learner must not forget between two checkpoints."""
+        state = {
+            "accounts": self.accounts.state(),
+            "judge": self.judge.state(),
+            "lag": self.lag.state(),
+            "episodes": list(self._episodes),
+            "iterations": self.iterations,
+            "iteration": iteration,
+            "repeated_iterations": self.repeated_iterations,
+        }
+        write_atomically(path, json.dumps(state))
+
+    def restore(self, path: Path, iteration: int) -> None:
+        """Goes on from what :meth:`save` wrote; nothing if there is no such file.
+
+        Args:
+            path: the file.
+            iteration: that of the weights that the learner goes on with.
+        """
+        try:
+            state = json.loads(path.read_text())
+        except (OSError, ValueError):
+            return
+        self.accounts.restore(state["accounts"])
+        self.judge.restore(state["judge"])
+        self.lag.restore(state["lag"])
+        self._episodes.extend(state["episodes"])
+        self.iterations = state["iterations"]
+        lost = max(0, state["iteration"] - iteration)
+        self.repeated_iterations = state["repeated_iterations"] + lost
+        self._last = (self.wall_seconds, self.accounts.env_steps, self.iterations)
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _finite(values: list[float], function: Any) -> float | None:
+    array: npt.NDArray[np.float64] = np.asarray(values)
+    finite = array[np.isfinite(array)]
+    return float(function(finite)) if finite.size else None

@@ -1,0 +1,342 @@
+"""The learner's process: learn, publish, count, judge, save, and bring the run to its end."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import zmq
+
+from session.context import Context
+from session.errors import CheckpointError, RunError
+from session.folder import RunFolder, write_atomically
+from session.periodic import Every, Rate
+from session.service import Service
+from surreal_like.learner.base import Learner
+from surreal_like.learner.control import Control, Flat
+from surreal_like.learner.ending import Ending
+from surreal_like.learner.judge import Verdict
+from surreal_like.learner.record import Record
+from surreal_like.learner.saver import Saver
+from surreal_like.network.flat import manifest_of, named_tensors
+from surreal_like.replay.client import Sampled
+
+_JUDGE_SECONDS = 0.1
+_COUNTS_SECONDS = 0.25
+_ENDING_SHARE = 0.6
+
+
+class LearnerService(Service):
+    """Owns the run: nobody else decides when it ends or writes what came of it.
+
+    Args:
+        context: of this process.
+        learner: what learns; not yet connected.
+        folder: the run folder.
+    """
+
+    def __init__(self, context: Context, learner: Learner, folder: RunFolder) -> None:
+        self._context = context
+        self._learner = learner
+        self._folder = folder
+        session, clock = context.config.session_config, context.clock
+        self._session = session
+        self._record = Record(context.config, clock)
+        self._saver = Saver(learner, folder, session.checkpoint, clock)
+        self._restore()
+        learner.connect(context)
+        learner.publisher.version = max(learner.publisher.version, self._version)
+        self._control = Control(
+            context.wire.router("learner.control"),
+            evaluated=self._evaluated,
+            save=self._save,
+            stop=self._stop,
+            status=self._status,
+        )
+        self._ps = context.wire.dealer("ps.requests")
+        self._progress: IO[str] = folder.progress.open("a")
+        self._curves = {
+            name: context.metrics(f"learner/{name}")
+            for name in ("return", "steps_per_second", "lag", "replay", "learn", "time")
+        }
+        self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
+        self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
+        self._report_due = Every(seconds=session.learner.report_seconds, clock=clock.now)
+        self._updates = Rate(clock=clock.now)
+        self._bad_updates = 0
+        self._metrics: Mapping[str, float | torch.Tensor] = {}
+        self._verdict: Verdict | None = None
+        self._ending: Ending | None = None
+        self._done = False
+        self._waiting_since = clock.now()
+        self._waited = 0.0
+        self._began = clock.now()
+        self._report()
+        learner.publish_parameter(learner.iteration, "start")
+        self._note_publication()
+
+    def _restore(self) -> None:
+        state, complaints = self._saver.restore()
+        for complaint in complaints:
+            self._context.event("checkpoint_bad", complaint)
+        self._version = int(state["version"]) if state is not None else 0
+        self._record.restore(self._saver.record, self._learner.iteration)
+        self._learner.env_steps = self._record.accounts.env_steps
+        if state is not None:
+            self._context.event("restored", f"iteration {self._learner.iteration}")
+
+    def tick(self) -> bool:
+        """Learns from one batch if there is one, and does what is due."""
+        learner = self._learner
+        busy = self._control.tick()
+        busy |= learner.replay.tick(ask=self._ending is None and not self._control.paused)
+        learner.publisher.tick()
+        self._take_accounts()
+        if self._counts_due():
+            self._ask_counts()
+        if self._ending is not None:
+            self._end(self._ending)
+            return busy
+        if not self._control.paused:
+            busy |= self._learn()
+        if self._judge_due():
+            self._judge()
+        if self._report_due():
+            self._report()
+        if self._saver.due():
+            self._save()
+        return busy
+
+    def _learn(self) -> bool:
+        sampled = self._learner.replay.next()
+        now = self._context.clock.now()
+        if sampled is None:
+            return False
+        self._waited += now - self._waiting_since
+        learner, record = self._learner, self._record
+        metrics = dict(learner.learn(learner.to_batch(sampled)))
+        self._take_priorities(sampled, metrics)
+        self._metrics = metrics
+        learner.iteration += 1
+        record.iterations += 1
+        self._updates.add()
+        record.lag.hear_batch(sampled.columns["version"], learner.iteration)
+        if sampled.stamps:
+            record.lag.hear_stamps({**sampled.stamps, "taken": now})
+        if learner.publish_parameter(learner.iteration):
+            self._note_publication()
+        self._watch_bad_updates(metrics)
+        if record.iterations == self._session.stop.iterations:
+            self._judge()
+        self._waiting_since = self._context.clock.now()
+        return True
+
+    def _take_priorities(self, sampled: Sampled, metrics: dict[str, Any]) -> None:
+        priorities = metrics.pop("priorities", None)
+        if priorities is not None:
+            array = priorities.detach().cpu().numpy().astype(np.float32)
+            self._learner.replay.update_priorities(sampled, array)
+
+    def _watch_bad_updates(self, metrics: Mapping[str, float | torch.Tensor]) -> None:
+        """Ends the run when updates are not finite again and again."""
+        self._bad_updates = self._bad_updates + 1 if metrics.get("skipped") else 0
+        limit = self._learner.learner_config.max_bad_updates
+        if self._bad_updates == 1:
+            self._context.event("bad_update", f"iteration {self._learner.iteration}: not finite")
+        if self._bad_updates >= limit:
+            raise RunError(
+                f"{limit} updates in a row had a loss or gradient that is not finite; lower the "
+                "learning rate or look at the rewards (learner_config.max_bad_updates)"
+            )
+
+    def _note_publication(self) -> None:
+        learner = self._learner
+        self._record.lag.hear_publication(learner.publisher.version, learner.iteration)
+
+    def _ask_counts(self) -> None:
+        self._learner.replay.ask_counts()
+        self._ps.send("accounts")
+
+    def _take_accounts(self) -> None:
+        while (answer := self._ps.receive()) is not None:
+            for key, account in answer.fields.get("accounts", {}).items():
+                self._record.accounts.hear_sender(key, account)
+
+    def _count(self) -> None:
+        record, replay = self._record, self._learner.replay
+        record.hear_counts(replay.counts())
+        record.hear_episodes(replay.take_finished())
+        record.hear_training()
+        self._learner.env_steps = record.accounts.env_steps
+
+    def _judge(self) -> None:
+        self._count()
+        verdict = self._record.judge.verdict(self._record.progress())
+        if verdict is not None:
+            self._begin_ending(verdict)
+
+    def _begin_ending(self, verdict: Verdict) -> None:
+        if self._verdict is not None:
+            return
+        self._verdict = verdict
+        context, learner = self._context, self._learner
+        context.event("ending", verdict.reason)
+        self._save()
+        learner.publish_parameter(learner.iteration, verdict.reason, final=True)
+        learner.replay.drain()
+        timeout = 0.0 if context.orphaned else _ENDING_SHARE * self._session.launcher.grace_seconds
+        shards = learner.learner_config.replay.replay_shards
+        self._ending = Ending(context.clock.now(), timeout_seconds=timeout, shards=shards)
+
+    def _end(self, ending: Ending) -> None:
+        replay = self._learner.replay
+        if self._judge_due():
+            replay.drain()
+            self._ps.send("accounts")
+        self._count()
+        final = {k: s.final for k, s in self._record.accounts.senders.items()}
+        if not ending.over(self._context.clock.now(), replay.counts(), final):
+            return
+        assert self._verdict is not None  # an ending begins with one
+        self._report()
+        self._write_result(self._verdict)
+        self._done = True
+
+    def drain(self) -> None:
+        """SIGTERM: the run ends, interrupted."""
+        self._begin_ending(Verdict("interrupted", None, "the learner was told to stop"))
+
+    @property
+    def done(self) -> bool:
+        """True once the result is written."""
+        return self._done
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """Wakes on batches and on control."""
+        sockets = [*self._learner.replay.sockets(), self._control.socket, self._ps]
+        return [socket.raw for socket in sockets]
+
+    def status(self) -> dict[str, float]:
+        """Rates and queue lengths for the heartbeat."""
+        return {
+            "updates_per_second": self._updates.per_second(),
+            "batches_waiting": float(self._learner.replay.waiting),
+            "iteration": float(self._learner.iteration),
+        }
+
+    def close(self) -> None:
+        """Closes the progress file."""
+        self._progress.close()
+
+    def _stop(self, reason: str, interrupted: bool) -> None:
+        status = "interrupted" if interrupted else "stopped"
+        goal_met = False if self._record.judge.has_goal else None
+        self._begin_ending(Verdict(status, goal_met, reason))
+
+    def _status(self) -> dict[str, Any]:
+        return self._record.line(
+            self._learner.iteration,
+            self._learner.publisher.version,
+            self._learner.replay.counts().values(),
+        )
+
+    def _save(self) -> str:
+        learner, context = self._learner, self._context
+        context.busy(60.0, "saving a checkpoint")
+        try:
+            path = self._saver.save(
+                learner.publisher.version, learner.env_steps, self._record.run_id
+            )
+        except CheckpointError as error:
+            # A full disk must not end a run; the older checkpoint is still whole.
+            context.event("checkpoint_failed", str(error))
+            return ""
+        context.event("checkpoint", f"iteration {learner.iteration}")
+        self._write_result(Verdict("running", None, ""))
+        return str(path)
+
+    def _evaluated(self, evaluation: Mapping[str, Any], flat: Flat | None) -> dict[str, Any]:
+        judge = self._record.judge
+        best = judge.best["mean_return"] if judge.best is not None else -math.inf
+        seen = {**evaluation, "wall_seconds": self._record.wall_seconds}
+        confirm = judge.hear(seen)
+        if not evaluation["confirm"] and evaluation["mean_return"] > best:
+            self._save_best(seen, flat)
+        self._context.event(
+            "evaluation",
+            f"mean return {evaluation['mean_return']:.2f} over {evaluation['episodes']} episodes"
+            + (" (again)" if evaluation["confirm"] else ""),
+            iteration=evaluation["iteration"],
+        )
+        name = "confirmed" if evaluation["confirm"] else "greedy"
+        self._curves["return"].add_scalar(name, seen["mean_return"], seen["env_steps"])
+        if self._ending is None:
+            self._judge()
+        return {"confirm": confirm, "best": judge.best["mean_return"] if judge.best else None}
+
+    def _save_best(self, score: Mapping[str, Any], flat: Flat | None) -> None:
+        if flat is None:
+            return
+        manifest = manifest_of(named_tensors(self._learner.module_dict()))
+        try:
+            self._saver.save_best(flat, manifest, score)
+        except CheckpointError as error:
+            self._context.event("checkpoint_failed", str(error))
+
+    def _report(self) -> None:
+        learner, record = self._learner, self._record
+        self._count()
+        line = record.line(
+            learner.iteration, learner.publisher.version, learner.replay.counts().values()
+        )
+        line["waiting_share"] = self._waiting_share()
+        line["learn"] = {name: _number(value) for name, value in self._metrics.items()}
+        self._progress.write(json.dumps(line) + "\n")
+        self._progress.flush()
+        self._saver.record.parent.mkdir(exist_ok=True)
+        record.save(self._saver.record, learner.iteration)
+        self._draw(line)
+
+    def _waiting_share(self) -> float:
+        passed = max(1e-9, self._context.clock.now() - self._began)
+        share, self._waited = self._waited / passed, 0.0
+        self._began = self._context.clock.now()
+        return min(1.0, share)
+
+    def _draw(self, line: Mapping[str, Any]) -> None:
+        """Sends the curves that a newcomer looks for first."""
+        step = line["env_steps"]
+        best = line["best_eval"]["mean_return"] if line["best_eval"] else None
+        rates = line["rates"]
+        self._curve("return", step, train=line["train"]["mean_return_100"], best=best)
+        self._curve(
+            "steps_per_second",
+            step,
+            env=rates["env_steps_per_second"],
+            learn=rates["updates_per_second"],
+        )
+        self._curve("lag", step, **line["lag"])
+        self._curve(
+            "replay", step, samples_per_insert=rates["samples_per_insert"], **line["replay"]
+        )
+        self._curve("time", step, waiting_share=line["waiting_share"])
+        self._curve("learn", step, **line["learn"])
+
+    def _curve(self, name: str, step: int, **values: float | None) -> None:
+        known = {tag: value for tag, value in values.items() if value is not None}
+        self._curves[name].add_scalars(known, step)
+
+    def _write_result(self, verdict: Verdict) -> None:
+        result = self._record.result(verdict, self._learner.iteration)
+        result["way"] = self._record.lag.way()
+        write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
+
+
+def _number(value: float | torch.Tensor | npt.NDArray[Any]) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,95 @@
+"""Whether this machine has the memory that replay will need, asked before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from session import nest
+from session.config import Config
+from session.errors import UsageError
+from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
+from surreal_like.replay.storage import LINK_BYTES
+
+# step_type, reward, discount, version, and what links a row to its neighbours.
+_FIXED_BYTES = 1 + 4 + 4 + 8 + LINK_BYTES
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+class Need(NamedTuple):
+    """The memory that replay fills in the end.
+
+    Extras that an algorithm adds to a row are known only to its agents, so they are not counted.
+    """
+
+    rows: int
+    obs_bytes: int
+    action_bytes: int
+    max_bytes: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.obs_bytes + self.action_bytes + _FIXED_BYTES
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all shards together."""
+        rows_bytes = self.rows * self.row_bytes
+        return min(rows_bytes, self.max_bytes) if self.max_bytes else rows_bytes
+
+
+def replay_need(config: Config) -> Need:
+    """What the replay of a resolved experiment needs, over all shards."""
+    env, replay = config.env_config, config.learner_config.replay
+    obs = nest.leaves(parse_obs_spec(env.obs_spec))
+    action = parse_action_spec(env.action_spec).array
+    return Need(replay.capacity, sum(map(_bytes, obs)), _bytes(action), replay.max_bytes)
+
+
+def check_memory(config: Config, available_bytes: int | None = None) -> Need:
+    """Refuses an experiment whose replay cannot fit into this machine.
+
+    Args:
+        config: resolved.
+        available_bytes: what there is; None: asks the machine.
+
+    Raises:
+        UsageError: with the arithmetic, and with what would fit.
+    """
+    need = replay_need(config)
+    available = find_available_bytes() if available_bytes is None else available_bytes
+    if need.total_bytes > available:
+        raise UsageError(
+            f"replay would fill {_gigabytes(need.total_bytes)}: {need.rows:,} rows of "
+            f"{need.row_bytes:,} bytes ({need.obs_bytes:,} observation, {need.action_bytes:,} "
+            f"action, {_FIXED_BYTES} other), but this machine has {_gigabytes(available)} "
+            "available; set learner_config.replay.capacity to at most "
+            f"{available // need.row_bytes:,}, or learner_config.replay.max_bytes"
+        )
+    return need
+
+
+def find_available_bytes() -> int:
+    """Memory that can still be had on this machine, inside the limit of its container."""
+    available = int(psutil.virtual_memory().available)
+    for limit, usage in _CGROUPS:
+        try:
+            left = int(Path(limit).read_text()) - int(Path(usage).read_text())
+        except (OSError, ValueError):  # no such group, or its limit is "max"
+            continue
+        available = min(available, max(0, left))
+    return available
+
+
+def _bytes(spec: ArraySpec) -> int:
+    return spec.zeros().nbytes
+
+
+def _gigabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e9:,.2f} GB"

@@ -1,0 +1,154 @@
+"""From a nest of observations to one flat float tensor, part by part, as the spec says.
+
+| spec of the part | what becomes of it |
+|---|---|
+| `num` is given | one-hot: `num` values of each element, or a list with the number of each |
+| three dimensions, at least 36 x 36 pixels | the Nature CNN |
+| anything else | flattened |
+
+Parts of type uint8 are scaled to [0, 1], on the device they are on: they travel as single bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from session import nest
+from surreal_like.data.spec import ArraySpec, parse_obs_spec
+from surreal_like.errors import SpecError
+
+# Below this the Nature CNN has no pixel left after its third convolution.
+_MIN_IMAGE_SIDE = 36
+_BYTE_SCALE = 1.0 / 255.0
+
+
+class FlatEncoder(nn.Module):
+    """Flattens `[B, *shape]` of any dtype to float32 `[B, size]`; bytes are scaled to [0, 1]."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.out_features = math.prod(shape)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Gives float32 `[B, size]`."""
+        return _to_float(x if x.dim() == 2 else x.reshape(len(x), -1))
+
+
+class OneHotEncoder(nn.Module):
+    """Turns integers `[B, *shape]` into zeros and ones, float32 `[B, sum(nums)]`.
+
+    `nums` has the number of values of each of the elements.
+    """
+
+    def __init__(self, nums: Sequence[int]) -> None:
+        super().__init__()
+        offsets = torch.tensor([0, *nums[:-1]]).cumsum(0)
+        # It follows from the spec, so it need not travel with the parameters.
+        self.register_buffer("offsets", offsets, persistent=False)
+        self.offsets: torch.Tensor
+        self.out_features = sum(nums)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Gives float32 `[B, sum(nums)]`."""
+        index = x.reshape(len(x), -1).long() + self.offsets
+        zeros = torch.zeros(len(x), self.out_features, device=x.device)
+        return zeros.scatter_(1, index, 1.0)
+
+
+class NatureCNN(nn.Module):
+    """The three convolutions and one layer of Mnih et al. 2015 (Human-level control, Methods).
+
+    Takes images of any dtype, `[B, height, width, channels]` or `[B, channels, height, width]`:
+    the shorter one of the outer axes is the channels. Gives float32 `[B, out_features]`.
+    Raises SpecError if the image is smaller than 36 x 36.
+    """
+
+    def __init__(self, shape: Sequence[int], *, out_features: int = 512) -> None:
+        super().__init__()
+        self.channels_last = shape[2] < shape[0]
+        height, width = shape[:2] if self.channels_last else shape[1:]
+        channels = shape[2] if self.channels_last else shape[0]
+        if min(height, width) < _MIN_IMAGE_SIDE:
+            raise SpecError(
+                f"an image of {list(shape)} is too small for the Nature CNN,"
+                f" which needs {_MIN_IMAGE_SIDE} x {_MIN_IMAGE_SIDE} pixels"
+            )
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, 32, kernel_size=8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, kernel_size=4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, kernel_size=3, stride=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(64 * _pixels_left(height) * _pixels_left(width), out_features),
+            nn.ReLU(),
+        )
+        self.out_features = out_features
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Gives the features, float32 `[B, out_features]`."""
+        if self.channels_last:
+            x = x.permute(0, 3, 1, 2)
+        features: torch.Tensor = self.layers(_to_float(x))
+        return features
+
+
+class NestEncoder(nn.Module):
+    """Encodes the leaves of a nest of observations and joins them, in the order of the spec.
+
+    `leaves` has the encoder of each leaf by its path in the nest.
+    """
+
+    def __init__(self, leaves: Mapping[str, LeafEncoder]) -> None:
+        super().__init__()
+        self.paths = tuple(leaves)
+        # A list, because the path of a leaf may hold what a module's name may not.
+        self.parts = nn.ModuleList(leaves.values())
+        self.out_features = sum(part.out_features for part in leaves.values())
+
+    def forward(self, obs: Any) -> torch.Tensor:
+        """Gives float32 `[B, out_features]`."""
+        leaves = nest.flatten(obs)
+        return torch.cat(
+            [part(leaves[path]) for path, part in zip(self.paths, self.parts, strict=True)], dim=1
+        )
+
+
+LeafEncoder = FlatEncoder | OneHotEncoder | NatureCNN
+
+
+def make_encoder(
+    obs_spec: Mapping[str, Any], *, image_features: int = 512
+) -> LeafEncoder | NestEncoder:
+    """The module that turns a nest of observations `[B, ...]` into float32 `[B, out_features]`.
+
+    `obs_spec` is the one of the environment config. Raises SpecError if it is malformed.
+    """
+    specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec))
+    leaves = {path: _leaf_encoder(spec, image_features) for path, spec in specs.items()}
+    return leaves[""] if "" in leaves else NestEncoder(leaves)
+
+
+def _leaf_encoder(spec: ArraySpec, image_features: int) -> LeafEncoder:
+    if spec.num is not None:
+        return OneHotEncoder(spec.num.ravel().tolist())
+    if len(spec.dim) == 3 and sorted(spec.dim)[1] >= _MIN_IMAGE_SIDE:
+        return NatureCNN(spec.dim, out_features=image_features)
+    return FlatEncoder(spec.dim)
+
+
+def _to_float(x: torch.Tensor) -> torch.Tensor:
+    return x.float() * _BYTE_SCALE if x.dtype == torch.uint8 else x.float()
+
+
+def _pixels_left(side: int) -> int:
+    """How many pixels of a side the three convolutions leave."""
+    for kernel, stride in ((8, 4), (4, 2), (3, 1)):
+        side = (side - kernel) // stride + 1
+    return side

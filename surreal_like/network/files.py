@@ -1,0 +1,42 @@
+"""Parameters of modules in a file, in the format of safetensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+
+from session.errors import CheckpointError
+from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
+
+
+def save_parameters(modules: Modules, file_path: str | Path) -> None:
+    """Writes parameters and buffers under their names, such as ``q/torso.0.weight``."""
+    # Copies, because the format refuses tensors that share memory, as tied weights do.
+    tensors = {
+        name: tensor.detach().cpu().contiguous().clone()
+        for name, tensor in named_tensors(modules).items()
+    }
+    safetensors.torch.save_file(tensors, str(file_path))
+
+
+def load_parameters(modules: Modules, file_path: str | Path) -> None:
+    """Reads what :func:`save_parameters` wrote into modules of the same shapes.
+
+    Raises:
+        CheckpointError: the file cannot be read.
+        SpecError: its tensors do not fit these modules.
+    """
+    try:
+        tensors = safetensors.torch.load_file(str(file_path))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot read parameters from {file_path}: {error}") from None
+    own = named_tensors(modules)
+    # The file has an order of its own.
+    ordered = {name: tensors.pop(name) for name in own if name in tensors} | tensors
+    check_manifest(manifest_of(own), manifest_of(ordered))
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(ordered[name])

@@ -1,0 +1,101 @@
+"""The base class of the networks that travel between learner and agents."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import nn
+
+from session.errors import CheckpointError
+from surreal_like.data.parameters import Manifest, parameter_hash
+from surreal_like.network.flat import (
+    check_manifest,
+    load_flat,
+    manifest_of,
+    named_tensors,
+    read_flat,
+)
+
+
+class Module(nn.Module):
+    """A `torch.nn.Module` whose parameters and buffers can be read and loaded as one piece.
+
+    Calling it and loading parameters into it exclude each other, so a thread that acts never sees
+    half of a new version.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parameter_lock = threading.RLock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs `forward`, while no parameters are loaded."""
+        with self.parameter_lock:
+            return super().__call__(*args, **kwargs)
+
+    @property
+    def manifest(self) -> Manifest:
+        """Names, dtypes and shapes of parameters and buffers, in the order of the flat buffer."""
+        return manifest_of(named_tensors(self))
+
+    def read_flat(self) -> npt.NDArray[np.uint8]:
+        """Copies parameters and buffers into one new buffer of bytes."""
+        return read_flat(self)
+
+    def load_flat(self, flat: npt.NDArray[np.uint8]) -> None:
+        """Copies a buffer made by `read_flat` into parameters and buffers.
+
+        Raises SpecError if its size differs.
+        """
+        load_flat(self, flat)
+
+    def hash(self) -> str:
+        """A hash of parameters and buffers, the one that `fetch_parameter_info` gives."""
+        return parameter_hash(self.read_flat())
+
+    def freeze(self) -> Self:
+        """Makes it one that only looks: no gradients, evaluation mode. Returns itself."""
+        self.requires_grad_(False)
+        return self.eval()
+
+    def clone(self) -> Self:
+        """A copy that shares no memory with this one."""
+        with self.parameter_lock:
+            return copy.deepcopy(self)
+
+    def save(self, file_path: str | Path) -> None:
+        """Writes parameters and buffers to a file in the format of safetensors."""
+        with self.parameter_lock:
+            # Copies, because the format refuses tensors that share memory, as tied weights do.
+            tensors = {name: each.clone() for name, each in self.state_dict().items()}
+        safetensors.torch.save_file(tensors, file_path)
+
+    def load(self, file_path: str | Path) -> None:
+        """Reads what `save` wrote.
+
+        Raises CheckpointError if the file cannot be read, SpecError if its tensors do not fit.
+        """
+        try:
+            tensors = safetensors.torch.load_file(file_path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"cannot read parameters from {file_path}: {error}") from error
+        # The file has an order of its own.
+        ours = dict(sorted(named_tensors(self).items()))
+        check_manifest(manifest_of(ours), manifest_of(dict(sorted(tensors.items()))))
+        with self.parameter_lock:
+            self.load_state_dict(tensors)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A lock can be neither copied nor sent.
+        return {key: value for key, value in self.__dict__.items() if key != "parameter_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.parameter_lock = threading.RLock()

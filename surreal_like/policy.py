@@ -1,0 +1,123 @@
+"""A trained policy, out of a run folder, in two lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from session import nest
+from session.config import Config
+from session.errors import CheckpointError, UsageError
+from session.folder import RunFolder
+from surreal_like.agent.base import Agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.data.spec import parse_obs_spec
+from surreal_like.errors import DataError
+from surreal_like.experiment import algorithm_of
+from surreal_like.network.files import load_parameters
+from surreal_like.network.tensors import to_array, to_tensor
+
+
+class Policy:
+    """Acts on one observation or on a batch of them.
+
+    Args:
+        agents: the algorithm's agent, once for greedy and once for stochastic actions.
+        config: the run's config.
+    """
+
+    def __init__(self, agents: dict[bool, Agent], config: Config) -> None:
+        self.config = config
+        self._agents = agents
+        self._spec = parse_obs_spec(config.env_config.obs_spec)
+
+    def __call__(
+        self, obs: Any, state: Any = None, *, deterministic: bool = True
+    ) -> tuple[Any, Any]:
+        """Returns actions and the recurrent state, None for a policy without memory.
+
+        Args:
+            obs: nest of arrays as the environment gives them, or a batch with a leading axis.
+            state: what the last call returned, None at the start of an episode.
+            deterministic: the best action, or one drawn from the policy.
+
+        Raises:
+            DataError: the observation does not fit the run's ``obs_spec``.
+        """
+        arrays, batched = self._batch(obs)
+        agent = self._agents[deterministic]
+        with torch.inference_mode():
+            answer = agent.act(to_tensor(arrays))
+        actions = to_array(answer[0] if isinstance(answer, tuple) else answer)
+        return (actions if batched else nest.map(lambda a: a[0], actions)), state
+
+    def _batch(self, obs: Any) -> tuple[Any, bool]:
+        """The observation with a leading axis, and whether it came with one."""
+        arrays = nest.map(lambda spec, x: np.asarray(x, spec.dtype), self._spec, obs)
+        extra = {
+            array.ndim - len(spec.dim)
+            for spec, array in zip(nest.leaves(self._spec), nest.leaves(arrays), strict=True)
+        }
+        batched = extra == {1}
+        if not batched and extra != {0}:
+            shapes = [array.shape for array in nest.leaves(arrays)]
+            raise DataError(
+                f"observation of shapes {shapes} fits env_config.obs_spec neither as one "
+                f"observation nor as a batch: {self.config.env_config.obs_spec}"
+            )
+        return (arrays if batched else nest.map(lambda a: a[None], arrays)), batched
+
+
+def load_policy(folder: str | Path, checkpoint: str = "best") -> Policy:
+    """The policy of a run.
+
+    Args:
+        folder: the run folder.
+        checkpoint: ``best``, ``latest``, or an iteration of which there is a checkpoint.
+
+    Raises:
+        UsageError: this is no run folder.
+        CheckpointError: there is no such checkpoint.
+    """
+    run = RunFolder(folder)
+    if not run.config.exists():
+        raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
+    config = Config.load_file(str(run.config))
+    path = checkpoint_path(run, checkpoint)
+    modes = {True: AgentMode.eval_deterministic, False: AgentMode.eval_stochastic}
+    agents = {greedy: _load_agent(config, run, path, mode) for greedy, mode in modes.items()}
+    return Policy(agents, config)
+
+
+def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
+    """The folder of one of a run's checkpoints.
+
+    Raises:
+        CheckpointError: there is no such checkpoint; names those that there are.
+    """
+    numbered = run.checkpoints / "learner"
+    numbers = sorted(int(p.name) for p in numbered.glob("*") if p.name.isdigit())
+    paths = {str(number): numbered / str(number) for number in numbers}
+    if numbers:
+        paths["latest"] = numbered / str(numbers[-1])
+    if (run.checkpoints / "best").exists():
+        paths["best"] = run.checkpoints / "best"
+    if checkpoint not in paths:
+        known = ", ".join(paths) or "none yet"
+        raise CheckpointError(f"run {run} has no checkpoint '{checkpoint}'; it has {known}")
+    return paths[checkpoint]
+
+
+def _load_agent(config: Config, run: RunFolder, path: Path, mode: AgentMode) -> Agent:
+    agent = algorithm_of(config, run).agent(
+        learner_config=config.learner_config,
+        env_config=config.env_config,
+        session_config=config.session_config,
+        agent_id=0,
+        agent_mode=mode,
+    )
+    load_parameters(agent.module_dict(), path / "params.safetensors")
+    return agent

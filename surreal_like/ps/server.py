@@ -1,0 +1,203 @@
+"""The parameter server's process: takes publications, answers agents, keeps the roll."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import zmq
+
+from session.context import Context
+from session.errors import DecodeError
+from session.periodic import Every
+from session.service import Service
+from session.wire import PROTOCOL_VERSION
+from session.wire.sockets import Request
+from surreal_like.data.parameters import Parameters
+from surreal_like.ps.roll import Refused, Roll
+from surreal_like.ps.store import ParameterStore
+
+_REQUESTS_PER_TICK = 64
+_PUBLICATIONS_PER_TICK = 64
+_QUIET_SECONDS = 2.0
+_LOOK_SECONDS = 1.0
+_COMPLAINTS = 1000
+
+_COUNTS = ("pushed", "inserted", "dropped", "unreceipted", "env_steps", "episodes")
+
+
+class ParameterServer(Service):
+    """Holds the newest parameters, and what senders of experience last said of their rows.
+
+    It loses nothing that matters when it dies: the learner publishes to each new subscriber, and
+    everybody says hello to it again.
+
+    Args:
+        context: of this process.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._store = ParameterStore()
+        self._roll = Roll(
+            protocol=PROTOCOL_VERSION,
+            fingerprint=context.fingerprint,
+            spec_hash=context.spec_hash,
+        )
+        self._accounts: dict[str, dict[str, Any]] = {}
+        self._complained: set[str] = set()
+        self._requests = context.wire.router("ps.requests")
+        self._publications = context.wire.subscriber("learner.parameters")
+        self._look_due = Every(seconds=_LOOK_SECONDS, clock=context.clock.now)
+        self._at_end: str = context.config.session_config.at_end
+        self._heard_at = context.clock.now()
+        self._over = False
+        self._draining = False
+        self._fetches = 0
+
+    def tick(self) -> bool:
+        """Takes the newest publication and answers what has been asked."""
+        busy = self._take_publications()
+        busy |= self._answer_requests()
+        if busy:
+            self._heard_at = self._context.clock.now()
+        if self._look_due():
+            self._look()
+        return busy
+
+    def _take_publications(self) -> bool:
+        """Drains the socket, for only the newest counts."""
+        for taken in range(_PUBLICATIONS_PER_TICK):
+            message = self._publications.receive()
+            if message is None:
+                return taken > 0
+            try:
+                parameters = Parameters.from_message(message)
+            except DecodeError as error:
+                self._context.wire.reject("learner.parameters", message.sender.name, str(error))
+                continue
+            self._store.put(parameters)
+        return True
+
+    def _answer_requests(self) -> bool:
+        for answered in range(_REQUESTS_PER_TICK):
+            request = self._requests.receive()
+            if request is None:
+                return answered > 0
+            try:
+                self._answer(request)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                self._refuse(request, f"'{request.message.kind}' with wrong fields: {error!r}")
+        return True
+
+    def _answer(self, request: Request) -> None:
+        kind, fields = request.message.kind, request.message.fields
+        if kind == "hello":
+            self._welcome(request)
+            return
+        reason = self._stranger(request)
+        if reason is not None:
+            self._refuse(request, reason)
+        elif kind == "fetch":
+            self._note(request, fields.get("account"))
+            self._fetch(request)
+        elif kind == "info":
+            newest = self._store.newest(fields["policy"])
+            self._reply_info(request, "info", newest)
+        elif kind == "farewell":
+            self._note(request, fields["account"])
+            self._requests.reply(request, "noted")
+        elif kind == "accounts":
+            self._requests.reply(request, "accounts", {"accounts": self._accounts})
+        else:
+            self._refuse(request, f"the parameter server knows no '{kind}'")
+
+    def _stranger(self, request: Request) -> str | None:
+        """Why a component may not ask, None if it may."""
+        sender, ours = request.message.sender, self._context.wire.identity.fingerprint
+        if sender.fingerprint != ours:
+            theirs = sender.fingerprint.hex()
+            return f"'{sender.name}' has fingerprint {theirs}, this run has {ours.hex()}"
+        return self._roll.superseded(sender.name, sender.incarnation)
+
+    def _welcome(self, request: Request) -> None:
+        answer = self._roll.hello(request.peer, request.message.fields)
+        if isinstance(answer, Refused):
+            self._refuse(request, answer.reason)
+            return
+        newest = self._store.newest()
+        fields = {
+            "starts": answer.starts,
+            "incarnation": answer.incarnation,
+            "version": self._store.order(),
+            "iteration": 0 if newest is None else newest.iteration,
+        }
+        self._requests.reply(request, "welcome", fields)
+
+    def _fetch(self, request: Request) -> None:
+        fields = request.message.fields
+        newest = self._store.newest(fields["policy"])
+        incarnation, version = fields["have"]
+        if newest is None or newest.order <= (incarnation, version):
+            self._reply_info(request, "not_modified", newest)
+            return
+        self._fetches += 1
+        self._requests.reply(request, "parameters", newest.fields(), {"flat": newest.flat})
+
+    def _reply_info(self, request: Request, kind: str, newest: Parameters | None) -> None:
+        if newest is None:
+            self._requests.reply(request, "empty")
+            return
+        fields = newest.fields()
+        del fields["manifest"], fields["policy"]
+        self._requests.reply(request, kind, fields)
+
+    def _note(self, request: Request, account: Mapping[str, Any] | None) -> None:
+        """Keeps what a sender of experience says of its rows; nothing follows a final account."""
+        if account is None:
+            return
+        sender = request.message.sender
+        noted: dict[str, Any] = {name: int(account[name]) for name in _COUNTS}
+        noted["final"] = bool(account["final"])
+        key = f"{sender.name}/{sender.incarnation}"
+        if not self._accounts.get(key, {}).get("final", False):
+            self._accounts[key] = noted
+
+    def _refuse(self, request: Request, reason: str) -> None:
+        """Says so to the peer, and once in the own log."""
+        if reason not in self._complained and len(self._complained) < _COMPLAINTS:
+            self._complained.add(reason)
+            self._context.event("refused", f"ps.requests: {reason}")
+        self._requests.refuse(request, reason)
+
+    def _look(self) -> None:
+        folder = self._context.folder
+        self._over = folder is not None and folder.over
+
+    def drain(self) -> None:
+        """Goes on answering until the others have taken their leave."""
+        self._draining = True
+        self._look()
+
+    @property
+    def done(self) -> bool:
+        """True once the run is over, or a drain has begun, and nobody asks any more."""
+        if self._draining and self._over:
+            return True
+        if not self._draining and (self._at_end != "exit" or not self._over):
+            return False
+        return self._context.clock.now() - self._heard_at >= _QUIET_SECONDS
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """Wakes on requests and publications."""
+        return [self._requests.raw, self._publications.raw]
+
+    def status(self) -> dict[str, float]:
+        """What the heartbeat tells."""
+        incarnation, version = self._store.order()
+        return {
+            "version": float(version),
+            "learner_incarnation": float(incarnation),
+            "components": float(len(self._roll)),
+            "fetches": float(self._fetches),
+        }

@@ -1,0 +1,1 @@
+"""Replay: rows of experience in columns, chosen by selectors, seen through views."""

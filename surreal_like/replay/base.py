@@ -1,0 +1,146 @@
+"""The class that a kind of replay extends."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+from session.clock import Clock, WallClock
+from session.config import Config
+from session.loggerplex.client import Log, make_log
+from session.tensorplex.client import TensorplexClient
+from session.wire.channel import Channel
+from surreal_like.data.experience import Chunk
+
+Array = npt.NDArray[Any]
+
+
+class Replay:
+    """Keeps experience and gives batches of it.
+
+    An author overrides :meth:`insert`, :meth:`sample` and :meth:`aggregate_batch`, and where it
+    matters :meth:`evict` and :meth:`start_sample_condition`. A server calls the methods below them
+    (:meth:`insert_chunk`, :meth:`sample_columns`, :meth:`can_insert`, ...), which by default come
+    down to the former.
+
+    Args:
+        learner_config: the experiment's ``learner_config``.
+        env_config: its ``env_config``.
+        session_config: its ``session_config``.
+
+    Attributes:
+        log: records what the replay does.
+        tensorplex: metrics, ``tensorplex.add_scalar(tag, value, step)``.
+        clock: where times come from.
+        newest_version: the newest parameter version known of, for eviction by version lag.
+    """
+
+    def __init__(
+        self, *, learner_config: Config, env_config: Config, session_config: Config
+    ) -> None:
+        self.learner_config = learner_config
+        self.env_config = env_config
+        self.session_config = session_config
+        self.clock: Clock = WallClock()
+        self.log: Log = make_log(
+            "replay", Channel(None, "loggerplex"), level="info", clock=self.clock
+        )
+        self.tensorplex = TensorplexClient(
+            "replay/0", Channel(None, "tensorplex"), clock=self.clock
+        )
+        self.newest_version = 0
+
+    # -- what an author writes -------------------------------------------------------------------
+
+    def insert(self, experience: Any) -> None:
+        """Takes in a :class:`Chunk`, evicting what there is no room for.
+
+        Raises:
+            DataError: it does not fit to what is here; nothing has been changed then.
+        """
+        raise NotImplementedError
+
+    def sample(self, batch_size: int) -> Any:
+        """Chooses what a batch will hold."""
+        raise NotImplementedError
+
+    def aggregate_batch(self, sample: Any) -> Mapping[str, Any]:
+        """What ``learn()`` gets of what :meth:`sample` chose: numpy arrays ``[B, ...]``, or nests.
+
+        Keys: ``obs``, ``obs_next``, ``actions``, ``rewards``, ``discounts``, ``dones``,
+        ``weights``, ``indices``, ``extras``; see :class:`surreal_like.data.batch.Batch`.
+        """
+        raise NotImplementedError
+
+    def evict(self) -> int:
+        """Removes experience although there is room for it; returns how many rows went."""
+        return 0
+
+    def start_sample_condition(self) -> bool:
+        """Whether there is enough to sample from."""
+        return True
+
+    # -- what a server calls ---------------------------------------------------------------------
+
+    def insert_chunk(self, chunk: Chunk) -> None:
+        """Takes in a chunk as it came over the wire."""
+        self.insert(chunk)
+
+    def sample_columns(self, batch_size: int) -> dict[str, Array]:
+        """One batch, its nests spelled out as columns (``obs/image``) for the wire."""
+        return to_columns(self.aggregate_batch(self.sample(batch_size)))
+
+    def can_insert(self) -> bool:
+        """Whether the next chunk may be read now."""
+        return True
+
+    def can_sample(self, batch_size: int) -> bool:
+        """Whether a request for so many rows may be answered now."""
+        return self.start_sample_condition()
+
+    def drain(self) -> None:
+        """From now on every chunk is taken, whatever the limiter says."""
+
+    def update_priorities(self, indices: Array, priorities: Array) -> None:
+        """New priorities of rows; a replay that samples without priorities ignores them."""
+
+    def reseed(self, seed: int) -> None:
+        """Chooses by another seed from now on: every shard and every start has its own."""
+
+    def statistics(self) -> dict[str, float]:
+        """Numbers for metrics and the heartbeat."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Everything that is kept, as arrays and plain values."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what :meth:`state` gave."""
+
+    # -- scripts and notebooks -------------------------------------------------------------------
+
+    def start_threads(self) -> Thread:
+        """Serves this replay from a thread in the background, and returns that thread.
+
+        A process of a run does not call this: ``main.replay`` serves in its own loop.
+        """
+        # The server imports this module, and a replay without a server needs no sockets.
+        server = importlib.import_module("surreal_like.replay.server")
+        thread: Thread = server.serve_in_background(self)
+        return thread
+
+
+def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
+    """Spells the nests of a batch out: ``{"obs": {"image": a}}`` becomes ``{"obs/image": a}``."""
+    return {
+        path: np.asarray(leaf)
+        for name, value in batch.items()
+        for path, leaf in nest.flatten(value, name).items()
+    }

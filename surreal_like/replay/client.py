@@ -1,0 +1,153 @@
+"""The learner's side of replay: batches ahead of their use, from all shards."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.clock import Clock
+from session.wire import Message, Wire
+from session.wire.sockets import DealerSocket, PushSocket, Socket
+from surreal_like.data.batch import split
+
+_KEEP_FINISHED = 1000
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(slots=True)
+class _Shard:
+    name: str
+    batches: DealerSocket
+    priorities: PushSocket
+    asked: dict[int, float] = field(default_factory=dict)
+    counts: Mapping[str, Any] | None = None
+    key: str = ""
+
+
+@dataclass(slots=True)
+class Sampled:
+    """One batch as it came: columns ``[B, ...]``, where from, and the stamps of its way."""
+
+    columns: Columns
+    shard: int
+    incarnation: int
+    stamps: Mapping[str, float]
+
+
+class ReplayClient:
+    """Keeps requests in flight and hands out one batch after the other.
+
+    Args:
+        wire: makes the sockets.
+        clock: for the time spent waiting.
+        shards: number of replay shards.
+        batch_size: rows in a batch.
+        batches_per_request: batches that one reply carries.
+        requests_in_flight: requests under way, per shard.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        clock: Clock,
+        *,
+        shards: int,
+        batch_size: int,
+        batches_per_request: int = 8,
+        requests_in_flight: int = 2,
+    ) -> None:
+        self._clock = clock
+        self._fields = {"batch_size": batch_size, "batches": batches_per_request}
+        self._in_flight = requests_in_flight
+        # More than this lies ready: nothing more is asked for until some is used.
+        self._enough = batches_per_request * (requests_in_flight - 1)
+        self._ready: deque[Sampled] = deque()
+        self._finished: list[dict[str, Any]] = []
+        self._shards = [
+            _Shard(
+                f"replay-{index}",
+                wire.dealer(f"replay-{index}.batches"),
+                wire.push(f"replay-{index}.priorities"),
+            )
+            for index in range(shards)
+        ]
+
+    def sockets(self) -> list[Socket]:
+        """The sockets that wake a learner that waits for data."""
+        return [shard.batches for shard in self._shards]
+
+    @property
+    def waiting(self) -> int:
+        """Batches that lie ready."""
+        return len(self._ready)
+
+    def tick(self, *, ask: bool = True) -> bool:
+        """Takes replies and, if asked to, keeps requests in flight; True if a reply came."""
+        came = False
+        for index, shard in enumerate(self._shards):
+            if False in shard.batches.connection_events():
+                # What was asked of a server that is gone is never answered.
+                shard.asked.clear()
+            while (reply := shard.batches.receive()) is not None:
+                came = True
+                self._take(index, shard, reply)
+            if ask and len(self._ready) <= self._enough:
+                self._ask(shard)
+        return came
+
+    def _ask(self, shard: _Shard) -> None:
+        while len(shard.asked) < self._in_flight:
+            request_id = shard.batches.send("sample", self._fields)
+            if request_id is None:
+                return
+            shard.asked[request_id] = self._clock.now()
+
+    def _take(self, index: int, shard: _Shard, reply: Message) -> None:
+        fields = reply.fields
+        counts = fields.get("counts")
+        if counts is not None:
+            self._finished.extend(counts["finished"])
+            del self._finished[:-_KEEP_FINISHED]
+            shard.counts = counts
+            shard.key = f"{shard.name}/{reply.sender.incarnation}"
+        if reply.kind != "batch":
+            return
+        shard.asked.pop(fields["id"], None)
+        stamps = fields.get("stamps") or {}
+        for columns in split(reply.arrays, fields["batches"]):
+            self._ready.append(Sampled(columns, index, reply.sender.incarnation, stamps))
+
+    def next(self) -> Sampled | None:
+        """The next batch, None if none has come yet."""
+        return self._ready.popleft() if self._ready else None
+
+    def ask_counts(self) -> None:
+        """Asks every shard for its counts; they arrive with a later tick."""
+        for shard in self._shards:
+            shard.batches.send("counts")
+
+    def drain(self) -> None:
+        """Tells every shard to take rows whatever its limiter says; repeating it is harmless."""
+        for shard in self._shards:
+            shard.batches.send("drain")
+
+    def counts(self) -> dict[str, Mapping[str, Any]]:
+        """Shard with incarnation (``replay-0/17...``) -> its newest counts."""
+        return {shard.key: shard.counts for shard in self._shards if shard.counts is not None}
+
+    def take_finished(self) -> list[dict[str, Any]]:
+        """Summaries of the episodes that have ended since the last call."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def update_priorities(self, sampled: Sampled, priorities: npt.NDArray[np.float32]) -> None:
+        """Sends new priorities of a batch's rows to where they came from; never waits."""
+        arrays = {"indices": sampled.columns["indices"], "priorities": priorities}
+        message = Message("priorities", {"replay": sampled.incarnation}, arrays)
+        self._shards[sampled.shard].priorities.send(message)

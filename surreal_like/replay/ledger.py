@@ -1,0 +1,211 @@
+"""What became of every chunk: inserted, dropped, seen twice, or missing. No row goes uncounted.
+
+A sender numbers its chunks 1, 2, 3, ... and each carries the count of rows cut so far, so the rows
+of a missing chunk are known without it. Receipts tell the sender up to which number everything has
+been handled; it keeps the rest and sends it again, so a hole can close later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from surreal_like.data.experience import Chunk
+from surreal_like.replay.account import Account
+
+OLDER_INCARNATION = "older incarnation"
+
+Key = tuple[str, int]
+
+
+class Receipt(NamedTuple):
+    """What a sender incarnation is told.
+
+    Attributes:
+        sender: its name.
+        incarnation: whose chunks these were.
+        handled: highest chunk number up to which each was inserted or dropped.
+        inserted: rows inserted up to there.
+        dropped: rows dropped up to there.
+        saved: highest chunk number that is on disk.
+    """
+
+    sender: str
+    incarnation: int
+    handled: int
+    inserted: int
+    dropped: int
+    saved: int
+
+
+class Ledger:
+    """The accounts of all senders of one replay.
+
+    Attributes:
+        duplicates: rows that came again and were ignored.
+        drops: reason -> rows dropped, chunks after a gap included.
+    """
+
+    def __init__(self) -> None:
+        self.duplicates = 0
+        self.drops: dict[str, int] = {}
+        self._accounts: dict[Key, Account] = {}
+        self._newest: dict[str, int] = {}
+
+    def admit(self, chunk: Chunk, *, receipted: int | None = None, receipted_rows: int = 0) -> bool:
+        """Whether a chunk is new and of its sender's newest incarnation.
+
+        If True, call :meth:`inserted` or :meth:`dropped` next; if False, all is counted already.
+
+        Args:
+            chunk: its header is read.
+            receipted: the highest number for which the sender has a receipt, of whatever replay;
+                chunks up to there are never missed here. Without it, the first chunk that is seen
+                of a sender incarnation counts as its first.
+            receipted_rows: the sender's row count at that number.
+        """
+        key = (chunk.sender, chunk.incarnation)
+        account = self._accounts.get(key)
+        if account is None:
+            account = self._accounts[key] = Account()
+            if receipted is None:
+                receipted, receipted_rows = chunk.sequence - 1, chunk.rows - chunk.size
+        if receipted is not None:
+            account.skip(receipted, receipted_rows)
+        if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
+            self.duplicates += chunk.size
+            account.reported = False  # it was sent again because its receipt was lost
+            return False
+        newest = self._newest.setdefault(chunk.sender, chunk.incarnation)
+        if chunk.incarnation < newest:
+            self.dropped(chunk, OLDER_INCARNATION)
+            return False
+        self._newest[chunk.sender] = chunk.incarnation
+        return True
+
+    def inserted(self, chunk: Chunk) -> None:
+        """An admitted chunk is in the replay."""
+        self._accounts[chunk.sender, chunk.incarnation].handle(chunk, inserted=True)
+
+    def dropped(self, chunk: Chunk, reason: str) -> None:
+        """An admitted chunk was refused."""
+        self.drops[reason] = self.drops.get(reason, 0) + chunk.size
+        self._accounts[chunk.sender, chunk.incarnation].handle(chunk, inserted=False)
+
+    def goodbye(
+        self,
+        sender: str,
+        incarnation: int,
+        rows: int,
+        sequence: int,
+        *,
+        receipted: int = 0,
+        receipted_rows: int = 0,
+    ) -> None:
+        """A sender has ended after cutting ``rows`` rows; what has not come of them is missing.
+
+        Its goodbye has the next number of its chunks, and is receipted like one. ``receipted`` and
+        ``receipted_rows`` are as in :meth:`admit`.
+        """
+        account = self._accounts.setdefault((sender, incarnation), Account())
+        account.skip(receipted, receipted_rows)
+        account.end(rows, sequence)
+        self._newest[sender] = max(incarnation, self._newest.get(sender, incarnation))
+
+    def waiting_for(self) -> list[str]:
+        """Senders whose newest incarnation has not said goodbye, or still has chunks on the way."""
+        return [
+            sender
+            for sender, incarnation in self._newest.items()
+            if not self._is_complete(self._accounts[sender, incarnation])
+        ]
+
+    def _is_complete(self, account: Account) -> bool:
+        return account.ended and account.handled_rows >= account.seen_rows
+
+    def receipts(self) -> list[Receipt]:
+        """One receipt per sender's newest incarnation, and per older one that has news."""
+        told = []
+        for (sender, incarnation), account in self._accounts.items():
+            if account.reported and incarnation != self._newest.get(sender):
+                continue
+            account.reported = True
+            told.append(
+                Receipt(
+                    sender,
+                    incarnation,
+                    account.handled,
+                    account.inserted,
+                    account.dropped,
+                    account.saved,
+                )
+            )
+        return told
+
+    def account(self, sender: str, incarnation: int) -> Account:
+        """The account of one sender incarnation; KeyError if nothing has come from it."""
+        return self._accounts[sender, incarnation]
+
+    def totals(self) -> dict[str, int]:
+        """Rows over all accounts, and ``env_steps`` and ``episodes`` of all senders.
+
+        ``pushed`` (as far as seen) ``= inserted + dropped + holes + elsewhere``; ``duplicates``
+        are in none of these.
+        """
+        told = self.senders().values()
+        names = ("inserted", "dropped", "holes", "env_steps", "episodes")
+        return {
+            "pushed": sum(sender["rows"] for sender in told),
+            "elsewhere": sum(sender["base"] for sender in told),
+            "duplicates": self.duplicates,
+            **{name: sum(sender[name] for sender in told) for name in names},
+        }
+
+    def senders(self) -> dict[str, dict[str, int]]:
+        """Rows of each sender incarnation (``name/incarnation``); ``base`` was handled elsewhere.
+
+        ``rows = base + inserted + dropped + holes``.
+        """
+        told = {}
+        for (sender, incarnation), account in self._accounts.items():
+            early = account.early
+            told[f"{sender}/{incarnation}"] = {
+                "rows": account.seen_rows,
+                "base": account.elsewhere,
+                "inserted": account.inserted + early["inserted"],
+                "dropped": account.dropped + early["dropped"],
+                "holes": account.holes,
+                "env_steps": account.env_steps,
+                "episodes": account.episodes,
+            }
+        return told
+
+    def state(self) -> dict[str, Any]:
+        """Plain values from which :meth:`restore` makes the same ledger."""
+        return {
+            "duplicates": self.duplicates,
+            "drops": dict(self.drops),
+            "newest": dict(self._newest),
+            "accounts": [
+                {"sender": sender, "incarnation": incarnation, **account.state()}
+                for (sender, incarnation), account in self._accounts.items()
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what :meth:`state` gave."""
+        self.duplicates = state["duplicates"]
+        self.drops = dict(state["drops"])
+        self._newest = dict(state["newest"])
+        self._accounts = {}
+        for entry in state["accounts"]:
+            values = dict(entry)
+            key = (values.pop("sender"), values.pop("incarnation"))
+            self._accounts[key] = Account.restored(values)
+
+    def mark_saved(self, state: Mapping[str, Any]) -> None:
+        """What :meth:`state` gave is on disk now, with the rows it speaks of."""
+        for entry in state["accounts"]:
+            account = self._accounts[entry["sender"], entry["incarnation"]]
+            account.saved = max(account.saved, entry["handled"])
+            account.reported = False

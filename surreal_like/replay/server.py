@@ -1,0 +1,328 @@
+"""The replay server: experience in, batches out, receipts to whoever sent."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+import zmq
+
+from session.context import Context
+from session.errors import DecodeError, SurrealError
+from session.periodic import Every, Rate
+from session.service import Service
+from session.wire import Message
+from session.wire.sockets import Request
+from surreal_like.data.experience import Chunk
+from surreal_like.errors import DataError
+from surreal_like.replay.base import Replay
+from surreal_like.replay.ledger import Ledger
+
+_RECEIPT_SECONDS = 0.1
+_RECEIPT_CHUNKS = 64
+_CHUNKS_PER_TICK = 8
+_PARKED_REQUESTS = 64
+_KEEP_FINISHED = 1000
+_QUIET_SECONDS = 2.0
+_END_SECONDS = 1.0
+_COUNTS_SECONDS = 0.1
+
+
+class ReplayService(Service):
+    """Serves one shard.
+
+    Experience is read only while the replay takes it, and requests are answered only while it
+    gives: so back-pressure reaches the agents through their sockets, and the learner waits.
+
+    Args:
+        context: of this process.
+        replay: what keeps the experience.
+    """
+
+    def __init__(self, context: Context, replay: Replay) -> None:
+        wire, clock, name = context.wire, context.clock, context.name
+        session = context.config.session_config
+        self._context = context
+        self._replay = replay
+        replay.log, replay.tensorplex, replay.clock = context.log, context.tensorplex, clock
+        replay.reseed(context.seed)
+        high_water_mark = session.replay.high_water_mark
+        self._experience = wire.pull(f"{name}.experience", high_water_mark=high_water_mark)
+        self._receipts = wire.publisher(f"{name}.receipts")
+        self._batches = wire.router(f"{name}.batches")
+        self._priorities = wire.pull(f"{name}.priorities")
+        self._ledger = Ledger()
+        self._goodbyes: set[str] = set()
+        self._parked: deque[tuple[Request, float]] = deque()
+        self._finished: dict[bytes, deque[dict[str, Any]]] = {}
+        self._stamps: dict[str, float] = {}
+        self._ignored_priorities = 0
+        self._draining = False
+        self._leaving = False
+        self._unreported = 0
+        self._waited = {"insert": 0.0, "sample": 0.0}
+        self._held_since: float | None = None
+        self._receipt_due = Every(seconds=_RECEIPT_SECONDS, clock=clock.now)
+        self._evict_due = Every(seconds=session.replay.evict_interval, clock=clock.now)
+        self._report_due = Every(seconds=session.tensorplex.update_schedule.replay, clock=clock.now)
+        self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
+        self._end_due = Every(seconds=_END_SECONDS, clock=clock.now)
+        self._heard_at = clock.now()
+        self._inserts, self._samples = Rate(clock=clock.now), Rate(clock=clock.now)
+        self._done = False
+
+    def tick(self) -> bool:
+        """Takes in chunks, answers requests, and does what is due."""
+        busy = self._take_requests()
+        busy |= self._take_chunks()
+        busy |= self._answer_parked()
+        busy |= self._take_priorities()
+        self._receipts.new_subscribers()
+        if self._unreported >= _RECEIPT_CHUNKS or self._receipt_due():
+            self._send_receipts()
+        if self._evict_due():
+            self._replay.evict()
+        if self._report_due():
+            self._report()
+        if self._end_due():
+            self._look_for_the_end()
+        if busy:
+            self._heard_at = self._context.clock.now()
+        return busy
+
+    # -- experience ------------------------------------------------------------------------------
+
+    def _take_chunks(self) -> bool:
+        busy = False
+        for _ in range(_CHUNKS_PER_TICK):
+            if not self._may_insert():
+                break
+            message = self._experience.receive()
+            if message is None:
+                break
+            busy = True
+            self._take(message)
+        return busy
+
+    def _may_insert(self) -> bool:
+        """Whether experience is read now; counts the time for which it was not."""
+        now = self._context.clock.now()
+        allowed = self._draining or self._replay.can_insert()
+        if not allowed and self._held_since is None:
+            self._held_since = now
+        elif allowed and self._held_since is not None:
+            self._waited["insert"] += now - self._held_since
+            self._held_since = None
+        return allowed
+
+    def _take(self, message: Message) -> None:
+        try:
+            if message.kind == "goodbye":
+                self._take_goodbye(message)
+            elif message.kind == "chunk":
+                self._insert(Chunk.from_message(message))
+            else:
+                raise DecodeError(f"experience of kind '{message.kind}'")
+        except (DecodeError, KeyError, TypeError) as error:
+            self._context.wire.reject(self._experience.endpoint, message.sender.name, repr(error))
+
+    def _insert(self, chunk: Chunk) -> None:
+        if not self._ledger.admit(
+            chunk, receipted=chunk.receipted, receipted_rows=chunk.receipted_rows
+        ):
+            return
+        self._unreported += 1
+        try:
+            self._replay.insert_chunk(chunk)
+        except DataError as error:
+            self._ledger.dropped(chunk, "does not fit")
+            self._context.event("refused", f"chunk of {chunk.sender}: {error}")
+            return
+        self._ledger.inserted(chunk)
+        self._inserts.add(chunk.size)
+        for finished in self._finished.values():
+            finished.extend(chunk.finished)
+        if chunk.stamps:
+            self._stamps = {**chunk.stamps, "inserted": self._context.clock.now()}
+
+    def _take_goodbye(self, message: Message) -> None:
+        who, fields = message.sender, message.fields
+        self._ledger.goodbye(who.name, who.incarnation, fields["rows"], fields["seq"])
+        self._goodbyes.add(f"{who.name}/{who.incarnation}")
+        self._send_receipts()
+
+    def _send_receipts(self) -> None:
+        self._unreported = 0
+        senders = {
+            receipt.sender: [
+                receipt.incarnation,
+                receipt.handled,
+                receipt.inserted,
+                receipt.dropped,
+                receipt.saved,
+            ]
+            for receipt in sorted(self._ledger.receipts(), key=lambda r: r.incarnation)
+        }
+        self._receipts.publish(Message("receipts", {"senders": senders}))
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def _take_requests(self) -> bool:
+        busy = False
+        while (request := self._batches.receive()) is not None:
+            busy = True
+            kind = request.message.kind
+            if kind == "sample":
+                self._park(request)
+            elif kind in ("counts", "drain"):
+                if kind == "drain":
+                    self._begin_draining()
+                self._batches.reply(request, "counts", {"counts": self._counts(request)})
+            else:
+                self._batches.refuse(request, f"replay knows no '{kind}'")
+        return busy
+
+    def _park(self, request: Request) -> None:
+        fields = request.message.fields
+        sizes = (fields.get("batch_size"), fields.get("batches"))
+        if not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes):
+            self._batches.refuse(request, f"batch_size and batches must be positive, not {sizes}")
+        elif len(self._parked) >= _PARKED_REQUESTS:
+            self._batches.refuse(request, f"{_PARKED_REQUESTS} requests are waiting already")
+        else:
+            self._parked.append((request, self._context.clock.now()))
+
+    def _answer_parked(self) -> bool:
+        if not self._parked:
+            return False
+        request, since = self._parked[0]
+        batch_size = request.message.fields["batch_size"]
+        batches = request.message.fields["batches"]
+        if not self._replay.can_sample(batch_size * batches):
+            return False
+        self._parked.popleft()
+        now = self._context.clock.now()
+        self._waited["sample"] += now - since
+        try:
+            columns = self._sample(batch_size, batches)
+        except SurrealError as error:
+            self._batches.refuse(request, str(error))
+            return True
+        self._samples.add(batch_size * batches)
+        fields = {
+            "batches": batches,
+            "batch_size": batch_size,
+            "counts": self._counts(request) if self._counts_due() else None,
+            "stamps": self._way(since, now),
+        }
+        self._batches.reply(request, "batch", fields, columns)
+        return True
+
+    def _sample(self, batch_size: int, batches: int) -> dict[str, Any]:
+        """Several batches behind each other; rows are drawn independently, so one draw will do."""
+        return self._replay.sample_columns(batch_size * batches)
+
+    def _way(self, asked: float, sampled: float) -> dict[str, float]:
+        """The stamps of one traced chunk, once."""
+        if not self._stamps:
+            return {}
+        stamps, self._stamps = self._stamps, {}
+        return {**stamps, "asked": asked, "sampled": sampled, "sent": self._context.clock.now()}
+
+    def _take_priorities(self) -> bool:
+        message = self._priorities.receive()
+        if message is None:
+            return False
+        arrays = message.arrays
+        if message.fields.get("replay") != self._context.incarnation:
+            self._ignored_priorities += len(arrays.get("indices", ()))
+        else:
+            with suppress(KeyError, ValueError, IndexError):
+                self._replay.update_priorities(arrays["indices"], arrays["priorities"])
+        return True
+
+    # -- counts and the end ----------------------------------------------------------------------
+
+    def _counts(self, request: Request) -> dict[str, Any]:
+        statistics = self._replay.statistics()
+        totals = self._ledger.totals()
+        senders = self._ledger.senders()
+        for key, sender in senders.items():
+            sender["goodbye"] = key in self._goodbyes
+        finished = self._finished.setdefault(request.peer, deque(maxlen=_KEEP_FINISHED))
+        new = list(finished)
+        finished.clear()
+        return {
+            "inserted": totals["inserted"],
+            "dropped": dict(self._ledger.drops),
+            "duplicates": totals["duplicates"],
+            "sampled": int(self._samples.total),
+            "size": int(statistics.get("size", 0)),
+            "sampleable": int(statistics.get("sampleable", 0)),
+            "bytes": int(statistics.get("size_bytes", 0)),
+            "evicted": int(statistics.get("evicted", 0)),
+            "priorities_ignored": self._ignored_priorities,
+            "waiting_insert_seconds": self._waited["insert"],
+            "waiting_sample_seconds": self._waited["sample"],
+            "draining": self._draining,
+            "senders": senders,
+            "finished": new,
+        }
+
+    def _begin_draining(self) -> None:
+        self._draining = True
+        self._replay.drain()
+
+    def _report(self) -> None:
+        step = int(self._inserts.total)
+        numbers = {**self._replay.statistics(), **self.status()}
+        self._context.tensorplex.add_scalars({f".core/{k}": v for k, v in numbers.items()}, step)
+
+    def _look_for_the_end(self) -> None:
+        context = self._context
+        quiet = context.clock.now() - self._heard_at > _QUIET_SECONDS
+        at_end = context.config.session_config.at_end
+        over = context.folder is not None and context.folder.over
+        self._done = quiet and over and at_end == "exit"
+
+    def drain(self) -> None:
+        """SIGTERM: takes what still comes, and leaves once nothing does."""
+        self._begin_draining()
+        self._leaving = True
+
+    @property
+    def done(self) -> bool:
+        """True when the run is over, or after SIGTERM when nothing comes any more."""
+        return self._done or (self._leaving and not self._experience.readable())
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """Wakes on requests, and on experience while it is taken."""
+        sockets = [self._batches.raw, self._priorities.raw]
+        if self._held_since is None:
+            sockets.append(self._experience.raw)
+        return sockets
+
+    def status(self) -> dict[str, float]:
+        """Rates and queue lengths for the heartbeat."""
+        return {
+            "inserts_per_second": self._inserts.per_second(),
+            "samples_per_second": self._samples.per_second(),
+            "requests_waiting": float(len(self._parked)),
+            "waiting_insert_seconds": self._waited["insert"],
+            "waiting_sample_seconds": self._waited["sample"],
+        }
+
+    def close(self) -> None:
+        """Tells every sender once more what has been handled."""
+        self._send_receipts()
+
+
+def serve_in_background(replay: Replay) -> Thread:
+    """Serves a replay of a script from a thread; see :meth:`Replay.start_threads`."""
+    from surreal_like.script import run_in_background
+
+    return run_in_background(
+        replay.session_config, "replay", 0, lambda context: ReplayService(context, replay)
+    )

@@ -1,0 +1,61 @@
+"""What the configs say about one shard of replay, as plain arguments for its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from session.config import Config
+from session.seeding import component_seed
+from surreal_like.replay.view import NStepView, RewardTransform
+
+
+def make_view(learner_config: Config) -> NStepView:
+    """The n-step view of ``learner_config.algo``.
+
+    An algorithm may have ``reward_clip``, ``reward_scale`` and ``reward_shift`` there.
+    """
+    algo = learner_config["algo"]
+    transform = RewardTransform(
+        clip=algo.get("reward_clip") or 0.0,
+        scale=algo.get("reward_scale", 1.0),
+        shift=algo.get("reward_shift", 0.0),
+    )
+    return NStepView(algo["n_step"], algo["gamma"], transform=transform)
+
+
+def shard_of(total: int, learner_config: Config) -> int:
+    """The part of a number of rows or bytes that one of all shards has, rounded up."""
+    return -(-total // int(learner_config["replay"]["replay_shards"]))
+
+
+def default_seed(session_config: Config) -> int:
+    """The seed of a replay that nobody has told one."""
+    return component_seed(session_config["seed"], "replay-0", 1)
+
+
+def limits(
+    learner_config: Config, env_config: Config, session_config: Config, *, n: int
+) -> dict[str, Any]:
+    """Arguments of one shard's Limiter.
+
+    A chunk of T steps of N streams makes at most ``(T + n - 1) N`` rows sampleable: n - 1 earlier
+    ones of each stream may have waited for it.
+    """
+    replay = learner_config["replay"]
+    steps = session_config["sender"]["flush_iteration"] + n - 1
+    batches = session_config["learner"]["batches_per_request"]
+    return {
+        "min_size": shard_of(replay["min_size"], learner_config),
+        "samples_per_insert": replay["samples_per_insert"],
+        "tolerance": replay["tolerance"],
+        "chunk_rows": steps * env_config["num_envs"],
+        "request_rows": replay["batch_size"] * batches,
+    }
+
+
+def waiting_rows(
+    learner_config: Config, env_config: Config, session_config: Config, *, n: int
+) -> int:
+    """Rows of one shard that wait for successors at any time: n for each of its streams."""
+    agents = shard_of(session_config["agent"]["num"], learner_config)
+    return int(n * env_config["num_envs"] * agents)

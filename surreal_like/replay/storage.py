@@ -1,0 +1,267 @@
+"""Rows of experience in columns: one ring, links along each stream, eviction at the old end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.errors import ConfigError
+from surreal_like.data.experience import Chunk
+from surreal_like.errors import DataError
+from surreal_like.replay.manifest import Manifest, check_chunk, manifest_of, row_bytes
+from surreal_like.replay.ring import spans
+from surreal_like.replay.stream_table import NO_ROW, Rows, StreamTable
+
+Array = npt.NDArray[Any]
+
+_NEVER = 2**31 - 1  # a distance back that leads to before the first row
+LINK_BYTES = 8  # two int32 distances per row
+
+
+class ColumnStorage:
+    """A ring of rows, one preallocated array per column.
+
+    A row's number is a count that is never used again; it lies at slot ``number mod capacity`` and
+    exists from :attr:`oldest` up to, not including, :attr:`next_number`. The first chunk fixes the
+    columns. Links are kept as distances in row numbers, so most of them are one constant per chunk.
+
+    Args:
+        capacity: most rows to keep.
+        max_bytes: bound on the memory of all columns and links, 0 for none; it lowers
+            :attr:`capacity` when the first chunk shows how large a row is.
+    """
+
+    def __init__(self, capacity: int, max_bytes: int = 0) -> None:
+        if capacity < 1:
+            raise ConfigError(f"capacity is {capacity}: a replay needs room for at least one row")
+        self.capacity = capacity
+        self.oldest = 0
+        self.next_number = 0
+        self._max_bytes = max_bytes
+        self._manifest: Manifest | None = None
+        self._columns: dict[str, Array] = {}
+        self._to_next: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        self._to_previous: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        self._streams = StreamTable()
+        self._base = 0
+
+    def __len__(self) -> int:
+        return self.next_number - self.oldest
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, empty before the first chunk."""
+        return list(self._columns)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that one row takes, links included; 0 before the first chunk."""
+        return 0 if self._manifest is None else row_bytes(self._manifest) + LINK_BYTES
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all columns and links, used or not."""
+        return self.capacity * self.row_bytes
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def insert(self, chunk: Chunk) -> Rows:
+        """Copies a chunk in, evicting as many of the oldest rows as it needs room.
+
+        Returns:
+            The new rows' numbers, ``[T, N]`` int64, rising along time first.
+
+        Raises:
+            DataError: the columns are not those of the first chunk, or the chunk holds more rows
+                than the ring. Nothing has been changed then.
+        """
+        steps, streams = self._admit(chunk)
+        rows = steps * streams
+        first = self.next_number
+        numbers = np.arange(first, first + rows).reshape(steps, streams)
+        previous = self._streams.advance(chunk, numbers[-1])
+        self.evict(first + rows - self.capacity)
+        self.next_number = first + rows
+        self._copy(chunk.columns, first, rows)
+        self._link(first, numbers, previous)
+        if first // self.capacity != self.next_number // self.capacity:
+            self._streams.forget(self.oldest)
+        return numbers
+
+    def _copy(self, columns: Mapping[str, Array], first: int, rows: int) -> None:
+        places = spans(first, rows, self.capacity)
+        for name, ring in self._columns.items():
+            block = columns[name].reshape(rows, *ring.shape[1:])
+            for slots, part in places:
+                ring[slots] = block[part]
+
+    def _link(self, first: int, numbers: Rows, previous: Rows) -> None:
+        """Inside a chunk all distances are its number of streams; only its two ends differ."""
+        steps, streams = numbers.shape
+        for slots, _ in spans(first, steps * streams, self.capacity):
+            self._to_next[slots] = streams
+            self._to_previous[slots] = streams
+        for slots, _ in spans(first + (steps - 1) * streams, streams, self.capacity):
+            self._to_next[slots] = 0
+        alive = previous >= self.oldest  # evicted rows and NO_ROW alike are not there
+        distance = numbers[0] - previous
+        if np.count_nonzero(alive) < streams:
+            distance[~alive] = _NEVER  # row numbers outgrow 32 bits
+        for slots, part in spans(first, streams, self.capacity):
+            self._to_previous[slots] = distance[part]
+        self._to_next.put(previous[alive] - self._base, distance[alive], mode="wrap")
+
+    def evict(self, oldest: int) -> int:
+        """Moves the old end up to row ``oldest``, never back; returns how many rows went."""
+        before = self.oldest
+        self.oldest = min(max(oldest, before), self.next_number)
+        self._base = self.oldest - self.oldest % self.capacity
+        return self.oldest - before
+
+    def _admit(self, chunk: Chunk) -> tuple[int, int]:
+        """T and N of a chunk that can be inserted; the first one opens the columns."""
+        manifest = self._manifest
+        steps, streams = check_chunk(chunk, manifest)
+        if manifest is None:
+            manifest = manifest_of(chunk.columns, axes=2)
+        capacity = self._capacity_for(manifest)
+        if steps * streams > capacity:
+            raise DataError(
+                f"chunk from {chunk.sender}: {steps} x {streams} rows do not fit into a replay of "
+                f"{capacity} rows; raise the capacity or send smaller chunks"
+            )
+        if self._manifest is None:
+            self._allocate(manifest)
+        return steps, streams
+
+    def _capacity_for(self, manifest: Manifest) -> int:
+        if not self._max_bytes or self._manifest is not None:
+            return self.capacity
+        needed = row_bytes(manifest) + LINK_BYTES
+        if self._max_bytes < needed:
+            raise ConfigError(
+                f"max_bytes is {self._max_bytes}, but one row alone takes {needed} bytes"
+            )
+        return min(self.capacity, self._max_bytes // needed)
+
+    def _allocate(self, manifest: Manifest) -> None:
+        self.capacity = self._capacity_for(manifest)
+        self._manifest = manifest
+        self._columns = {
+            name: np.zeros((self.capacity, *trailing), dtype)
+            for name, (dtype, trailing) in manifest.items()
+        }
+        self._to_next = np.zeros(self.capacity, np.int32)
+        self._to_previous = np.zeros(self.capacity, np.int32)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def exists(self, numbers: Rows) -> npt.NDArray[np.bool_]:
+        """True where a number is that of a row which is here."""
+        return (numbers >= self.oldest) & (numbers < self.next_number)
+
+    def locate(self, numbers: Rows) -> Rows:
+        """Positions of existing rows for :meth:`take` and :meth:`distance`; any shape.
+
+        A position moves along the stream by adding distances. It may lie past the end of the ring;
+        readers wrap it, which is cheaper than a remainder per row.
+        """
+        return numbers - self._base
+
+    def number(self, positions: Rows) -> Rows:
+        """The row numbers of positions."""
+        return positions + self._base
+
+    def take(self, name: str, positions: Rows) -> Array:
+        """Values of one column at positions, which are trusted to be of existing rows."""
+        return self._columns[name].take(positions, axis=0, mode="wrap")
+
+    def distance(self, positions: Rows) -> npt.NDArray[np.int32]:
+        """How far on the next row of the stream is, 0 where it has not come."""
+        return self._to_next.take(positions, mode="wrap")
+
+    def step_back(self, positions: Rows) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        """Positions of the rows before, and where there is such a row still."""
+        before = positions - self._to_previous.take(positions, mode="wrap")
+        return before, before >= self.oldest - self._base
+
+    def gather(self, numbers: Rows, names: Iterable[str]) -> dict[str, Array]:
+        """Values of some columns at rows; each ``numbers.shape + trailing shape``.
+
+        Raises:
+            DataError: a row has been evicted or has not come yet.
+        """
+        self.require(numbers)
+        positions = self.locate(numbers)
+        return {name: self.take(name, positions) for name in names}
+
+    def read(self, name: str) -> list[Array]:
+        """One column of all rows, the oldest first, as one or two views on the ring."""
+        ring = self._columns[name]
+        return [ring[slots] for slots, _ in spans(self.oldest, len(self), self.capacity)]
+
+    def require(self, numbers: Rows) -> None:
+        """Raises DataError if a row is not here."""
+        if numbers.size and (numbers.min() < self.oldest or numbers.max() >= self.next_number):
+            wrong = numbers[~self.exists(numbers)].flat[0]
+            raise DataError(
+                f"row {wrong} is not in this replay, which holds rows {self.oldest} "
+                f"to {self.next_number - 1}"
+            )
+
+    def successor(self, numbers: Rows) -> Rows:
+        """The next row of each row's stream, ``NO_ROW`` where it has not come."""
+        distance = self._to_next.take(numbers - self._base, mode="wrap")
+        return np.where(distance > 0, numbers + distance, NO_ROW)
+
+    def predecessor(self, numbers: Rows) -> Rows:
+        """The row before, in each row's stream, ``NO_ROW`` where there is none any more."""
+        before = numbers - self._to_previous.take(numbers - self._base, mode="wrap")
+        return np.where(before >= self.oldest, before, NO_ROW)
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as arrays and plain values.
+
+        The arrays are views on the ring: write or copy them before the next insert.
+        """
+        used = slice(0, min(self.next_number, self.capacity))
+        return {
+            "capacity": self.capacity,
+            "oldest": self.oldest,
+            "next_number": self.next_number,
+            "columns": {name: ring[used] for name, ring in self._columns.items()},
+            "to_next": self._to_next[used],
+            "to_previous": self._to_previous[used],
+            "streams": self._streams.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what :meth:`state` gave, also from a ring of another capacity.
+
+        If this ring is smaller, the oldest rows are left out.
+        """
+        columns: Mapping[str, Array] = state["columns"]
+        if columns:
+            self._allocate(manifest_of(columns, axes=1))
+        self.next_number = state["next_number"]
+        self.oldest = max(state["oldest"], self.next_number - self.capacity)
+        self._base = self.oldest - self.oldest % self.capacity
+        for here, there in self._restored(state["capacity"]):
+            for name, ring in self._columns.items():
+                ring[here] = columns[name][there]
+            self._to_next[here] = state["to_next"][there]
+            self._to_previous[here] = state["to_previous"][there]
+        self._streams.restore(state["streams"])
+
+    def _restored(self, capacity: int) -> Iterable[tuple[slice, slice]]:
+        """Slots here and slots there, in a ring of ``capacity``, of all rows that exist here."""
+        for there, part in spans(self.oldest, len(self), capacity):
+            for here, piece in spans(
+                self.oldest + part.start, part.stop - part.start, self.capacity
+            ):
+                yield here, slice(there.start + piece.start, there.start + piece.stop)

@@ -1,0 +1,172 @@
+"""Replay of one namedtuple per transition: the slow, easy road for an author's own replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+from session.config import Config
+from surreal_like.data.experience import Chunk
+from surreal_like.errors import DataError
+from surreal_like.replay import settings
+from surreal_like.replay.base import Array, Replay, to_columns
+from surreal_like.replay.manifest import Manifest, check_chunk, manifest_of
+from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.view import NStepView
+
+
+class ExpTuple(NamedTuple):
+    """One transition, over n steps where ``learner_config.algo.n_step`` says so.
+
+    Attributes:
+        obs: the pair (obs, obs_next), nests of arrays without a batch axis.
+        action: nest of arrays.
+        reward: discounted sum of the rewards.
+        done: True if it ends in a termination; a time limit is no end for the value of obs_next.
+        info: ``discount`` (what multiplies the value of obs_next, gamma included), ``terminated``,
+            ``truncated``, ``version`` (of the parameters it was acted with), ``extras``.
+    """
+
+    obs: tuple[Any, Any]
+    action: Any
+    reward: float
+    done: bool
+    info: dict[str, Any]
+
+
+class TupleReplay(Replay):
+    """Extended by a replay that keeps :class:`ExpTuple` in whatever it likes.
+
+    An author overrides ``insert(exp_tuple)`` and ``sample(batch_size) -> list[ExpTuple]``, and
+    where it matters ``aggregate_batch(list)``, ``evict`` and ``start_sample_condition``.
+    """
+
+    def __init__(
+        self, *, learner_config: Config, env_config: Config, session_config: Config
+    ) -> None:
+        super().__init__(
+            learner_config=learner_config, env_config=env_config, session_config=session_config
+        )
+        self._gamma = float(learner_config["algo"]["gamma"])
+        self._cutter = Cutter(settings.make_view(learner_config))
+
+    def insert_chunk(self, chunk: Chunk) -> None:
+        """Calls ``insert`` with each transition that the chunk completes."""
+        for exp_tuple in self._cutter.cut(chunk):
+            self.insert(exp_tuple)
+
+    def aggregate_batch(self, sample: Sequence[Any]) -> dict[str, Any]:
+        """The batch of some tuples: nests of numpy arrays ``[B, ...]``."""
+        infos = [one.info for one in sample]
+        return {
+            "obs": nest.stack([one.obs[0] for one in sample]),
+            "obs_next": nest.stack([one.obs[1] for one in sample]),
+            "actions": nest.stack([one.action for one in sample]),
+            "rewards": np.array([one.reward for one in sample], np.float32),
+            "dones": np.array([one.done for one in sample], np.float32),
+            "discounts": np.array([info["discount"] for info in infos], np.float32),
+            "version": np.array([info["version"] for info in infos], np.int64),
+            "extras": nest.stack([info["extras"] for info in infos]),
+        }
+
+    def sample_columns(self, batch_size: int) -> dict[str, Array]:
+        """One batch for the wire; what the author's ``aggregate_batch`` left out is filled in."""
+        columns = to_columns(self.aggregate_batch(self.sample(batch_size)))
+        rows = len(columns["rewards"])
+        columns.setdefault("weights", np.ones(rows, np.float32))
+        columns.setdefault("indices", np.full(rows, -1, np.int64))
+        if "discounts" not in columns:
+            if self._cutter.view.n > 1:
+                raise DataError(
+                    "aggregate_batch() left 'discounts' out: with n_step > 1 they differ from row "
+                    "to row; take them from info['discount']"
+                )
+            columns["discounts"] = (self._gamma * (1 - columns["dones"])).astype(np.float32)
+        return columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Carry:
+    """The newest rows of one sender, which the next chunk may complete."""
+
+    header: Chunk
+    columns: Mapping[str, Array]
+    done: npt.NDArray[np.bool_]
+
+
+class Cutter:
+    """Cuts chunks into transitions, which may begin in one chunk and end in another.
+
+    Args:
+        view: says what a transition is.
+    """
+
+    def __init__(self, view: NStepView) -> None:
+        self.view = view
+        self._manifest: Manifest | None = None
+        self._carries: dict[str, _Carry] = {}
+
+    def cut(self, chunk: Chunk) -> Iterator[ExpTuple]:
+        """The transitions that the chunk completes, in order of time."""
+        _, streams = check_chunk(chunk, self._manifest)
+        self._manifest = manifest_of(chunk.columns, axes=2)
+        columns, done = dict(chunk.columns), np.zeros((0, streams), np.bool_)
+        carry = self._carries.get(chunk.sender)
+        if carry is not None and _follows(chunk, carry.header):
+            done = carry.done
+            for name, column in columns.items():
+                columns[name] = np.concatenate([carry.columns[name], column])
+        storage = ColumnStorage(columns["step_type"].size)
+        numbers = storage.insert(replace(chunk, columns=columns))
+        ready, _ = self.view.ready(storage, numbers, columns["step_type"])
+        fresh = ready.copy()
+        fresh[: len(done)] &= ~done
+        ready[: len(done)] |= done
+        if carry is None or _order(chunk) > _order(carry.header):  # else it came late, stays alone
+            self._carries[chunk.sender] = _carry(chunk, columns, ready, self.view.n)
+        return self._tuples(storage, numbers[fresh])
+
+    def _tuples(self, storage: ColumnStorage, numbers: npt.NDArray[np.int64]) -> Iterator[ExpTuple]:
+        columns = self.view.gather(storage, numbers)
+        transitions = self.view.transitions(storage, numbers)
+        for i in range(len(numbers)):
+            row = {name: column[i] for name, column in columns.items()}
+            info = {
+                "discount": float(row["discounts"]),
+                "terminated": bool(transitions.terminated[i]),
+                "truncated": bool(transitions.truncated[i]),
+                "version": int(row["version"]),
+                "extras": nest.unflatten(row, "extras"),
+            }
+            yield ExpTuple(
+                (nest.unflatten(row, "obs"), nest.unflatten(row, "obs_next")),
+                nest.unflatten(row, "actions"),
+                float(row["rewards"]),
+                info["terminated"],
+                info,
+            )
+
+
+def _carry(
+    chunk: Chunk, columns: Mapping[str, Array], done: npt.NDArray[np.bool_], n: int
+) -> _Carry:
+    newest = {name: column[-n:].copy() for name, column in columns.items()}
+    return _Carry(replace(chunk, columns={}), newest, done[-n:].copy())
+
+
+def _order(chunk: Chunk) -> tuple[int, int]:
+    return (chunk.incarnation, chunk.sequence)
+
+
+def _follows(chunk: Chunk, header: Chunk) -> bool:
+    return (
+        not header.tail
+        and chunk.incarnation == header.incarnation
+        and chunk.sequence == header.sequence + 1
+        and list(chunk.streams) == list(header.streams)
+    )

@@ -1,0 +1,205 @@
+"""Replay that samples every row with the same probability: storage, selector, limiter and view."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from session.config import Config
+from surreal_like.data.experience import Chunk
+from surreal_like.replay import settings
+from surreal_like.replay.base import Replay
+from surreal_like.replay.limiter import Limiter
+from surreal_like.replay.selector import Sample, UniformSelector
+from surreal_like.replay.storage import ColumnStorage
+
+
+class UniformReplay(Replay):
+    """Uniform sampling with replacement from the newest rows, as n-step transitions.
+
+    Capacity, minimum size and bounds in ``learner_config.replay`` are those of the experiment; one
+    shard has its part of each.
+
+    Raises:
+        ConfigError: the settings must deadlock.
+    """
+
+    def __init__(
+        self, *, learner_config: Config, env_config: Config, session_config: Config
+    ) -> None:
+        super().__init__(
+            learner_config=learner_config, env_config=env_config, session_config=session_config
+        )
+        replay = learner_config["replay"]
+        capacity = settings.shard_of(replay["capacity"], learner_config)
+        self._view = settings.make_view(learner_config)
+        configs = (learner_config, env_config, session_config)
+        self._waiting_rows = settings.waiting_rows(*configs, n=self._view.n)
+        self._limiter = Limiter(**settings.limits(*configs, n=self._view.n))
+        self._limiter.require_room(capacity, self._waiting_rows)
+        self._storage = ColumnStorage(
+            capacity, settings.shard_of(replay["max_bytes"], learner_config)
+        )
+        self._selector = UniformSelector(capacity, seed=settings.default_seed(session_config))
+        self._rule = dict(replay["evict_rule"])
+        self._rule["max_rows"] = settings.shard_of(self._rule["max_rows"], learner_config)
+        self._ages: deque[tuple[int, float]] = deque()  # (row after a chunk, when it came)
+
+    def insert(self, experience: Chunk) -> None:
+        """Takes in a chunk; the oldest rows make room for it.
+
+        Raises:
+            DataError: its columns are not those that are kept here; nothing has been changed then.
+            ConfigError: chunks of this size, or rows of this size, must deadlock.
+        """
+        chunk, storage = experience, self._storage
+        streams = len(chunk.streams)
+        self._limiter.expect(chunk_rows=chunk.size + (self._view.n - 1) * streams)
+        opening = not len(storage.names)
+        numbers = storage.insert(chunk)
+        if opening:  # only now is known how many rows max_bytes allows
+            self._limiter.require_room(storage.capacity, self._waiting_rows)
+        self._clear()
+        ready, earlier = self._view.ready(storage, numbers, chunk.columns["step_type"])
+        before = len(self._selector)
+        self._selector.mark(int(numbers[0, 0]), ready)
+        self._selector.mark_earlier(earlier)
+        self._limiter.insert(len(self._selector) - before)
+        self._limiter.require_start(storage.next_number, storage.capacity)
+        if self._rule["max_age_seconds"]:
+            self._ages.append((storage.next_number, self.clock.now()))
+        if self._rule["max_version_lag"]:
+            newest = int(chunk.columns["version"][-1].max())
+            self.newest_version = max(self.newest_version, newest)
+
+    def _clear(self) -> None:
+        """Takes evicted rows out of what can be sampled."""
+        oldest = self._storage.oldest
+        self._limiter.evict(self._selector.evict(oldest))
+        while self._ages and self._ages[0][0] <= oldest:
+            self._ages.popleft()
+
+    def sample(self, batch_size: int) -> Sample:
+        """Numbers of rows that transitions start at, and their weights, all 1.
+
+        Raises:
+            SurrealError: no row can be sampled yet.
+        """
+        sample = self._selector.sample(batch_size)
+        self._limiter.sample(batch_size)
+        return sample
+
+    def aggregate_batch(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
+        """The transitions as columns; see :meth:`NStepView.gather`, and ``weights`` float32.
+
+        Raises:
+            DataError: a row has been evicted since.
+        """
+        batch = self._view.gather(self._storage, sample.numbers)
+        batch["weights"] = sample.weights
+        return batch
+
+    def start_sample_condition(self) -> bool:
+        """Whether as many rows as ``learner_config.replay.min_size`` says can be sampled."""
+        return self._limiter.size >= self._limiter.min_size
+
+    def evict(self) -> int:
+        """Removes old rows by ``learner_config.replay.evict_rule``; returns how many.
+
+        The old end moves up to the first row that is young enough; what lies behind that row stays,
+        whatever its age.
+        """
+        storage = self._storage
+        oldest = storage.oldest
+        if self._rule["max_rows"]:
+            oldest = max(oldest, storage.next_number - self._rule["max_rows"])
+        if self._rule["max_age_seconds"]:
+            oldest = max(oldest, self._first_young())
+        if self._rule["max_version_lag"]:
+            oldest = max(oldest, self._first_recent())
+        gone = storage.evict(oldest)
+        self._clear()
+        return gone
+
+    def _first_young(self) -> int:
+        limit = self.clock.now() - self._rule["max_age_seconds"]
+        first = self._storage.oldest
+        for end, inserted_at in self._ages:
+            if inserted_at >= limit:
+                break
+            first = end
+        return first
+
+    def _first_recent(self) -> int:
+        limit = self.newest_version - self._rule["max_version_lag"]
+        first = self._storage.oldest
+        for versions in self._storage.read("version"):
+            recent = versions >= limit
+            if recent.any():
+                return first + int(recent.argmax())
+            first += len(versions)
+        return first
+
+    def can_insert(self) -> bool:
+        """Whether the limiter allows another chunk."""
+        return self._limiter.can_insert()
+
+    def can_sample(self, batch_size: int) -> bool:
+        """Whether there is enough to sample from and the limiter allows so many rows."""
+        self._limiter.expect(request_rows=batch_size)
+        return self.start_sample_condition() and self._limiter.can_sample(batch_size)
+
+    def drain(self) -> None:
+        """From now on every chunk is taken, whatever the limiter says."""
+        self._limiter.drain()
+
+    def report_blocked(self, *, insert_seconds: float = 0.0, sample_seconds: float = 0.0) -> None:
+        """Adds time for which the limiter let chunks or requests wait."""
+        self._limiter.report_blocked(insert_seconds=insert_seconds, sample_seconds=sample_seconds)
+
+    def reseed(self, seed: int) -> None:
+        """Draws rows by another seed from now on."""
+        self._selector.reseed(seed)
+
+    def statistics(self) -> dict[str, float]:
+        """Rows: kept, sampleable, and since the start inserted, sampled, evicted; bytes; waits."""
+        limiter = self._limiter
+        return {
+            "size": len(self._storage),
+            "sampleable": len(self._selector),
+            "inserted": self._storage.next_number,
+            "sampled": limiter.sampled,
+            "evicted": self._storage.oldest,
+            "size_bytes": self._storage.size_bytes,
+            "tolerance": limiter.tolerance,
+            "insert_blocked_seconds": limiter.insert_blocked_seconds,
+            "sample_blocked_seconds": limiter.sample_blocked_seconds,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Everything that is kept.
+
+        The arrays are views on the ring: write or copy them before the next insert.
+        """
+        now = self.clock.now()
+        return {
+            "storage": self._storage.state(),
+            "selector": self._selector.state(),
+            "limiter": self._limiter.state(),
+            "ages": [[end, now - inserted_at] for end, inserted_at in self._ages],
+            "newest_version": self.newest_version,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what :meth:`state` gave, also with another capacity or another n."""
+        storage = self._storage
+        storage.restore(state["storage"])
+        ready = self._view.ready_rows(storage)
+        self._selector.restore(state["selector"], storage.oldest, ready)
+        self._limiter.restore({**state["limiter"], "size": len(self._selector)})
+        now = self.clock.now()
+        self._ages = deque((end, now - age) for end, age in state["ages"])
+        self.newest_version = state["newest_version"]

@@ -1,0 +1,207 @@
+"""What a sample looks like: n-step transitions gathered from rows when they are sampled.
+
+Row t holds the reward and the discount that led to it, so the transition that starts at t is
+``R = sum_{k=1..m} gamma^(k-1) (prod_{i<k} discount_{t+i}) reward_{t+k}`` with ``m = min(n, steps
+to LAST)``, bootstrapped from the observation m rows on with ``gamma^m prod_{i<=m} discount_{t+i}``
+(Sutton and Barto 2018, section 7.1, with the discount as a signal of the environment).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from session.errors import ConfigError
+from surreal_like.data.timestep import StepType
+from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.stream_table import Rows
+
+Array = npt.NDArray[Any]
+Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float32]
+
+LAST = int(StepType.LAST)
+
+
+@dataclass(frozen=True)
+class RewardTransform:
+    """What happens to each single reward before it is summed: clip, then scale, then shift.
+
+    Attributes:
+        clip: rewards are cut to ``[-clip, clip]``; 0 leaves them alone.
+        scale: factor.
+        shift: added last.
+    """
+
+    clip: float = 0.0
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.clip < 0:
+            raise ConfigError(f"reward clip is {self.clip}, expected 0 (none) or a positive bound")
+
+    def __call__(self, rewards: Floats) -> Floats:
+        """Applied to an array of single rewards, float32."""
+        if self.clip:
+            rewards = np.clip(rewards, -self.clip, self.clip)
+        if self.scale != 1.0:
+            rewards = rewards * np.float32(self.scale)
+        if self.shift:
+            rewards = rewards + np.float32(self.shift)
+        return rewards
+
+
+class Transitions(NamedTuple):
+    """Of each transition, ``[B]``: what lies at its end, and the sum on the way there.
+
+    Attributes:
+        ends: positions of the rows whose observations are bootstrapped.
+        rewards: n-step sums, float32.
+        discounts: of the bootstrap values, gamma included, float32.
+        terminated: it ends in a termination.
+        truncated: it ends in a truncation.
+    """
+
+    ends: Rows
+    rewards: Floats
+    discounts: Floats
+    terminated: Flags
+    truncated: Flags
+
+
+class NStepView:
+    """Sees a row as the start of a transition over n steps, fewer where the episode ends before.
+
+    A row is sampleable when n successors or a LAST before that have come; a LAST row starts no
+    transition.
+
+    Args:
+        n: steps, at least 1.
+        gamma: discount per step, multiplied with the environment's own.
+        transform: of single rewards.
+    """
+
+    def __init__(self, n: int, gamma: float, *, transform: RewardTransform | None = None) -> None:
+        if n < 1:
+            raise ConfigError(f"n_step is {n}, expected at least 1")
+        if not 0.0 <= gamma <= 1.0:
+            raise ConfigError(f"gamma is {gamma}, expected a number from 0 to 1")
+        self.n = n
+        self._gamma = np.float32(gamma)
+        self._transform = transform or RewardTransform()
+
+    def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
+        """Which rows have become sampleable by an insert.
+
+        Args:
+            storage: with the new rows in it.
+            numbers: of the new rows, ``[T, N]``.
+            step_type: of the new rows, ``[T, N]``.
+
+        Returns:
+            Flags of the new rows ``[T, N]``, and the numbers of earlier rows that the new ones
+            have completed.
+        """
+        last = step_type == LAST
+        flags = ~last
+        steps = len(last)
+        ended = last[-1].copy()
+        flags[-1] = False
+        for t in range(steps - 2, max(steps - self.n, 0) - 1, -1):
+            flags[t] &= ended  # fewer than n successors: only if LAST is among them
+            ended |= last[t]
+        return flags, self._completed(storage, numbers[0], last)
+
+    def _completed(self, storage: ColumnStorage, first: Rows, last: Flags) -> Rows:
+        """Rows before the new ones that lacked successors and lack them no more.
+
+        Walks back until n rows before the new ones, or to a LAST: what lies before a LAST was
+        complete when that came.
+        """
+        found = []
+        streams = np.arange(len(first))
+        position = storage.locate(first)
+        for needed in range(self.n, 0, -1):
+            position, going = storage.step_back(position)
+            position, streams = _keep(going, position, streams)
+            going = storage.take("step_type", position) != LAST
+            position, streams = _keep(going, position, streams)
+            if not len(position):
+                break
+            enough = needed <= len(last)
+            found.append(position if enough else position[last[:, streams].any(axis=0)])
+        return storage.number(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+    def ready_rows(self, storage: ColumnStorage) -> Flags:
+        """Which of all rows are sampleable, ``[rows]``, the oldest first; for a restored ring."""
+        if not len(storage):
+            return np.zeros(0, np.bool_)
+        end = storage.locate(np.arange(storage.oldest, storage.next_number))
+        going: Flags = storage.take("step_type", end) != LAST
+        ready = going.copy()
+        for _ in range(self.n):
+            distance = storage.distance(end)
+            ready &= ~going | (distance > 0)
+            end = end + distance * going
+            going &= storage.take("step_type", end) != LAST
+        return ready
+
+    def gather(self, storage: ColumnStorage, numbers: Rows) -> dict[str, Array]:
+        """The transitions that start at sampleable rows.
+
+        Args:
+            storage: that holds the rows.
+            numbers: ``[B]``.
+
+        Returns:
+            ``[B, ...]`` each: ``obs``, ``actions``, ``obs_next`` (for nests ``obs/<path>``, and so
+            on) and ``extras/<name>`` in the dtypes of their columns; ``rewards``, ``discounts``
+            (of the bootstrap value, gamma included) and ``dones`` (1 where it ends in a
+            termination) float32; ``version`` and ``indices`` int64.
+
+        Raises:
+            DataError: a row has been evicted.
+        """
+        storage.require(numbers)
+        start = storage.locate(numbers)
+        end, rewards, discounts, terminated, _ = self.transitions(storage, numbers)
+        batch: dict[str, Array] = {"rewards": rewards, "discounts": discounts, "indices": numbers}
+        batch["dones"] = terminated.astype(np.float32)
+        for name in storage.names:
+            kind, slash, path = name.partition("/")
+            if kind == "obs":
+                batch[name] = storage.take(name, start)
+                batch[f"obs_next{slash}{path}"] = storage.take(name, end)
+            elif kind == "action":
+                batch[f"actions{slash}{path}"] = storage.take(name, start)
+            elif kind in ("extras", "version"):
+                batch[name] = storage.take(name, start)
+        return batch
+
+    def transitions(self, storage: ColumnStorage, numbers: Rows) -> Transitions:
+        """Where the transitions that start at sampleable rows lead, and what they earn."""
+        start = storage.locate(numbers)
+        end = start + storage.distance(start)
+        rewards = self._transform(storage.take("reward", end))
+        discount = storage.take("discount", end)
+        discounts = self._gamma * discount
+        going = storage.take("step_type", end) != LAST
+        for _ in range(1, self.n):
+            end = end + storage.distance(end) * going
+            reward = self._transform(storage.take("reward", end))
+            rewards = rewards + discounts * reward * going
+            discount = storage.take("discount", end)
+            discounts = np.where(going, discounts * self._gamma * discount, discounts)
+            going &= storage.take("step_type", end) != LAST
+        terminated = ~going & (discount == 0.0)
+        return Transitions(end, rewards, discounts, terminated, ~going & ~terminated)
+
+
+def _keep(flags: Flags, *arrays: Rows) -> tuple[Rows, ...]:
+    if np.count_nonzero(flags) == len(flags):
+        return arrays
+    return tuple(array[flags] for array in arrays)

@@ -1,0 +1,127 @@
+"""Going on with a run: what may change, what must not, and what is put back to running."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from session.config import Config
+from session.errors import UsageError
+from session.extension import leaves, shown
+from session.folder import RunFolder, write_atomically
+from surreal_like.code_snapshot import own_file, own_file_changed
+
+_LEARNED = ("algorithm", "learner_config", "env_config")
+_ABSENT = "absent"
+
+Change = tuple[str, str]
+
+
+def recorded_config(folder: RunFolder) -> Config:
+    """The config that a run was made with.
+
+    Raises:
+        UsageError: this is no run folder.
+    """
+    if not folder.config.is_file():
+        raise UsageError(
+            f"{folder} is no run to resume: it has no config.yaml; without --resume it is begun"
+        )
+    return Config.load_file(folder.config)
+
+
+def changes(before: Config, now: Config, sections: Iterable[str]) -> dict[str, Change]:
+    """Dotted key -> what it was and what it is, of everything that differs.
+
+    Args:
+        before, now: resolved configs.
+        sections: the keys of both to compare.
+    """
+    names = list(sections)
+    old = leaves(Config({name: before.get(name, {}) for name in names}).to_dict())
+    new = leaves(Config({name: now.get(name, {}) for name in names}).to_dict())
+    return {
+        path: (_shown(old, path), _shown(new, path))
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path, _ABSENT) != new.get(path, _ABSENT)
+    }
+
+
+def _shown(values: Mapping[str, Any], path: str) -> str:
+    return shown(values[path]) if path in values else _ABSENT
+
+
+def session_changes(before: Config, now: Config) -> dict[str, Change]:
+    """The changes of ``session_config``, which a resumed run simply takes."""
+    found = changes(before, now, ("session_config",))
+    found.pop("session_config.folder", None)  # it may have been moved
+    return found
+
+
+def check_same(
+    before: Config, now: Config, folder: RunFolder, allowed: Iterable[str] = ()
+) -> dict[str, Change]:
+    """Refuses to go on with another experiment; returns the changes that were allowed.
+
+    Args:
+        before, now: resolved configs.
+        folder: the run.
+        allowed: dotted keys that may differ; a section allows what is below it.
+
+    Raises:
+        UsageError: names every key that differs, with both values.
+    """
+    found = changes(before, now, _LEARNED)
+    if own_file_changed(now, folder):
+        found.setdefault("algorithm", ("the file in the run's code/", f"{own_file(now)}, edited"))
+    names = list(allowed)
+    refused = {
+        path: change
+        for path, change in found.items()
+        if not any(path == name or path.startswith(f"{name}.") for name in names)
+    }
+    if refused:
+        said = ", ".join(f"{path} was {was}, is {now}" for path, (was, now) in refused.items())
+        raise UsageError(
+            f"run {folder} cannot go on with another experiment: {said}; put it back, leave the "
+            "config file out to go on as recorded, or allow it: "
+            f"--allow-change {','.join(refused)}"
+        )
+    return found
+
+
+def seconds_reached(folder: RunFolder) -> float:
+    """Wall seconds that the run has behind it, over all its parts."""
+    seconds = 0.0
+    for line in _last_lines(folder):
+        seconds = max(seconds, float(line.get("wall_seconds") or 0.0))
+    result = folder.read_result() or {}
+    return max(seconds, float(result.get("wall_seconds") or 0.0))
+
+
+def reopen(folder: RunFolder) -> None:
+    """Makes an ended run a running one: its result says so, and nobody has been heard yet."""
+    result: Mapping[str, Any] | None = folder.read_result()
+    if result is not None:
+        running = {**result, "status": "running", "goal_met": None, "reason": ""}
+        write_atomically(folder.result, json.dumps(running, indent=2) + "\n")
+    for below in (folder.logs, folder.checkpoints, folder.alive):
+        below.mkdir(exist_ok=True)
+    for beat in folder.alive.iterdir():
+        beat.unlink(missing_ok=True)
+
+
+def _last_lines(folder: RunFolder) -> list[dict[str, Any]]:
+    """The last line of progress, and the one before: a killed learner may leave half a line."""
+    try:
+        lines = folder.progress.read_text().splitlines()[-2:]
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,240 @@
+"""Trains: from an experiment to a finished run, in one call."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from session.config import Config
+from session.folder import RunFolder
+from surreal_like.code_snapshot import keep_algorithm, keep_package_list
+from surreal_like.experiment import read_experiment
+from surreal_like.interrupts import Interrupts
+from surreal_like.memory import check_memory
+from surreal_like.resume import (
+    check_same,
+    recorded_config,
+    reopen,
+    seconds_reached,
+    session_changes,
+)
+from surreal_like.run_folder import experiment_name, held, new_path, newest_path
+from surreal_like.start import Starter, make_starter
+from surreal_like.topology import make_topology
+
+_POLL_SECONDS = 0.05
+# By then everything is running, and nobody waits for the package list.
+_SETTLED_SECONDS = 20.0
+_EXIT_CODES = {"interrupted": 130, "failed": 1}
+_BUDGET_BEFORE_GOAL = 3
+
+Overrides = Mapping[str, Any] | Sequence[str]
+
+
+class Watch:
+    """What is told of a run while it goes on; extend it to show something."""
+
+    def begin(self, folder: RunFolder, config: Config) -> None:
+        """The components are being started."""
+
+    def note(self, text: str) -> None:
+        """Something to say in one line."""
+
+    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+        """Called often; must not take long.
+
+        Args:
+            components: name -> ``restarts``, ``exit_code``, ``alive_seconds``.
+        """
+
+    def end(self) -> None:
+        """Nothing more comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that has ended.
+
+    Args:
+        folder: the run folder.
+        result: the content of ``result.json``.
+    """
+
+    folder: Path
+    result: dict[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """0: the goal is met, or there was none; 3: a budget ended first; 130: interrupted; 1."""
+        status = self.result.get("status")
+        if status != "stopped":
+            return _EXIT_CODES.get(str(status), 1)
+        return _BUDGET_BEFORE_GOAL if self.result.get("goal_met") is False else 0
+
+    @property
+    def ok(self) -> bool:
+        """True if the goal is met, or a budget is used where there was no goal."""
+        return self.exit_code == 0
+
+    def progress(self) -> list[dict[str, Any]]:
+        """The lines of ``progress.jsonl``."""
+        try:
+            lines = RunFolder(self.folder).progress.read_text().splitlines()
+        except OSError:
+            return []
+        return [json.loads(line) for line in lines]
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What was asked for."""
+
+    user: Config
+    path: Path
+    launcher: str
+    resume: bool
+    allow_change: tuple[str, ...]
+    started: float
+
+
+def train(  # noqa: PLR0913 - one call says everything that a user may want
+    experiment: str | Path | None = None,
+    *,
+    overrides: Overrides = (),
+    launcher: str = "local",
+    folder: str | Path | None = None,
+    seed: int | None = None,
+    agents: int | None = None,
+    evals: int | None = None,
+    algorithm: str | None = None,
+    env: str | None = None,
+    resume: bool = False,
+    allow_change: Iterable[str] = (),
+    watch: Watch | None = None,
+    started: float | None = None,
+) -> Run:
+    """Trains until a stop condition of ``session_config.stop`` is met, and returns the run.
+
+    Args:
+        experiment: YAML or JSON file; None: ``algorithm`` and ``env`` say it all, or, with
+            ``resume``, the config that the run was made with.
+        overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
+        launcher: ``local``, processes on this machine, or ``serial``, everything in this thread.
+        folder: run folder; None: ``runs/<name>-<date>-<time>``.
+        seed: ``session_config.seed``.
+        agents: ``session_config.agent.num``.
+        evals: ``session_config.evaluator.num``.
+        algorithm: name, ``package.module:Class`` or file, instead of the experiment's.
+        env: environment, such as ``gym:CartPole-v1``, instead of the experiment's.
+        resume: go on with the run in the folder, or with the newest of this experiment.
+        allow_change: keys outside ``session_config`` in which a resumed run may differ.
+        watch: is told how the run goes.
+        started: when the command began, seconds since 1970.
+
+    Raises:
+        ConfigError: a setting is wrong; nothing was started.
+        UsageError: the folder, the launcher or the resumed run is wrong; nothing was started.
+    """
+    started = time.time() if started is None else started
+    options = {
+        "session_config.seed": seed,
+        "session_config.agent.num": agents,
+        "session_config.evaluator.num": evals,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    name = experiment_name(experiment, algorithm, env) if experiment or algorithm else None
+    path = _path(name, folder, resume=resume)
+    source = experiment
+    if source is None and algorithm is None and resume:
+        recorded_config(RunFolder(path))
+        source = path / "config.yaml"
+    words = [*as_overrides(overrides), *as_overrides(given)]
+    user = read_experiment(source, words, algorithm=algorithm, env_name=env)
+    if folder is None and not resume and user.session_config.get("folder"):
+        path = Path(user.session_config.folder)
+    order = _Order(user, path, launcher, resume, tuple(allow_change), started)
+    return _run(order, watch or Watch())
+
+
+def as_overrides(overrides: Overrides) -> list[str]:
+    """Overrides as ``key=value`` words; a mapping's values become YAML."""
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    return [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
+
+
+def _path(name: str | None, folder: str | Path | None, *, resume: bool) -> Path:
+    if folder is not None:
+        return Path(folder)
+    return newest_path(name) if resume else new_path(name or "run")
+
+
+def _run(order: _Order, watch: Watch) -> Run:
+    with contextlib.ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        starter = make_starter(order.launcher)
+        stack.callback(starter.close)
+        folder = stack.enter_context(held(order.path, resume=order.resume))
+        config = _resolve(order, starter, folder, watch)
+        topology = make_topology(config)
+        check_memory(config)
+        if order.resume:
+            reopen(folder)
+        keep_algorithm(config, folder)
+        config.dump_file(folder.config)
+        starter.launch(config, topology, folder)
+        stack.callback(watch.end)
+        watch.begin(folder, config)
+        interrupts.only_count()
+        _follow(starter, folder, watch, interrupts)
+    return Run(order.path, dict(folder.read_result() or {}))
+
+
+def _resolve(order: _Order, starter: Starter, folder: RunFolder, watch: Watch) -> Config:
+    """The config of this part of the run, its times and its folder included."""
+    before = recorded_config(folder) if order.resume else None
+    config = starter.resolve(order.user)
+    started = starter.starts_at(order.started)
+    run = {"started": started, "first_started": started, "seconds_before": 0.0}
+    if before is not None:
+        taken = check_same(before, config, folder, order.allow_change)
+        taken |= session_changes(before, config)
+        for path, (was, now) in taken.items():
+            watch.note(f"changed: {path} was {was}, is {now}")
+        run["first_started"] = (before.get("run") or run)["first_started"]
+        run["seconds_before"] = seconds_reached(folder)
+    config.session_config.folder = str(folder.path)
+    config["run"] = run
+    return config
+
+
+def _follow(starter: Starter, folder: RunFolder, watch: Watch, interrupts: Interrupts) -> None:
+    """Stays with the run until nobody is left of it."""
+    seen = 0
+    began, listed = time.monotonic(), False
+    while not starter.over:
+        starter.poll(_POLL_SECONDS)
+        watch.look(starter.components())
+        if interrupts.count > seen:
+            seen = interrupts.count
+            _interrupt(starter, watch, seen)
+        if not listed and time.monotonic() - began > _SETTLED_SECONDS:
+            keep_package_list(folder)
+            listed = True
+    watch.look(starter.components())
+    if not listed:
+        keep_package_list(folder)
+
+
+def _interrupt(starter: Starter, watch: Watch, times: int) -> None:
+    if times == 1:
+        watch.note("stopping: a checkpoint, and all experience accounted for; Ctrl-C again: at once")
+        starter.stop()
+    else:
+        watch.note("ending everything at once")
+        starter.kill()

@@ -1,0 +1,75 @@
+"""Where a run goes: what it is called, its folder, and how long that is ours."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from session.errors import UsageError
+from session.folder import RunFolder
+
+RUNS = Path("runs")
+
+
+def experiment_name(path: str | Path | None, algorithm: str | None, env_name: str | None) -> str:
+    """What runs of an experiment are called: its file's name, or algorithm and environment."""
+    if path is not None:
+        words = [Path(path).stem]
+    else:
+        file, _, class_name = (algorithm or "").partition(":")
+        words = [class_name or Path(file).stem, (env_name or "").rpartition(":")[2]]
+    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, words))).strip("-.") or "run"
+
+
+def new_path(name: str) -> Path:
+    """``runs/<name>-<date>-<time>``, with a number behind it where that is taken."""
+    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = RUNS / stem, 1
+    while path.exists():
+        number += 1
+        path = RUNS / f"{stem}-{number}"
+    return path
+
+
+def newest_path(name: str | None) -> Path:
+    """The folder of the newest run, of that name if one is given.
+
+    Raises:
+        UsageError: there is none.
+    """
+    paths = [path for path in RUNS.glob("*") if (path / "config.yaml").is_file()]
+    if name is not None:
+        dated = re.compile(re.escape(name) + r"-\d{8}-\d{6}.*")
+        paths = [path for path in paths if dated.fullmatch(path.name)]
+    if not paths:
+        wanted = f"{RUNS}/{name}-*" if name is not None else f"{RUNS}/"
+        raise UsageError(f"no run to resume: there is none in {wanted}; name one with --folder")
+    return max(paths, key=lambda path: (path / "config.yaml").stat().st_mtime)
+
+
+@contextmanager
+def held(path: Path, *, resume: bool) -> Iterator[RunFolder]:
+    """The folder of a run, locked while inside; a new one that came to nothing is removed again.
+
+    Raises:
+        UsageError: a new run's folder is not empty, or another launcher is at work there.
+    """
+    folder = RunFolder(path)
+    made = [each for each in (path, *path.parents) if not each.exists()]
+    if resume:
+        folder.lock()
+    try:
+        if not resume:
+            folder.create()
+            made = [folder.logs, folder.checkpoints, folder.alive, *made]
+            folder.lock()
+        yield folder
+    finally:
+        folder.unlock()
+        if not resume and not folder.config.exists():
+            for each in made:
+                with suppress(OSError):
+                    each.rmdir()

@@ -1,0 +1,138 @@
+"""What every test shares: one thread per library, a private temp folder, groups that need tools."""
+
+import os
+import tempfile
+import uuid
+
+SYSTEM_TEMP = tempfile.gettempdir()
+PRIVATE_TEMP = tempfile.mkdtemp(prefix="slt-")  # short: paths of ipc sockets end at 107 bytes
+os.environ.update(
+    {
+        "SURREAL_LIKE_TEST": uuid.uuid4().hex,
+        # Few cores are shared by many processes: one thread each.
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        # No screen, no sound card.
+        "SDL_VIDEODRIVER": "dummy",
+        "SDL_AUDIODRIVER": "dummy",
+        "MPLBACKEND": "agg",
+        # What lies in this folder afterwards was left by our tests, whoever else uses the machine.
+        # pytest's tmp_path stays outside: a test may leave what it likes there.
+        "TMPDIR": PRIVATE_TEMP,
+        "PYTEST_DEBUG_TEMPROOT": SYSTEM_TEMP,
+    }
+)
+tempfile.tempdir = PRIVATE_TEMP
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.leftovers import no_child_left as no_child_left
+from tests.leftovers import nothing_left as nothing_left
+
+
+@dataclass(frozen=True)
+class Group:
+    """A marker, what tells whether its tests can run here, and what to do where they cannot."""
+
+    can_run: Callable[[], bool]
+    missing: str
+
+
+def find_program(*names: str) -> bool:
+    """Return whether one of these programs is on the path."""
+    return any(shutil.which(name) for name in names)
+
+
+def find_kubectl() -> bool:
+    """Return whether there is a kubectl whose kustomize knows `labels` (1.22; Debian's is 1.20)."""
+    if not find_program("kubectl"):
+        return False
+    command = ["kubectl", "version", "--client", "--output=json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    version = re.search(r'"gitVersion": "v(\d+)\.(\d+)', done.stdout)
+    return version is not None and (int(version[1]), int(version[2])) >= (1, 22)
+
+
+GROUPS = {
+    "slow": Group(lambda: True, ""),
+    "root": Group(lambda: os.geteuid() == 0, "not root: run as root"),
+    "tmux": Group(lambda: find_program("tmux"), "no tmux: install Debian's package tmux"),
+    "kubectl": Group(
+        find_kubectl,
+        "no kubectl 1.22 or newer: install one as kubernetes.io says (Debian's is older)",
+    ),
+    "chromium": Group(
+        lambda: find_program("chromium", "chromium-browser", "google-chrome"),
+        "no Chromium: install Debian's packages chromium and chromium-driver",
+    ),
+}
+
+
+class GroupReport:
+    """Counts the tests of each group: found, left out by -m or -k, skipped for a missing tool."""
+
+    def __init__(self) -> None:
+        self.found: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()
+        self.missing: dict[str, str] = {}
+
+    @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            self.found.update(groups_of(item))
+        self.missing = {
+            name: GROUPS[name].missing for name in self.found if not GROUPS[name].can_run()
+        }
+        for item in items:
+            for name in self.missing.keys() & set(groups_of(item)):
+                item.add_marker(pytest.mark.skip(reason=f"{name}: {self.missing[name]}"))
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        for item in items:
+            self.left_out.update(groups_of(item))
+
+    def lines(self) -> list[str]:
+        """Return one line per group of which not every test ran."""
+        lines = []
+        for name in GROUPS:
+            here = self.found[name] - self.left_out[name]
+            if name in self.missing and here:
+                lines.append(f"{name:<10} {here:>4} skipped   {self.missing[name]}")
+            if self.left_out[name]:
+                lines.append(f"{name:<10} {self.left_out[name]:>4} left out  by -m or -k")
+        return lines
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        lines = self.lines()
+        if lines:
+            terminalreporter.section("groups that did not run in full")
+            for line in lines:
+                terminalreporter.write_line(line)
+
+
+def groups_of(item: pytest.Item) -> list[str]:
+    """Return the groups a test is marked with."""
+    return [name for name in GROUPS if item.get_closest_marker(name)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(GroupReport(), "surreal-like-groups")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(PRIVATE_TEMP, ignore_errors=True)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """Return the path for one run; nothing is there yet, as a new run demands."""
+    return tmp_path / "run"

@@ -1,0 +1,621 @@
+"""Supervision decides without processes, sockets or clocks: events in, instructions out."""
+
+import signal
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from session.component import Component, Restart, Topology
+from session.errors import ConfigError, UsageError
+from session.heartbeat import Beat
+from session.launchers.child import Limits
+from session.launchers.instruction import (
+    Ask,
+    Failure,
+    Happening,
+    Instruction,
+    Signal,
+    Start,
+    exit_error,
+)
+from session.launchers.supervision import Phase, Supervision
+
+LIMITS = Limits(starting_seconds=120.0, silent_seconds=30.0, grace_seconds=10.0)
+NAMES = ["loggerplex", "tensorplex", "ps", "replay-0", "learner", "agent-0", "agent-1", "eval-0"]
+SERVERS = {"ps", "replay-0"}
+TELEMETRY = {"tensorplex", "loggerplex"}
+
+
+def make_topology(names: Sequence[str] = NAMES, restart: Restart | None = None) -> Topology:
+    return Topology(
+        Component(
+            name,
+            {"eval": "evaluator"}.get(name.split("-")[0], name.split("-")[0]),
+            "main.any",
+            int(name.partition("-")[2] or 0),
+            restart=restart or Restart(3, 60.0),
+        )
+        for name in names
+    )
+
+
+class Run:
+    """A supervision whose clock the test moves, with what it wanted last."""
+
+    def __init__(self, names: Sequence[str] = NAMES, restart: Restart | None = None) -> None:
+        self.supervision = Supervision(make_topology(names, restart), LIMITS)
+        self.now = 0.0
+        self.did: list[Instruction] = self.supervision.launch(self.now)
+
+    def after(self, seconds: float) -> list[Instruction]:
+        """Passes time in steps that a supervisor takes."""
+        self.did = []
+        for _ in range(round(seconds)):
+            self.now += 1
+            self.did += self.supervision.tick(self.now)
+        self.now += seconds - round(seconds)
+        self.did += self.supervision.tick(self.now)
+        return self.did
+
+    def beat(self, *names: str, state: str = "running", busy_seconds: float = 0.0) -> None:
+        for name in names:
+            beat = Beat(name, 1, state, 1, 1000 + self.now, busy_seconds)
+            self.supervision.hear(beat, self.now)
+
+    def exits(self, name: str, exit_code: int, error: str = "boom") -> list[Instruction]:
+        details = f"traceback of {error}"
+        self.did = self.supervision.exited(name, exit_code, error, self.now, details=details)
+        return self.did
+
+    def stop(self, *, interrupted: bool = True) -> list[Instruction]:
+        self.did = self.supervision.stop(self.now, reason="asked to", interrupted=interrupted)
+        return self.did
+
+    def scale(self, kind: str, num: int) -> list[Instruction]:
+        self.did = self.supervision.scale(kind, num, self.now)
+        return self.did
+
+    @property
+    def started(self) -> list[str]:
+        return [each.name for each in self.did if isinstance(each, Start)]
+
+    @property
+    def terminated(self) -> set[str]:
+        return {e.name for e in self.did if isinstance(e, Signal) and e.number == signal.SIGTERM}
+
+    @property
+    def killed(self) -> set[str]:
+        return {e.name for e in self.did if isinstance(e, Signal) and e.number == signal.SIGKILL}
+
+    @property
+    def asked(self) -> list[Ask]:
+        return [each for each in self.did if isinstance(each, Ask)]
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        return [(e.component, e.kind) for e in self.did if isinstance(e, Happening)]
+
+    @property
+    def phase(self) -> str:
+        return self.supervision.phase
+
+
+@pytest.fixture
+def run() -> Run:
+    """A run in which everybody has started well."""
+    run = Run()
+    run.beat(*NAMES)
+    return run
+
+
+def test_everybody_is_started_in_order() -> None:
+    assert Run().started == NAMES
+
+
+def test_the_first_death_is_mended_at_once(run: Run) -> None:
+    run.exits("agent-1", -9, "killed by SIGKILL")
+    assert run.did == [
+        Happening("agent-1", "lost", "killed by SIGKILL"),
+        Happening("agent-1", "restart"),
+        Start("agent-1"),
+    ]
+    assert run.supervision.report(run.now)["agent-1"]["restarts"] == 1
+    assert run.supervision.report(run.now)["agent-0"]["restarts"] == 0
+
+
+def test_further_deaths_wait_longer_each_time(run: Run) -> None:
+    waits = []
+    for _ in range(3):
+        died = run.now
+        run.exits("agent-0", 1)
+        while not run.started:
+            run.now += 0.01
+            run.did = run.supervision.tick(run.now)
+        waits.append(run.now - died)
+    assert waits == [0.0, pytest.approx(0.25, abs=0.02), pytest.approx(0.5, abs=0.02)]
+
+
+def test_old_deaths_are_forgotten(run: Run) -> None:
+    for _ in range(10):
+        run.exits("agent-0", 1)
+        assert run.started == ["agent-0"]
+        run.beat(*NAMES)
+        for _ in range(3):
+            run.after(20.5)
+            run.beat(*NAMES)
+    assert run.phase == Phase.running
+
+
+def test_deaths_beyond_the_budget_fail_the_run_with_the_first_error(run: Run) -> None:
+    for number in range(4):
+        run.exits("agent-0", 1, f"error {number}")
+        assert run.told[0] == ("agent-0", "lost")
+        if number < 3:
+            run.after(6)
+    failure = run.supervision.failure
+    assert failure == Failure("agent-0", "error 0 (the first of 4 deaths)", "traceback of error 0")
+    assert run.told[-1] == ("agent-0", "failed")
+    assert run.asked == [Ask("stop", {"reason": f"agent-0: {failure.error}", "interrupted": False})]
+    assert run.phase == Phase.ending
+
+
+def test_others_are_unaffected_until_the_budget_is_spent(run: Run) -> None:
+    for number in range(3):
+        run.exits("agent-0", 1, f"error {number}")
+        assert not run.killed | run.terminated
+        run.after(6)
+        assert not run.killed | run.terminated
+
+
+def test_a_wrong_config_is_not_tried_again() -> None:
+    run = Run()
+    run.exits("agent-0", UsageError.exit_code, "no environment of that name")
+    assert run.supervision.failure == Failure(
+        "agent-0", "no environment of that name", "traceback of no environment of that name"
+    )
+    assert run.started == []
+
+
+def test_the_same_exit_code_of_one_that_has_worked_is_a_death_like_others(run: Run) -> None:
+    run.exits("agent-0", UsageError.exit_code)
+    assert run.started == ["agent-0"]
+
+
+@pytest.mark.parametrize("name", sorted(TELEMETRY))
+def test_a_run_goes_on_without_telemetry(name: str) -> None:
+    run = Run(restart=Restart(0, 60.0))
+    run.beat(*NAMES)
+    run.exits(name, -9)
+    assert run.told == [(name, "lost")]
+    assert run.phase == Phase.running
+    assert run.supervision.failure is None
+    run.after(5)
+    assert run.started == []
+
+
+def test_who_ends_well_is_not_started_again(run: Run) -> None:
+    run.exits("tensorplex", 0)
+    assert run.told == [("tensorplex", "ended")]
+    run.after(5)
+    assert run.started == []
+    assert run.phase == Phase.running
+
+
+def test_silence_is_death(run: Run) -> None:
+    run.after(30)
+    assert run.killed == set()
+    run.beat(*(name for name in NAMES if name != "agent-0"))
+    run.after(1)
+    assert run.killed == {"agent-0"}
+    run.after(1)
+    assert run.killed == set()
+    run.exits("agent-0", -9, "killed by SIGKILL")
+    lost = Happening("agent-0", "lost", "gave no sign of life for 31 s while running")
+    assert run.did[0] == lost
+    assert run.started == ["agent-0"]
+
+
+def test_a_beat_that_was_heard_before_is_no_sign_of_life(run: Run) -> None:
+    old = Beat("agent-0", 1, "running", 1, 1000.0)
+    for _ in range(31):
+        run.after(1)
+        run.beat(*(name for name in NAMES if name != "agent-0"))
+        run.supervision.hear(old, run.now)
+    assert run.killed == {"agent-0"}
+
+
+def test_who_said_that_it_is_busy_has_that_much_more_time(run: Run) -> None:
+    run.beat("learner", busy_seconds=100.0)
+    for _ in range(4):
+        run.after(30)
+        run.beat(*(name for name in NAMES if name != "learner"))
+        assert run.killed == set()
+    run.after(11)
+    assert run.killed == {"learner"}
+
+
+def test_starting_has_a_deadline_of_its_own() -> None:
+    run = Run()
+    for _ in range(4):
+        run.after(30)
+        run.beat(*(name for name in NAMES if name != "eval-0"))
+        run.beat("eval-0", state="starting")
+        assert run.killed == set()
+    run.after(3)
+    assert run.killed == {"eval-0"}
+
+
+def test_draining_has_a_deadline_of_its_own(run: Run) -> None:
+    run.beat("replay-0", state="draining")
+    run.after(12)
+    assert run.killed == set()
+    run.beat("replay-0", state="draining")
+    run.after(1)
+    assert run.killed == {"replay-0"}
+
+
+def test_who_said_goodbye_and_stays_is_killed(run: Run) -> None:
+    run.beat("eval-0", state="done")
+    run.after(13)
+    assert run.killed == {"eval-0"}
+
+
+def test_nobody_is_blamed_while_the_supervisor_itself_was_stopped(run: Run) -> None:
+    run.after(1)
+    run.now += 1000
+    run.did = run.supervision.tick(run.now)
+    assert run.killed == set()
+    run.after(25)
+    assert run.killed == set()
+    run.after(6)
+    assert run.killed == set(NAMES)
+
+
+def test_the_run_is_over_when_the_learner_says_so(run: Run) -> None:
+    run.exits("learner", 0)
+    assert run.phase == Phase.leaving
+    assert run.terminated == set()
+    run.exits("agent-0", 0)
+    run.exits("eval-0", 0)
+    assert run.terminated == set()
+    run.exits("agent-1", 0)
+    assert run.terminated == SERVERS
+    run.exits("ps", 0)
+    assert run.terminated == set()
+    run.exits("replay-0", 0)
+    assert run.terminated == TELEMETRY
+    run.exits("tensorplex", 0)
+    assert not run.supervision.over
+    run.exits("loggerplex", 0)
+    assert run.supervision.over
+
+
+def test_nobody_is_started_once_the_run_is_over(run: Run) -> None:
+    run.exits("agent-0", 1)
+    run.exits("agent-0", 1)  # waits for its next start
+    run.exits("learner", 0)
+    run.exits("agent-1", 1)
+    run.after(5)
+    assert run.started == []
+
+
+def test_who_does_not_leave_is_told_and_then_killed(run: Run) -> None:
+    run.exits("learner", 0)
+    run.after(11)
+    assert run.terminated == set()
+    run.after(1)
+    assert run.terminated == set(NAMES) - {"learner"}
+    run.exits("agent-0", 0)
+    run.after(11)
+    assert run.killed == set()
+    run.after(1)
+    assert run.killed == set(NAMES) - {"learner", "agent-0"}
+
+
+def test_stopping_asks_the_learner_first(run: Run) -> None:
+    run.stop()
+    assert run.asked == [Ask("stop", {"reason": "asked to", "interrupted": True})]
+    assert not run.terminated | run.killed
+    run.exits("learner", 0)
+    assert run.phase == Phase.leaving
+    assert run.supervision.interrupted
+
+
+def test_stopping_again_changes_nothing(run: Run) -> None:
+    run.stop()
+    assert run.stop(interrupted=False) == []
+    assert run.supervision.interrupted
+
+
+def test_a_learner_that_does_not_end_the_run_is_overruled(run: Run) -> None:
+    run.stop()
+    run.after(12)
+    assert run.terminated == set(NAMES)
+    run.after(12)
+    assert run.killed == set(NAMES)
+
+
+def test_a_learner_that_dies_while_it_ends_the_run_is_not_started_again(run: Run) -> None:
+    run.stop()
+    run.exits("learner", -9)
+    assert run.started == []
+    assert run.terminated == set(NAMES) - {"learner"}
+
+
+def test_a_learner_that_drains_need_not_be_asked(run: Run) -> None:
+    run.beat("learner", state="draining")
+    assert run.stop() == [Happening("", "stop", "asked to")]
+    assert run.phase == Phase.ending
+
+
+def test_without_a_learner_that_could_end_the_run_all_are_told() -> None:
+    run = Run()
+    run.stop()
+    assert run.asked == []
+    assert run.terminated == set(NAMES)
+
+
+def test_a_failed_learner_ends_the_run_for_all(run: Run) -> None:
+    run = Run(restart=Restart(0, 60.0))
+    run.exits("learner", 1, "no such network")
+    assert run.supervision.failure == Failure(
+        "learner", "no such network", "traceback of no such network"
+    )
+    assert run.terminated == set(NAMES) - {"learner"}
+    for name in NAMES:
+        if name != "learner":
+            run.exits(name, 0)
+    assert run.supervision.over
+
+
+def test_killing_is_at_once(run: Run) -> None:
+    run.stop()
+    run.did = run.supervision.kill(run.now)
+    assert run.killed == set(NAMES)
+    for name in NAMES:
+        assert not run.supervision.over
+        run.exits(name, -9)
+        assert run.started == []
+    assert run.supervision.over
+
+
+def test_a_failure_from_outside_ends_the_run_once(run: Run) -> None:
+    failure = Failure("zygote", "no module named torch")
+    run.did = run.supervision.fail(failure, run.now)
+    assert run.told == [("zygote", "failed")]
+    assert run.supervision.fail(Failure("zygote", "another"), run.now) == []
+    assert run.supervision.failure is failure
+
+
+def test_scaling_up_and_down(run: Run) -> None:
+    run.scale("agent", 4)
+    assert run.started == ["agent-2", "agent-3"]
+    assert run.told == [("", "scale")]
+    run.beat("agent-2", "agent-3")
+    run.scale("agent", 1)
+    assert run.terminated == {"agent-1", "agent-2", "agent-3"}
+    assert run.exits("agent-1", 0) == [Happening("agent-1", "ended")]
+    run.exits("agent-2", -15)
+    assert run.started == []
+    run.after(13)
+    assert run.killed == {"agent-3"}
+    run.exits("agent-3", -9)
+    assert run.started == []
+    assert run.phase == Phase.running
+    assert run.supervision.failure is None
+
+
+def test_scaling_up_again_brings_back_those_that_are_leaving(run: Run) -> None:
+    run.scale("agent", 0)
+    run.scale("agent", 2)
+    assert run.started == []
+    run.exits("agent-0", 0)
+    assert run.started == ["agent-0"]
+    run.scale("agent", 2)
+    assert run.started == []
+
+
+def test_scaling_evaluators(run: Run) -> None:
+    run.scale("eval", 2)
+    assert run.started == ["eval-1"]
+    assert run.supervision.children["eval-1"].component.kind == "evaluator"
+
+
+def test_one_that_waits_for_its_start_is_scaled_away(run: Run) -> None:
+    run.exits("agent-1", 1)
+    run.exits("agent-1", 1)
+    run.scale("agent", 1)
+    run.after(10)
+    assert run.started == []
+
+
+@pytest.mark.parametrize("kind", ["replay", "learner", "agents", "agent-0", ""])
+def test_what_cannot_be_scaled_is_named(run: Run, kind: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot scale '{kind}'; this run has agent, eval"):
+        run.scale(kind, 2)
+
+
+@pytest.mark.parametrize("num", [-1, 1001])
+def test_scaling_has_bounds(run: Run, num: int) -> None:
+    with pytest.raises(UsageError, match=f"cannot scale agent to {num}; expected 0 to 1000"):
+        run.scale("agent", num)
+
+
+def test_restarting_is_no_death(run: Run) -> None:
+    for _ in range(5):
+        run.did = run.supervision.restart("replay-0", run.now)
+        assert run.terminated == {"replay-0"}
+        run.exits("replay-0", 0)
+        assert run.told == [("replay-0", "restart")]
+        assert run.started == ["replay-0"]
+        run.beat("replay-0")
+    assert run.supervision.report(run.now)["replay-0"]["restarts"] == 5
+    assert run.phase == Phase.running
+
+
+def test_who_does_not_end_for_its_restart_is_killed(run: Run) -> None:
+    run.supervision.restart("agent-0", run.now)
+    run.after(12)
+    assert run.killed == {"agent-0"}
+    run.exits("agent-0", -9)
+    assert run.started == ["agent-0"]
+
+
+def test_a_learner_saves_itself_before_its_restart(run: Run) -> None:
+    run.did = run.supervision.restart("learner", run.now)
+    assert run.did == [Ask("save")]
+    run.did = run.supervision.answered("save", run.now)
+    assert run.killed == {"learner"}
+    run.exits("learner", -9)
+    assert run.started == ["learner"]
+    assert run.phase == Phase.running
+
+
+def test_a_learner_that_does_not_save_itself_is_restarted_all_the_same(run: Run) -> None:
+    run.supervision.restart("learner", run.now)
+    run.after(12)
+    assert run.killed == {"learner"}
+
+
+def test_an_answer_that_nobody_waits_for_kills_nobody(run: Run) -> None:
+    assert run.supervision.answered("save", run.now) == []
+    assert run.supervision.answered("stop", run.now) == []
+
+
+def test_one_that_has_ended_can_be_started_again(run: Run) -> None:
+    run.exits("tensorplex", 0)
+    run.did = run.supervision.restart("tensorplex", run.now)
+    assert run.started == ["tensorplex"]
+
+
+def test_restarting_what_is_not_there_names_what_is(run: Run) -> None:
+    with pytest.raises(UsageError, match=r"no component 'agent-9'; there are loggerplex, .*eval-0"):
+        run.supervision.restart("agent-9", run.now)
+
+
+def test_a_run_that_ends_cannot_be_changed(run: Run) -> None:
+    run.stop()
+    with pytest.raises(UsageError, match="the run is ending"):
+        run.scale("agent", 3)
+    with pytest.raises(UsageError, match="the run is ending"):
+        run.supervision.restart("agent-0", run.now)
+
+
+def test_the_report_adds_up_what_each_has_lived(run: Run) -> None:
+    run.after(10)
+    run.exits("agent-0", -9)
+    run.after(5)
+    run.exits("learner", 0)
+    report = run.supervision.report(run.now)
+    assert report["agent-0"] == {"restarts": 1, "exit_code": None, "alive_seconds": 15.0}
+    assert report["learner"] == {"restarts": 0, "exit_code": 0, "alive_seconds": 15.0}
+
+
+def test_components_without_a_learner_end_the_run_when_all_have_ended() -> None:
+    run = Run(["ps", "replay-0"])
+    run.exits("ps", 0)
+    assert not run.supervision.over
+    run.exits("replay-0", 0)
+    assert run.supervision.over
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words"),
+    [
+        (1, "ended with exit code 1"),
+        (-9, "killed by SIGKILL"),
+        (-11, "killed by SIGSEGV"),
+        (-200, "killed by signal 200"),
+    ],
+)
+def test_exits_in_words(exit_code: int, words: str) -> None:
+    assert exit_error(exit_code) == words
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Whatever happens: nobody is started twice, and a stop always comes to an end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = Run(["ps", "learner", "agent-0", "agent-1", "tensorplex"], Restart(2, 10.0))
+        self.processes = set(self.run.started)
+        self.killed: set[str] = set()
+
+    def follow(self, did: list[Instruction]) -> None:
+        for each in did:
+            if isinstance(each, Start):
+                assert each.name not in self.processes
+                assert self.run.phase == Phase.running
+                self.processes.add(each.name)
+            if isinstance(each, Signal):
+                assert each.name in self.processes
+                if each.number == signal.SIGKILL:
+                    self.killed.add(each.name)
+
+    @precondition(lambda self: self.processes)
+    @rule(data=st.data(), exit_code=st.sampled_from([0, 1, 2, -9]))
+    def exit(self, data: st.DataObject, exit_code: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.processes)))
+        self.end(name, exit_code)
+
+    def end(self, name: str, exit_code: int) -> None:
+        self.processes.remove(name)
+        self.killed.discard(name)
+        self.follow(self.run.exits(name, exit_code))
+
+    @precondition(lambda self: self.processes)
+    @rule(data=st.data(), state=st.sampled_from(["starting", "running", "draining", "done"]))
+    def beat(self, data: st.DataObject, state: str) -> None:
+        self.run.beat(data.draw(st.sampled_from(sorted(self.processes))), state=state)
+
+    @rule(seconds=st.sampled_from([0.1, 3.0, 20.0, 100.0]))
+    def wait(self, seconds: float) -> None:
+        self.follow(self.run.after(seconds))
+
+    @rule(kind=st.sampled_from(["agent", "eval"]), num=st.integers(0, 4))
+    def scale(self, kind: str, num: int) -> None:
+        try:
+            self.follow(self.run.scale(kind, num))
+        except (UsageError, ConfigError):
+            return
+
+    @rule(name=st.sampled_from(["learner", "agent-0", "agent-3", "ps"]))
+    def restart(self, name: str) -> None:
+        try:
+            self.follow(self.run.supervision.restart(name, self.run.now))
+        except UsageError:
+            return
+
+    @rule(kind=st.sampled_from(["save", "stop"]))
+    def answer(self, kind: str) -> None:
+        self.follow(self.run.supervision.answered(kind, self.run.now))
+
+    @rule(interrupted=st.booleans())
+    def stop(self, interrupted: bool) -> None:
+        self.follow(self.run.stop(interrupted=interrupted))
+
+    @rule()
+    def kill(self) -> None:
+        self.follow(self.run.supervision.kill(self.run.now))
+
+    @invariant()
+    def knows_who_is_there(self) -> None:
+        alive = {c.name for c in self.run.supervision.children.values() if c.alive}
+        assert alive == self.processes
+        assert self.run.supervision.over <= (not self.processes)
+
+    def teardown(self) -> None:
+        self.follow(self.run.stop())
+        for _ in range(40):
+            self.follow(self.run.after(1))
+            for name in list(self.killed):
+                self.end(name, -9)
+        assert not self.processes
+        assert self.run.supervision.over
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

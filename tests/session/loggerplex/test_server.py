@@ -1,0 +1,292 @@
+"""The Loggerplex server on real sockets: files, order, rotation, events, bad records, the end."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from session.errors import UsageError
+from session.hello import Welcome
+from session.loggerplex.server import Loggerplex, Reorder
+from session.wire import Message
+from tests.session.loggerplex.test_append_file import disk_of
+from tests.session.tensorplex.rig import Rig
+
+MakeRig = Callable[..., Rig]
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
+    rigs: list[Rig] = []
+
+    def make(**session: Any) -> Rig:
+        rigs.append(Rig(tmp_path, **session))
+        return rigs[0]
+
+    yield make
+    for rig in rigs:
+        rig.close()
+
+
+def heard(server: Loggerplex) -> float:
+    return server._rate.total
+
+
+def texts(path: Path) -> list[str]:
+    """What the lines of a log say, without time and level."""
+    return [line.split(": ", 1)[1] for line in path.read_text().splitlines()]
+
+
+def events(rig: Rig) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rig.folder.events.read_text().splitlines()]
+
+
+def test_O16_line_has_time_level_component_and_text(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    rig.clock.seconds = 1_700_000_000.25
+    rig.context("agent-0").log.warning("slow: %d", 3)
+    rig.pump(server, lambda: heard(server) >= 1)
+    server.close()
+    line = (rig.folder.logs / "agent-0.log").read_text()
+    assert re.fullmatch(r"\d{4}(-\d\d){2} \d\d:\d\d:20\.250 WARNING  agent-0: slow: 3\n", line)
+    assert (rig.folder.logs / "all.log").read_text() == line
+    assert not rig.folder.events.exists()
+
+
+def test_each_component_has_a_file_and_all_log_is_in_time_order(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    first, second = rig.context("agent-0"), rig.context("agent-1")
+    first.log.info("a1")
+    rig.clock.seconds += 0.01
+    second.log.info("b2")
+    rig.clock.seconds += 0.01
+    first.log.info("a3")
+    second.flush()
+    rig.pump(server, lambda: heard(server) >= 3)
+    server.close()
+    assert texts(rig.folder.logs / "agent-0.log") == ["a1", "a3"]
+    assert texts(rig.folder.logs / "agent-1.log") == ["b2"]
+    assert texts(rig.folder.logs / "all.log") == ["a1", "b2", "a3"]
+
+
+def test_records_are_on_disk_while_the_server_runs(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    rig.context("agent-0").log.info("a")
+    rig.pump(server, lambda: (rig.folder.logs / "all.log").exists())
+    assert texts(rig.folder.logs / "all.log") == ["a"]
+    assert texts(rig.folder.logs / "agent-0.log") == ["a"]
+
+
+def test_lines_cannot_be_forged_and_a_terminal_is_not_driven(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    rig.context("agent-0").log.info("one\ntwo\x1b[2J\ttab\rreturn \u00e4 \udce4")
+    rig.pump(server, lambda: heard(server) >= 1)
+    server.close()
+    lines = (rig.folder.logs / "agent-0.log").read_text().splitlines()
+    assert lines[0].endswith("agent-0: one")
+    assert lines[1] == "    two\\x1b[2J\ttab\\x0dreturn \u00e4 \\udce4"
+
+
+def test_events_are_lines_of_json(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    agent = rig.context("agent-0")
+    agent.event("start", "incarnation 5", number=3, time="never", nested={"a": [1]})
+    agent.log.info("no event")
+    rig.pump(server, lambda: heard(server) >= 2)
+    server.close()
+    assert events(rig) == [
+        {
+            "time": 1_700_000_000.0,
+            "component": "agent-0",
+            "event": "start",
+            "detail": "incarnation 5",
+            "number": 3,
+            "nested": {"a": [1]},
+        }
+    ]
+    assert len(texts(rig.folder.logs / "agent-0.log")) == 2
+
+
+def test_events_come_at_every_level(make_rig: MakeRig) -> None:
+    rig = make_rig(loggerplex={"level": "error"})
+    server = Loggerplex(rig.context("loggerplex"))
+    agent = rig.context("agent-0")
+    agent.event("start")
+    agent.log.info("quiet")
+    agent.log.error("loud")
+    rig.pump(server, lambda: heard(server) >= 2)
+    server.close()
+    assert [event["event"] for event in events(rig)] == ["start"]
+    assert texts(rig.folder.logs / "all.log") == ["loud"]
+
+
+@pytest.mark.parametrize(
+    ("overwrite", "starts", "expected"),
+    [(False, 1, ["old", "new"]), (True, 1, ["new"]), (True, 2, ["old", "new"])],
+)
+def test_overwrite_begins_anew_at_the_first_start_only(
+    make_rig: MakeRig, overwrite: bool, starts: int, expected: list[str]
+) -> None:
+    rig = make_rig(loggerplex={"overwrite": overwrite})
+    for name in ("agent-0.log", "agent-0.log.1", "notes.txt"):
+        (rig.folder.logs / name).write_text("agent-0: old\n")
+    context = rig.context("loggerplex")
+    context.accept(Welcome(starts=starts))
+    server = Loggerplex(context)
+    rig.context("agent-0").log.info("new")
+    rig.pump(server, lambda: heard(server) >= 1)
+    server.close()
+    assert texts(rig.folder.logs / "agent-0.log") == expected
+    assert (rig.folder.logs / "agent-0.log.1").exists() == ("old" in expected)
+    assert (rig.folder.logs / "notes.txt").exists()
+
+
+def test_files_are_rotated_by_size(make_rig: MakeRig) -> None:
+    rig = make_rig(loggerplex={"rotate_bytes": 1000})
+    server = Loggerplex(rig.context("loggerplex"))
+    agent = rig.context("agent-0")
+    for number in range(30):
+        agent.log.info("line %d", number)
+    rig.pump(server, lambda: heard(server) >= 30)
+    server.close()
+    for stem in ("agent-0", "all"):
+        files = [rig.folder.logs / f"{stem}.log.{number}" for number in (1,)]
+        files.append(rig.folder.logs / f"{stem}.log")
+        assert all(file.stat().st_size <= 1000 for file in files)
+        assert [text for file in files for text in texts(file)] == [f"line {i}" for i in range(30)]
+
+
+GOOD = {"time": 1.0, "level": "info", "component": "agent-0", "text": "fine"}
+BAD: list[Any] = [
+    7,
+    None,
+    {},
+    GOOD | {"time": "now"},
+    GOOD | {"time": float("nan")},
+    GOOD | {"time": 1e300},
+    GOOD | {"time": -1.0},
+    GOOD | {"component": "../../etc/passwd"},
+    GOOD | {"component": ""},
+    GOOD | {"component": "all"},
+    GOOD | {"component": 3},
+    {"time": 1.0, "component": "agent-0", "text": "no level"},
+    GOOD | {"event": 3},
+    GOOD | {"event": "x", "fields": [1]},
+    GOOD | {"event": "x", "fields": {"a": b"bytes"}},
+    GOOD | {"event": "x", "fields": {"a": float("inf")}},
+]
+
+
+def test_bad_records_are_counted_and_dropped(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    push = rig.context("agent-0").wire.push("loggerplex.records")
+    bad = Message("loggerplex", {"records": [*BAD, GOOD]})
+    rig.pump(server, lambda: push.send(bad))
+    rig.pump(server, lambda: push.send(Message("shell", {"records": []})))
+    # The refusal itself is an event, once, which the server hears over its own socket.
+    rig.pump(server, lambda: heard(server) >= len(BAD) + 2)
+    server.close()
+    assert server.status()["rejected"] == len(BAD) + 1
+    assert texts(rig.folder.logs / "agent-0.log") == ["fine"]
+    [told] = events(rig)
+    assert (told["event"], told["component"]) == ("refused", "loggerplex")
+    assert sorted(path.name for path in rig.folder.logs.iterdir()) == [
+        "agent-0.log",
+        "all.log",
+        "loggerplex.log",
+    ]
+
+
+def test_what_clients_dropped_leaves_a_line(make_rig: MakeRig) -> None:
+    rig = make_rig(tensorplex={"buffer": 10})
+    agent = rig.context("agent-0")
+    for number in range(15):  # nobody listens yet
+        agent.log.info("line %d", number)
+    server = Loggerplex(rig.context("loggerplex"))
+    rig.pump(server, lambda: heard(server) >= 10)
+    server.close()
+    lines = texts(rig.folder.logs / "agent-0.log")
+    assert lines[:10] == [f"line {number}" for number in range(5, 15)]
+    assert lines[10].startswith("5 log records dropped so far")
+
+
+def test_full_disk_does_not_end_the_server_and_is_told(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    agent = rig.context("agent-0")
+    with disk_of(64):
+        for number in range(3):
+            agent.log.info("line %d", number)
+        rig.pump(server, lambda: heard(server) >= 3)
+        server.write()
+        assert server.status()["unwritten_bytes"] > 100
+        rig.pump(server, lambda: heard(server) >= 4)
+    server.close()
+    assert texts(rig.folder.logs / "agent-0.log") == ["line 0", "line 1", "line 2"]
+    [told] = events(rig)
+    assert told["event"] == "not_written"
+    assert "agent-0.log: File too large" in told["detail"]
+
+
+def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    agent = rig.context("agent-0")
+    for number in range(2000):
+        agent.log.info("line %d", number)
+    rig.pump(server, lambda: heard(server) >= 1)
+    server.drain()
+    rig.pump(server, lambda: heard(server) >= 2000)
+    assert not server.done
+    rig.clock.seconds += 0.3
+    assert server.done
+    server.close()
+    assert texts(rig.folder.logs / "all.log") == [f"line {number}" for number in range(2000)]
+
+
+def test_without_a_folder_it_does_not_start(make_rig: MakeRig) -> None:
+    with pytest.raises(UsageError, match="start it with --folder"):
+        Loggerplex(make_rig().context("loggerplex", folder=False))
+
+
+# -- the order of merged lines -------------------------------------------------------------------
+
+
+def test_lines_wait_for_earlier_ones_for_a_moment() -> None:
+    merge = Reorder(0.5)
+    merge.put(10.0, 100.0, b"late")
+    assert merge.take(100.4) == []
+    merge.put(9.0, 100.45, b"early")
+    assert merge.take(100.5) == [b"early", b"late"]
+    assert merge.take(1000) == []
+
+
+def test_clock_that_is_wrong_by_hours_delays_nobody() -> None:
+    merge = Reorder(0.5)
+    merge.put(10_000.0, 100.0, b"future")
+    merge.put(10.0, 100.1, b"now")
+    for step in range(10):
+        merge.put(-10_000.0 + step, 100.2 + step / 100, b"past")
+    assert merge.take(100.5) == [b"past"] * 10 + [b"now", b"future"]
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 0.4)), max_size=40))
+def test_delays_below_the_window_never_show(sent: list[tuple[float, float]]) -> None:
+    arrivals = sorted((time + delay, time) for time, delay in sent)
+    merge, lines = Reorder(0.5), []
+    for arrived, time in arrivals:
+        lines += merge.take(arrived)
+        merge.put(time, arrived, str(time).encode())
+    lines += merge.take(float("inf"))
+    assert [float(line) for line in lines] == sorted(time for time, _ in sent)

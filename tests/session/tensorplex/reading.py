@@ -1,0 +1,23 @@
+"""What TensorBoard's own reader finds in a folder of event files."""
+
+from pathlib import Path
+from typing import Any
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+
+def read(folder: Path) -> Any:
+    """The reader of one folder, with everything loaded."""
+    sizes = dict.fromkeys(("scalars", "images", "histograms", "tensors"), 0)
+    return EventAccumulator(str(folder), size_guidance=sizes).Reload()
+
+
+def scalars(folder: Path, tag: str) -> list[tuple[float, int, float]]:
+    """(wall time, step, value) of each point of one curve."""
+    return [(e.wall_time, e.step, e.value) for e in read(folder).Scalars(tag)]
+
+
+def curves(root: Path) -> dict[str, list[str]]:
+    """Folder below the root -> tags of the scalars in it."""
+    folders = sorted({path.parent for path in root.rglob("events.out.tfevents.*")})
+    return {str(f.relative_to(root)): sorted(read(f).Tags()["scalars"]) for f in folders}

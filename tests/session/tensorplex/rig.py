@@ -1,0 +1,92 @@
+"""A run folder, addresses and a clock that is turned by hand, for telemetry on real sockets."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from session.config import Config
+from session.context import Context, Launch
+from session.default_configs import BASE_CONFIG
+from session.folder import RunFolder
+from session.service import Service
+from session.wire import AddressBook
+from session.wire.sockets import poll
+from surreal_like.topology import make_topology
+
+DEADLINE_SECONDS = 5.0
+
+
+class HandClock:
+    """Stands still until it is turned."""
+
+    def __init__(self, start: float = 1_700_000_000.0) -> None:
+        self.seconds = start
+
+    def now(self) -> float:
+        return self.seconds
+
+    def time(self) -> float:
+        return self.seconds
+
+
+class Rig:
+    """Makes the contexts of the components of one run, on ipc sockets."""
+
+    def __init__(self, path: Path, **session: Any) -> None:
+        experiment = {
+            "algorithm": "dqn",
+            "env_config": {"env_name": "toy:chain"},
+            "session_config": session,
+        }
+        self.config = Config(experiment).extend(BASE_CONFIG, strict=True)
+        self.folder = RunFolder(path / "run")
+        self.folder.create()
+        sockets = path / "s"
+        sockets.mkdir()
+        self.clock = HandClock()
+        self.topology = make_topology(self.config)
+        self.addresses = AddressBook.ipc(self.topology.endpoints, sockets)
+        self.zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.contexts: list[Context] = []
+
+    def context(self, name: str, *, incarnation: int = 1, folder: bool = True) -> Context:
+        launch = Launch(
+            self.topology.component(name),
+            self.config,
+            self.topology,
+            self.addresses,
+            self.folder if folder else None,
+        )
+        context = Context(
+            launch, self.zmq_context, clock=self.clock, incarnation=incarnation, pause=poll
+        )
+        self.contexts.append(context)
+        return context
+
+    def write_files(self) -> None:
+        """What a launcher leaves in the folder for processes."""
+        self.config.dump_file(self.folder.config)
+        self.folder.topology.write_text(json.dumps(self.topology.to_dict()))
+        self.folder.addresses.write_text(self.addresses.dump())
+
+    def pump(self, service: Service, until: Callable[[], bool]) -> None:
+        """Ticks the service and turns the clock until something holds."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not until():
+            assert time.monotonic() < deadline, "waited in vain"
+            for context in self.contexts:
+                context.flush()
+            if not service.tick():
+                poll(service.wait_on(), 0.005)
+            self.clock.seconds += 0.01
+
+    def close(self) -> None:
+        for context in self.contexts:
+            for channel in context._channels.values():
+                channel._records.clear()  # nobody listens any more: do not wait
+            context.close()
+        self.zmq_context.destroy(0)

@@ -1,0 +1,103 @@
+"""TensorBoard as a component: it shows the run folder and leaves nothing behind."""
+
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from session.errors import UsageError
+from session.tensorplex.board import Board
+from tests.session.tensorplex.rig import Rig
+
+SESSION = {"tensorplex": {"start_tensorboard": True}}
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path, **SESSION)
+    yield rig
+    rig.close()
+
+
+def wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not until():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/data/environment", timeout=5) as page:
+            return b"tensorboard" in page.read()
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def test_address_is_an_event_and_the_program_ends_with_the_service(rig: Rig) -> None:
+    context = rig.context("tensorboard")
+    board = Board(context)
+    process = psutil.Process(board._process.pid)
+    [record] = [record for record, _ in context._channels["loggerplex"]._records]
+    board.drain()
+    rig.clock.seconds += 1
+    assert board.done
+    board.close()
+    assert not process.is_running()
+    assert (record["event"], record["detail"]) == ("tensorboard", f"http://127.0.0.1:{board.port}/")
+
+
+def test_program_that_ended_is_started_again_after_a_while(rig: Rig) -> None:
+    board = Board(rig.context("tensorboard"))
+    first = board._process
+    first.kill()
+    first.wait()
+    board.tick()
+    assert board._process is first
+    rig.clock.seconds += 31
+    board.tick()
+    assert board._process is not first
+    board.close()
+
+
+def test_two_boards_have_two_ports(rig: Rig) -> None:
+    import socket
+
+    board = Board(rig.context("tensorboard"))
+    with socket.create_server(("127.0.0.1", board.port)):
+        other = Board(rig.context("tensorboard"))
+    board.close()
+    other.close()
+    assert board.port != other.port
+
+
+def test_without_a_folder_it_does_not_start(rig: Rig) -> None:
+    with pytest.raises(UsageError, match="start it with --folder"):
+        Board(rig.context("tensorboard", folder=False))
+
+
+@pytest.mark.slow
+def test_page_is_served_and_a_killed_component_leaves_no_program(rig: Rig) -> None:
+    rig.folder.tensorboard.mkdir()
+    context = rig.context("tensorboard")
+    reader, writer = os.pipe()
+    component = os.fork()
+    if component == 0:
+        board = Board(context)
+        os.write(writer, f"{board.port} {board._process.pid}\n".encode())
+        signal.pause()
+        os._exit(0)
+    port, program = map(int, os.read(reader, 100).split())
+    os.close(reader)
+    os.close(writer)
+    wait(lambda: answers(port))
+    children = [psutil.Process(program), *psutil.Process(program).children(recursive=True)]
+    os.kill(component, signal.SIGKILL)
+    os.waitpid(component, 0)
+    wait(lambda: not any(child.is_running() for child in children))

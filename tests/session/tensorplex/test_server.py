@@ -1,0 +1,289 @@
+"""The Tensorplex server on real sockets: files and keys, the table, bad messages, the end."""
+
+import json
+import socket
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.context import Context
+from session.errors import ConfigError, UsageError
+from session.tensorplex.server import Tensorplex
+from session.wire import Message
+from session.wire.sockets import DealerSocket
+from tests.session.tensorplex.reading import curves, scalars
+from tests.session.tensorplex.rig import Rig
+
+MakeRig = Callable[..., Rig]
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
+    rigs: list[Rig] = []
+
+    def make(**session: Any) -> Rig:
+        rigs.append(Rig(tmp_path, **session))
+        return rigs[0]
+
+    yield make
+    for rig in rigs:
+        rig.close()
+
+
+def heard(server: Tensorplex) -> float:
+    return server._rate.total
+
+
+def ask(rig: Rig, server: Tensorplex, socket: DealerSocket, kind: str) -> Message:
+    answers: list[Message] = []
+
+    def answered() -> bool:
+        answer = socket.receive()
+        if answer is not None:
+            answers.append(answer)
+        return bool(answers)
+
+    rig.pump(server, lambda: socket.send(kind) is not None)
+    rig.pump(server, answered)
+    return answers[0]
+
+
+def test_golden_keys_and_folders_on_disk(make_rig: MakeRig) -> None:
+    rig = make_rig(agent={"num": 10}, tensorplex={"bins": "auto"})
+    server = Tensorplex(rig.context("tensorplex"))
+    agent, learner = rig.context("agent-9"), rig.context("learner")
+    system = learner.metrics("learner/system")
+    for tag in ("reward", ":reward", ".core/lag_s"):
+        agent.tensorplex.add_scalar(tag, 1, 1)
+        system.add_scalar(tag, 1, 1)
+    learner.metrics("learner/return").add_scalars({"train": 1, "greedy": 2, "best": 2}, 1)
+    rig.context("replay-0").tensorplex.add_scalar("size", 1, 1)
+    rig.context("ps").tensorplex.add_scalar("fetches", 1, 1)
+    rig.pump(server, lambda: heard(server) >= 9)
+    server.close()
+    assert curves(rig.folder.tensorboard) == {
+        "agent/9": ["agent.core/lag_s/8-15", "agent.reward/8-15", "agent/reward/8-15"],
+        "learner": [
+            "return/best",
+            "return/greedy",
+            "return/train",
+            "system.core/lag_s",
+            "system.reward",
+            "system/reward",
+        ],
+        "replay/0": ["replay/size/0-7"],
+        "session": ["ps/fetches"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("agent", "tag"),
+    [
+        ({"num": 4}, "agent/return"),
+        ({"num": 5}, "agent/return/0-7"),
+        ({"num": 2, "max": 9}, "agent/return/0-7"),
+        ({"num": 20, "max": 8}, "agent/return"),
+    ],
+)
+def test_auto_bins_follow_the_agents_that_are_planned(
+    make_rig: MakeRig, agent: dict[str, int], tag: str
+) -> None:
+    rig = make_rig(agent=agent)
+    server = Tensorplex(rig.context("tensorplex"))
+    rig.context("agent-0").tensorplex.add_scalar("return", 1, 1)
+    rig.pump(server, lambda: heard(server) >= 1)
+    server.close()
+    assert curves(rig.folder.tensorboard) == {"agent/0": [tag]}
+
+
+def test_points_keep_value_step_and_the_time_of_their_source(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    agent = rig.context("agent-0")
+    sent = []
+    for step in range(700):  # more than one message holds
+        rig.clock.seconds += 0.5
+        agent.tensorplex.add_scalar("a", step / 2, step)
+        sent.append((rig.clock.seconds, step, step / 2))
+    rig.pump(server, lambda: heard(server) >= 700)
+    server.close()
+    assert scalars(rig.folder.tensorboard / "agent/0", "agent/a") == sent
+
+
+def test_points_are_on_disk_while_the_server_runs(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    rig.context("agent-0").tensorplex.add_scalar("a", 1, 1)
+    rig.pump(server, lambda: rig.folder.tensorboard.exists())
+    assert curves(rig.folder.tensorboard) == {"agent/0": ["agent/a"]}
+
+
+def test_status_is_the_table_of_components(make_rig: MakeRig) -> None:
+    rig = make_rig(heartbeat={"timeout": 10.0})
+    server = Tensorplex(rig.context("tensorplex"))
+    agent, ps = rig.context("agent-0", incarnation=7), rig.context("ps")
+    asker = rig.context("eval-0").wire.dealer("tensorplex.requests")
+    agent.tensorplex.heartbeat("running", 7, {"steps_per_second": 120})
+    ps.tensorplex.heartbeat("done", 1, {})
+    rig.pump(server, lambda: heard(server) >= 2)
+    rows = ask(rig, server, asker, "status").fields["components"]
+    assert [(row["name"], row["state"], row["incarnation"]) for row in rows] == [
+        ("agent-0", "running", 7),
+        ("ps", "done", 1),
+    ]
+    assert rows[0]["status"] == {"steps_per_second": 120.0}
+    assert 0 <= rows[0]["age_seconds"] < 10
+    rig.clock.seconds += 11
+    rows = ask(rig, server, asker, "status").fields["components"]
+    assert [row["state"] for row in rows] == ["lost", "done"]
+
+
+def test_other_requests_are_refused(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    answer = ask(rig, server, rig.context("eval-0").wire.dealer("tensorplex.requests"), "shell")
+    assert (answer.kind, answer.fields["reason"]) == ("refused", "tensorplex answers 'status' only")
+
+
+SCALAR = {"kind": "scalar", "id": "agent/0", "tag": "a", "value": 1, "step": 1, "time": 1.0}
+BAD: list[Any] = [
+    7,
+    "text",
+    None,
+    {},
+    SCALAR | {"kind": "system"},
+    SCALAR | {"id": "agent/../../x"},
+    SCALAR | {"id": "unknown/0"},
+    SCALAR | {"tag": "a\nb"},
+    SCALAR | {"value": "x"},
+    SCALAR | {"step": 2**63},
+    SCALAR | {"step": None},
+    SCALAR | {"time": float("nan")},
+    SCALAR | {"kind": "scalars", "values": 3},
+    SCALAR | {"kind": "image"},
+    {"kind": "heartbeat"},
+    {"kind": "heartbeat", "state": "running", "status": 3},
+]
+
+
+def test_bad_records_are_counted_and_dropped_and_told_once(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    context = rig.context("tensorplex")
+    server = Tensorplex(context)
+    push = rig.context("agent-0").wire.push("tensorplex.records")
+    bad = Message("tensorplex", {"records": [*BAD, SCALAR], "dropped": "many"})
+    rig.pump(server, lambda: push.send(bad))
+    rig.pump(server, lambda: push.send(Message("tensorplex", {"records": 3})))
+    rig.pump(server, lambda: push.send(Message("loggerplex", {"records": []})))
+    rig.pump(server, lambda: server.rejected >= len(BAD) + 2)
+    server.close()
+    assert server.status()["rejected"] == len(BAD) + 2
+    assert curves(rig.folder.tensorboard) == {"agent/0": ["agent/a"]}
+    assert refusals(context) == 1
+
+
+def refusals(context: Context) -> int:
+    """Events that tell of refused records, still waiting to leave."""
+    records = [record for record, _ in context._channels["loggerplex"]._records]
+    return sum(record.get("event") == "refused" for record in records)
+
+
+def test_what_clients_dropped_becomes_a_curve(make_rig: MakeRig) -> None:
+    rig = make_rig(tensorplex={"buffer": 100})
+    agent = rig.context("agent-0")
+    for step in range(150):  # nobody listens yet
+        agent.tensorplex.add_scalar("a", 1, step)
+    server = Tensorplex(rig.context("tensorplex"))
+    rig.pump(server, lambda: heard(server) >= 100)
+    agent.tensorplex.add_scalar("a", 1, 150)
+    rig.pump(server, lambda: heard(server) >= 101)
+    server.close()
+    assert len(scalars(rig.folder.tensorboard / "agent/0", "agent/a")) == 101
+    [(_, step, value)] = scalars(rig.folder.tensorboard / "session", "dropped_records/agent-0")
+    assert (step, value) == (149, 50)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None:
+    port = free_port()
+    rig = make_rig(tensorplex={"prometheus_port": port})
+    server = Tensorplex(rig.context("tensorplex"))
+    agent = rig.context("agent-0")
+    agent.tensorplex.add_scalar("a", 1, 1)
+    agent.tensorplex.add_scalars({"a": 2, "b": 3}, 2)
+    agent.tensorplex.heartbeat("running", 1, {})
+    rig.pump(server, lambda: heard(server) >= 3)
+    server.write()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    finally:
+        server.close()
+    assert 'surreal_like_scalar{client="agent/0",tag="a"} 2.0' in text
+    assert 'surreal_like_scalar{client="agent/0",tag="b"} 3.0' in text
+    assert 'surreal_like_component_up{component="agent-0"} 1.0' in text
+
+
+def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    agent = rig.context("agent-0")
+    for step in range(3000):
+        agent.tensorplex.add_scalar("a", 1, step)
+    rig.pump(server, lambda: heard(server) >= 1)
+    assert heard(server) < 3000
+    server.drain()
+    assert not server.done
+    rig.pump(server, lambda: heard(server) >= 3000)
+    assert not server.done
+    rig.clock.seconds += 0.3
+    assert server.done
+    server.close()
+    assert len(scalars(rig.folder.tensorboard / "agent/0", "agent/a")) == 3000
+
+
+def end_run(rig: Rig) -> None:
+    rig.folder.result.write_text(json.dumps({"status": "stopped"}))
+
+
+def test_server_ends_by_itself_when_the_run_is_over_and_nobody_speaks(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    context = rig.context("tensorplex")
+    server = Tensorplex(context)
+    agent = rig.context("agent-0")
+    rig.clock.seconds += 10
+    assert not server.done
+    end_run(rig)
+    agent.tensorplex.heartbeat("running", 1, {})
+    rig.pump(server, lambda: heard(server) >= 1)
+    rig.clock.seconds += 1.5
+    assert not server.done
+    context.tensorplex.heartbeat("running", 1, {})  # its own voice does not count
+    rig.pump(server, lambda: heard(server) >= 2)
+    rig.clock.seconds += 1.0
+    assert server.done
+
+
+def test_idle_server_stays(make_rig: MakeRig) -> None:
+    rig = make_rig(at_end="idle")
+    server = Tensorplex(rig.context("tensorplex"))
+    end_run(rig)
+    rig.clock.seconds += 100
+    assert not server.done
+
+
+def test_without_a_folder_it_does_not_start(make_rig: MakeRig) -> None:
+    with pytest.raises(UsageError, match="start it with --folder"):
+        Tensorplex(make_rig().context("tensorplex", folder=False))
+
+
+def test_bins_that_say_nothing_do_not_start(make_rig: MakeRig) -> None:
+    with pytest.raises(ConfigError, match=r"tensorplex\.bins"):
+        Tensorplex(make_rig(tensorplex={"bins": "x"}).context("tensorplex"))

@@ -1,0 +1,97 @@
+"""The table of components: newest heartbeat, lost after a silence, done after a goodbye."""
+
+from typing import Any
+
+import pytest
+
+from session.tensorplex.table import ComponentTable
+from session.wire import Identity
+
+
+def beat(state: str = "running", incarnation: int = 1, **changes: Any) -> dict[str, Any]:
+    record = {"state": state, "incarnation": incarnation, "pid": 9, "rss_bytes": 5, "status": {}}
+    return record | changes
+
+
+@pytest.fixture
+def table() -> ComponentTable:
+    return ComponentTable(timeout_seconds=30, starting_seconds=120)
+
+
+def state_of(table: ComponentTable, now: float) -> str:
+    [row] = table.rows(now)
+    return str(row["state"])
+
+
+def test_row_has_what_the_heartbeat_said(table: ComponentTable) -> None:
+    table.beat(Identity("ps"), beat(status={"fetches": 2}), now=1.0)
+    table.beat(Identity("agent-0"), beat(incarnation=7), now=2.0)
+    assert table.rows(3.5) == [
+        {
+            "name": "agent-0",
+            "state": "running",
+            "incarnation": 7,
+            "age_seconds": 1.5,
+            "rss_bytes": 5,
+            "pid": 9,
+            "status": {},
+        },
+        {
+            "name": "ps",
+            "state": "running",
+            "incarnation": 1,
+            "age_seconds": 2.5,
+            "rss_bytes": 5,
+            "pid": 9,
+            "status": {"fetches": 2.0},
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds", "state"),
+    [
+        ("running", 30, "running"),
+        ("running", 31, "lost"),
+        ("draining", 31, "lost"),
+        ("starting", 119, "starting"),
+        ("starting", 121, "lost"),
+        ("done", 1000, "done"),
+        ("failed", 1000, "failed"),
+    ],
+)
+def test_silence_makes_lost(table: ComponentTable, said: str, seconds: float, state: str) -> None:
+    table.beat(Identity("agent-0"), beat(said), now=0.0)
+    assert state_of(table, seconds) == state
+
+
+def test_lost_component_comes_back(table: ComponentTable) -> None:
+    table.beat(Identity("agent-0"), beat(), now=0.0)
+    assert state_of(table, 100) == "lost"
+    table.beat(Identity("agent-0"), beat(incarnation=2), now=101.0)
+    assert state_of(table, 102) == "running"
+
+
+def test_older_incarnation_is_ignored(table: ComponentTable) -> None:
+    table.beat(Identity("agent-0"), beat(incarnation=2), now=0.0)
+    table.beat(Identity("agent-0"), beat("done", incarnation=1), now=1.0)
+    [row] = table.rows(1.0)
+    assert (row["state"], row["incarnation"]) == ("running", 2)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {},
+        beat("sleeping"),
+        beat(incarnation=None),  # type: ignore[arg-type]
+        beat(pid="x"),
+        beat(status={"a": "b"}),
+        beat(status=3),
+        beat(status={str(i): i for i in range(1000)}),
+    ],
+)
+def test_bad_heartbeats_raise_and_leave_no_row(table: ComponentTable, bad: dict[str, Any]) -> None:
+    with pytest.raises((LookupError, TypeError, ValueError)):
+        table.beat(Identity("agent-0"), bad, now=0.0)
+    assert table.rows(0.0) == []

@@ -1,0 +1,58 @@
+"""The error tree: messages as written, exit codes, what catches what."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from session import errors
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (errors.SurrealError, 1),
+        (errors.ConfigError, 2),
+        (errors.UsageError, 2),
+        (errors.MissingExtra, 2),
+        (errors.WireError, 1),
+        (errors.DecodeError, 1),
+        (errors.OversizeError, 1),
+        (errors.DeadlineError, 1),
+        (errors.RefusedError, 1),
+        (errors.CheckpointError, 1),
+        (errors.RunError, 1),
+    ],
+)
+def test_message_and_exit_code(error: type[errors.SurrealError], exit_code: int) -> None:
+    raised = error("what, where, what to do")
+    assert raised.exit_code == exit_code
+    for same in (raised, copy.copy(raised), pickle.loads(pickle.dumps(raised))):  # noqa: S301
+        assert (type(same), str(same)) == (error, "what, where, what to do")
+        assert isinstance(same, errors.SurrealError)
+
+
+def test_config_error_is_what_attribute_and_item_access_raise() -> None:
+    assert issubclass(errors.ConfigError, AttributeError)
+    assert issubclass(errors.ConfigError, KeyError)
+
+
+def test_wire_errors_share_a_parent() -> None:
+    for error in (
+        errors.DecodeError,
+        errors.OversizeError,
+        errors.DeadlineError,
+        errors.RefusedError,
+    ):
+        assert issubclass(error, errors.WireError)
+
+
+def test_missing_extra_says_what_to_install() -> None:
+    error = errors.MissingExtra.named("gym:LunarLander-v3", "box2d")
+    assert isinstance(error, errors.UsageError)
+    assert str(error) == (
+        "gym:LunarLander-v3 needs a package that is not installed: "
+        "pip install 'surreal-like[box2d]'"
+    )

@@ -1,0 +1,145 @@
+"""The run folder: made once, held by one launcher, written in whole files."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from session.errors import UsageError
+from session.folder import RunFolder, write_atomically
+
+
+def test_a_new_folder_has_what_every_process_expects(run_folder: Path) -> None:
+    folder = RunFolder(run_folder)
+    folder.create()
+    assert folder.logs.is_dir()
+    assert folder.alive.is_dir()
+    assert folder.checkpoints.is_dir()
+    assert all(
+        run_folder in path.parents
+        for path in vars(folder).values()
+        if isinstance(path, Path) and path != run_folder
+    )
+
+
+def test_an_existing_folder_is_never_entered(run_folder: Path) -> None:
+    run_folder.mkdir()
+    (run_folder / "thesis.txt").write_text("two years of work")
+    with pytest.raises(UsageError, match=r"not empty.*--folder.*--resume"):
+        RunFolder(run_folder).create()
+    assert [path.name for path in run_folder.iterdir()] == ["thesis.txt"]
+
+
+def test_an_empty_folder_is_taken(run_folder: Path) -> None:
+    run_folder.mkdir()
+    RunFolder(run_folder).create()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot make the run folder .*file/run"):
+        RunFolder(tmp_path / "file" / "run").create()
+
+
+def test_one_launcher_at_a_time(run_folder: Path) -> None:
+    folder, other = RunFolder(run_folder), RunFolder(run_folder)
+    folder.create()
+    assert not other.in_use
+    folder.lock()
+    folder.lock()
+    assert other.in_use
+    with pytest.raises(UsageError, match=f"{run_folder} is in use.*surreal-like stop"):
+        other.lock()
+    folder.unlock()
+    assert not other.in_use
+    assert not (run_folder / ".lock").exists()
+    other.lock()
+    assert folder.in_use
+    other.unlock()
+    other.unlock()
+
+
+def test_the_lock_ends_with_its_process(run_folder: Path) -> None:
+    folder = RunFolder(run_folder)
+    folder.create()
+    code = "import sys; from session.folder import RunFolder; f = RunFolder(sys.argv[1]); f.lock()"
+    code += "; print(f.in_use, flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(run_folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        assert folder.in_use
+        holder.kill()
+        holder.wait()
+    assert not folder.in_use
+    folder.lock()
+    folder.unlock()
+
+
+def test_looking_does_not_keep_a_launcher_out(run_folder: Path) -> None:
+    folder = RunFolder(run_folder)
+    folder.create()
+    code = "import sys; from session.folder import RunFolder; f = RunFolder(sys.argv[1])\n"
+    code += "print(f.in_use, flush=True)\nwhile True: f.in_use"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(run_folder)], stdout=subprocess.PIPE, text=True
+    ) as looker:
+        assert looker.stdout is not None
+        looker.stdout.readline()
+        for _ in range(20):
+            folder.lock()
+            folder.unlock()
+        looker.kill()
+
+
+def test_a_folder_that_is_not_there_cannot_be_locked(run_folder: Path) -> None:
+    with pytest.raises(UsageError, match="cannot use the run folder"):
+        RunFolder(run_folder).lock()
+    assert not RunFolder(run_folder).in_use
+
+
+def test_sockets_lie_in_a_short_folder_named_by_the_run(run_folder: Path, tmp_path: Path) -> None:
+    here = RunFolder(run_folder).sockets
+    assert here != RunFolder(tmp_path / "other").sockets
+    assert here == RunFolder(os.path.relpath(run_folder)).sockets
+    assert len(here.name) == 15
+
+
+def test_a_run_is_over_when_its_result_says_so(run_folder: Path) -> None:
+    folder = RunFolder(run_folder)
+    folder.create()
+    assert (folder.over, folder.read_result()) == (False, None)
+    for text, over in [
+        ('{"status": "running"}', False),
+        ('{"status": "running", ', False),
+        ('["status"]', False),
+        ('{"status": "stopped"}', True),
+        ('{"status": "failed"}', True),
+    ]:
+        folder.result.write_text(text)
+        assert folder.over == over, text
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_atomically(path, "old")
+    before = path.stat().st_ino
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_ino != before
+    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "half \ud800")
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]

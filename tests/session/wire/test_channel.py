@@ -1,0 +1,113 @@
+"""Telemetry in front of a socket: bounded, oldest dropped and counted, never in the way."""
+
+import time
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from session.wire.channel import Channel
+from session.wire.codec import Message
+from session.wire.sockets import PushSocket
+
+
+class Slow(PushSocket):
+    """A push socket that takes so many messages and then no more."""
+
+    def __init__(self, takes: int) -> None:
+        self.takes = takes
+        self.taken: list[Message] = []
+
+    def writable(self) -> bool:
+        return self.takes > 0
+
+    def send(self, message: Message) -> bool:
+        if not self.takes:
+            return False
+        self.takes -= 1
+        self.taken.append(message)
+        return True
+
+
+def numbers(socket: Slow) -> list[int]:
+    return [record["n"] for message in socket.taken for record in message.fields["records"]]
+
+
+def test_records_leave_in_order_and_in_few_messages() -> None:
+    socket = Slow(takes=100)
+    channel = Channel(socket, "loggerplex")
+    for n in range(1200):
+        channel.put({"n": n})
+    assert channel.flush()
+    assert numbers(socket) == list(range(1200))
+    assert [len(message.fields["records"]) for message in socket.taken] == [500, 500, 200]
+    assert {message.kind for message in socket.taken} == {"loggerplex"}
+
+
+def test_arrays_travel_with_their_record() -> None:
+    socket = Slow(takes=1)
+    channel = Channel(socket, "tensorplex")
+    channel.put({"n": 0})
+    channel.put({"n": 1}, {"counts": np.arange(3)})
+    channel.flush()
+    (message,) = socket.taken
+    assert list(message.arrays) == ["1/counts"]
+
+
+def test_what_cannot_leave_stays() -> None:
+    socket = Slow(takes=1)
+    channel = Channel(socket, "loggerplex")
+    for n in range(700):
+        channel.put({"n": n})
+    assert not channel.flush()
+    assert len(channel) == 200
+    socket.takes = 9
+    assert channel.flush()
+    assert numbers(socket) == list(range(700))
+
+
+@given(st.lists(st.integers(0, 30) | st.just(-1), max_size=30), st.integers(1, 20))
+def test_nothing_is_lost_uncounted(steps: list[int], buffer: int) -> None:
+    """Against a list: a number puts so many records, -1 lets one message through."""
+    socket = Slow(takes=0)
+    channel = Channel(socket, "loggerplex", buffer=buffer)
+    kept: list[int] = []
+    left: list[int] = []
+    put = dropped = 0
+    for step in steps:
+        for _ in range(step):
+            channel.put({"n": put})
+            kept.append(put)
+            put += 1
+        dropped += max(0, len(kept) - buffer)
+        kept = kept[-buffer:]
+        if step < 0:
+            socket.takes = 1
+            channel.flush()
+            socket.takes = 0
+            left += kept
+            kept = []
+        assert (numbers(socket), len(channel), channel.dropped) == (left, len(kept), dropped)
+    if socket.taken:
+        assert socket.taken[-1].fields["dropped"] <= channel.dropped
+
+
+def test_without_a_socket_records_age() -> None:
+    channel = Channel(None, "loggerplex", buffer=3)
+    for n in range(10):
+        channel.put({"n": n})
+    assert not channel.flush()
+    assert (len(channel), channel.dropped) == (3, 7)
+    start = time.monotonic()
+    channel.close(5.0)
+    assert time.monotonic() - start < 1.0
+    assert (len(channel), channel.dropped) == (0, 10)
+
+
+def test_closing_waits_for_a_dead_server_no_longer_than_its_deadline() -> None:
+    channel = Channel(Slow(takes=0), "loggerplex")
+    channel.put({"n": 0})
+    start = time.monotonic()
+    channel.close(0.1)
+    assert 0.1 <= time.monotonic() - start < 1.0
+    assert channel.dropped == 1

@@ -1,0 +1,427 @@
+"""Sockets: what arrives, what is refused and counted, what happens when the other side is away."""
+
+import socket as tcp
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+import zmq
+
+from session.errors import DeadlineError, OversizeError, RefusedError, UsageError
+from session.wire import AddressBook, Identity, Message, Wire
+from session.wire.sockets import PullSocket, Request, RouterSocket, poll
+
+DEADLINE_SECONDS = 5.0
+ENDPOINTS = ("replay-0.experience", "learner.parameters", "ps.requests")
+FINGERPRINT = b"12345678"
+
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    with tcp.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(params=["inproc", "ipc", "tcp"])
+def book(request: pytest.FixtureRequest, tmp_path: Path) -> AddressBook:
+    if request.param == "inproc":
+        return AddressBook.inproc(ENDPOINTS)
+    if request.param == "ipc":
+        return AddressBook.ipc(ENDPOINTS, tmp_path / "sockets")
+    return AddressBook.tcp({endpoint: free_port() for endpoint in ENDPOINTS})
+
+
+@pytest.fixture
+def tcp_book() -> AddressBook:
+    return AddressBook.tcp({endpoint: free_port() for endpoint in ENDPOINTS})
+
+
+class Wires:
+    """Makes wires of several components in one context."""
+
+    def __init__(self) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.made: list[Wire] = []
+        self.strangers: list[zmq.Socket[bytes]] = []
+
+    def make(
+        self,
+        book: AddressBook,
+        name: str = "agent-0",
+        fingerprint: bytes = FINGERPRINT,
+        **more: Any,
+    ) -> Wire:
+        wire = Wire(self.context, book, Identity(name, 1, fingerprint), **more)
+        self.made.append(wire)
+        return wire
+
+    def raw(self, pattern: int, *, connect: str = "", bind: str = "") -> zmq.Socket[bytes]:
+        """A socket that need not keep to our protocol."""
+        self.strangers.append(self.context.socket(pattern))
+        if bind:
+            self.strangers[-1].bind(bind)
+        else:
+            self.strangers[-1].connect(connect)
+        return self.strangers[-1]
+
+    def close(self) -> None:
+        for stranger in self.strangers:
+            stranger.close(0)
+        for wire in self.made:
+            wire.close(0)
+        self.context.destroy(0)
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    made = Wires()
+    yield made
+    made.close()
+
+
+def until(look: Callable[[], T | None]) -> T:
+    """What `look` gives once it gives something."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (found := look()):
+        assert time.monotonic() < deadline, "nothing came in time"
+        poll([], 0.001)
+    return found
+
+
+def test_pushed_messages_arrive_in_order_with_their_sender(book: AddressBook, wires: Wires) -> None:
+    pull = wires.make(book, "replay-0").pull("replay-0.experience")
+    push = wires.make(book).push("replay-0.experience")
+    for number in range(5):
+        arrays = {"x": np.full(3, number)}
+        until(lambda n=number, a=arrays: push.send(Message("chunk", {"seq": n}, a)))  # type: ignore[misc]
+    got = [until(pull.receive) for _ in range(5)]
+    assert [message.fields["seq"] for message in got] == list(range(5))
+    assert [message.arrays["x"][0] for message in got] == list(range(5))
+    assert got[0].sender == Identity("agent-0", 1, FINGERPRINT)
+    assert pull.receive() is None
+    assert (push.counters.sent, pull.counters.received) == (5, 5)
+    assert push.counters.sent_bytes == pull.counters.received_bytes > 0
+
+
+def test_a_push_without_a_peer_says_no_at_once(tcp_book: AddressBook, wires: Wires) -> None:
+    push = wires.make(tcp_book).push("replay-0.experience")
+    assert not push.writable()
+    assert not push.send(Message("chunk"))
+    assert push.counters.sent == 0
+
+
+def test_a_push_to_a_full_peer_says_no_and_loses_nothing(book: AddressBook, wires: Wires) -> None:
+    pull = wires.make(book, "replay-0").pull("replay-0.experience", high_water_mark=2)
+    push = wires.make(book).push("replay-0.experience", high_water_mark=2)
+    block = {"x": np.zeros(1 << 19)}
+    until(push.writable)
+    sent = 0
+    quiet = time.monotonic() + 0.1
+    while time.monotonic() < quiet:
+        if push.send(Message("chunk", {"seq": sent}, block)):
+            sent += 1
+            quiet = time.monotonic() + 0.1
+    assert 2 <= sent < 20
+    assert [until(pull.receive).fields["seq"] for _ in range(sent)] == list(range(sent))
+
+
+def test_published_messages_reach_every_subscriber_and_each_is_seen(
+    book: AddressBook, wires: Wires
+) -> None:
+    publisher = wires.make(book, "learner").publisher("learner.parameters")
+    first = wires.make(book, "ps").subscriber("learner.parameters")
+    assert until(publisher.new_subscribers) == 1
+    second = wires.make(book, "viewer").subscriber("learner.parameters")
+    assert until(publisher.new_subscribers) == 1
+    assert publisher.new_subscribers() == 0
+    publisher.publish(Message("parameters", {"version": 3}, {"flat": np.arange(4, dtype=np.uint8)}))
+    for subscriber in (first, second):
+        message = until(subscriber.receive)
+        assert message.fields == {"version": 3}
+        np.testing.assert_array_equal(message.arrays["flat"], np.arange(4))
+
+
+def test_publishing_to_nobody_or_to_a_slow_one_never_waits(book: AddressBook, wires: Wires) -> None:
+    publisher = wires.make(book, "learner").publisher("learner.parameters", high_water_mark=1)
+    publisher.publish(Message("parameters"))
+    wires.make(book, "ps").subscriber("learner.parameters", high_water_mark=1)
+    until(publisher.new_subscribers)
+    start = time.monotonic()
+    for _ in range(50):
+        publisher.publish(Message("parameters", arrays={"flat": np.zeros(1 << 17)}))
+    assert time.monotonic() - start < 2.0
+
+
+def test_an_answer_finds_the_one_who_asked(book: AddressBook, wires: Wires) -> None:
+    router = wires.make(book, "ps").router("ps.requests")
+    dealers = [wires.make(book, f"agent-{i}").dealer("ps.requests") for i in range(3)]
+    ids = [until(lambda d=d, i=i: d.send("fetch", {"have": i})) for i, d in enumerate(dealers)]  # type: ignore[misc]
+    for _ in dealers:
+        request = until(router.receive)
+        who, have = request.message.sender.name, request.message.fields["have"]
+        router.reply(request, "parameters", {"text": f"{who} {have}"}, {"flat": np.ones(2)})
+    for number, (dealer, request_id) in enumerate(zip(dealers, ids, strict=True)):
+        answer = until(dealer.receive)
+        assert answer.fields == {"text": f"agent-{number} {number}", "id": request_id}
+        assert answer.arrays["flat"].sum() == 2
+
+
+def answer_once(router: RouterSocket, reply: Callable[[Request], None]) -> Callable[..., None]:
+    """A pause for the asker in which the other side works."""
+
+    def pause(sockets: list[zmq.Socket[bytes]], seconds: float) -> None:
+        if (request := router.receive()) is not None:
+            reply(request)
+        poll(sockets, 0.001)
+
+    return pause
+
+
+def test_a_blocking_request_gets_its_own_answer_and_no_older_one(
+    book: AddressBook, wires: Wires
+) -> None:
+    router = wires.make(book, "ps").router("ps.requests")
+    pause = answer_once(router, lambda r: router.reply(r, "info", {"was": r.message.kind}))
+    dealer = wires.make(book, pause=pause).dealer("ps.requests")
+    until(lambda: dealer.send("fetch"))
+    answer = dealer.request("info", timeout_seconds=DEADLINE_SECONDS)
+    assert answer.fields == {"was": "info", "id": 2}
+
+
+def test_a_refusal_raises_its_reason(book: AddressBook, wires: Wires) -> None:
+    router = wires.make(book, "ps").router("ps.requests")
+    pause = answer_once(router, lambda r: router.refuse(r, "no parameters yet"))
+    dealer = wires.make(book, pause=pause).dealer("ps.requests")
+    with pytest.raises(RefusedError, match="no parameters yet"):
+        dealer.request("fetch", timeout_seconds=DEADLINE_SECONDS)
+
+
+def test_a_request_that_nobody_answers_ends_at_its_deadline(
+    book: AddressBook, wires: Wires
+) -> None:
+    dealer = wires.make(book).dealer("ps.requests")
+    start = time.monotonic()
+    with pytest.raises(DeadlineError, match=r"ps\.requests did not answer 'fetch' within 0\.1 s"):
+        dealer.request("fetch", timeout_seconds=0.1)
+    assert 0.1 <= time.monotonic() - start < 1.0
+
+
+def test_a_request_ends_when_its_component_is_asked_to_stop(
+    book: AddressBook, wires: Wires
+) -> None:
+    looks = iter([False, False])
+    dealer = wires.make(book, stopping=lambda: next(looks, True)).dealer("ps.requests")
+    start = time.monotonic()
+    with pytest.raises(DeadlineError):
+        dealer.request("fetch", timeout_seconds=60)
+    assert time.monotonic() - start < 2.0
+
+
+def test_answers_for_a_peer_that_is_full_are_held_until_it_reads(
+    book: AddressBook, wires: Wires
+) -> None:
+    router = wires.make(book, "ps").router("ps.requests", high_water_mark=1)
+    dealer = wires.make(book).dealer("ps.requests", high_water_mark=1)
+    block = {"flat": np.zeros(1 << 19)}
+    count = 20
+    for _ in range(count):
+        until(lambda: dealer.send("fetch"))
+        router.reply(until(router.receive), "parameters", arrays=block)
+
+    def answer() -> Message | None:
+        router.receive()
+        return dealer.receive()
+
+    assert [until(answer).fields["id"] for _ in range(count)] == list(range(1, count + 1))
+    assert router.counters.unanswered == 0
+
+
+def test_answers_for_a_peer_that_has_gone_are_counted(book: AddressBook, wires: Wires) -> None:
+    router = wires.make(book, "ps").router("ps.requests")
+    dealer = wires.make(book).dealer("ps.requests")
+    until(lambda: dealer.send("fetch"))
+    request = until(router.receive)
+    dealer.close()
+
+    def gone() -> int:
+        router.reply(request, "parameters")
+        return router.counters.unanswered
+
+    assert until(gone) == 1
+
+
+def test_messages_above_the_limit_never_leave(book: AddressBook, wires: Wires) -> None:
+    wires.make(book, "replay-0").pull("replay-0.experience")
+    push = wires.make(book, max_message_bytes=1000).push("replay-0.experience")
+    until(push.writable)
+    with pytest.raises(OversizeError, match=r"'chunk' for replay-0\.experience .*limit is 1000"):
+        push.send(Message("chunk", arrays={"x": np.zeros(1000)}))
+    assert push.counters.sent == 0
+
+
+class Complaints(list[tuple[str, str, str]]):
+    """What a wire reports as refused."""
+
+    def __call__(self, endpoint: str, sender: str, reason: str) -> None:
+        self.append((endpoint, sender, reason))
+
+
+def test_messages_of_another_run_are_dropped_counted_and_reported_once_per_sender(
+    book: AddressBook, wires: Wires
+) -> None:
+    complaints = Complaints()
+    pull = wires.make(book, "replay-0", on_reject=complaints).pull("replay-0.experience")
+    stranger = wires.make(book, "agent-7", b"87654321").push("replay-0.experience")
+    friend = wires.make(book).push("replay-0.experience")
+    for _ in range(3):
+        until(lambda: stranger.send(Message("chunk")))
+    until(lambda: pull.receive() or pull.counters.rejected == 3)
+    until(lambda: friend.send(Message("chunk")))
+    assert until(pull.receive).sender.name == "agent-0"
+    ((endpoint, sender, reason),) = complaints
+    assert (endpoint, sender) == ("replay-0.experience", "agent-7")
+    assert FINGERPRINT.hex() in reason
+    assert b"87654321".hex() in reason
+
+
+def test_undecodable_messages_are_dropped_and_the_socket_lives(
+    book: AddressBook, wires: Wires
+) -> None:
+    complaints = Complaints()
+    wire = wires.make(book, "replay-0", on_reject=complaints)
+    pull, router = wire.pull("replay-0.experience"), wire.router("ps.requests")
+    hostile = wires.raw(zmq.PUSH, connect=book["replay-0.experience"].connect)
+    asking = wires.raw(zmq.DEALER, connect=book["ps.requests"].connect)
+    for garbage in ([b""], [b"\xc1" * 100], [b"GET / HTTP/1.1"], [b"", b"", b""]):
+        hostile.send_multipart(garbage)
+        asking.send_multipart(garbage)
+    until(lambda: pull.receive() or pull.counters.rejected == 4)
+    until(lambda: router.receive() or router.counters.rejected == 4)
+    assert len(complaints) == 2
+    push = wires.make(book).push("replay-0.experience")
+    until(lambda: push.send(Message("chunk")))
+    assert until(pull.receive).kind == "chunk"
+
+
+def test_a_published_message_that_does_not_decode_is_dropped(
+    book: AddressBook, wires: Wires
+) -> None:
+    address = book["learner.parameters"].bind
+    if address.startswith("ipc://"):
+        Path(address.removeprefix("ipc://")).parent.mkdir()
+    hostile = wires.raw(zmq.PUB, bind=address)
+    subscriber = wires.make(book, "ps").subscriber("learner.parameters")
+
+    def refused() -> bool:
+        for garbage in ([b"p"], [b"p", b"\xc1"], [b"pp", b"", b""]):
+            hostile.send_multipart(garbage)
+        return subscriber.receive() is not None or subscriber.counters.rejected >= 3
+
+    assert until(refused)
+    assert subscriber.counters.received == 0
+
+
+def test_a_request_without_an_id_is_no_request(book: AddressBook, wires: Wires) -> None:
+    router = wires.make(book, "ps").router("ps.requests")
+    push = wires.make(book).dealer("ps.requests")
+    until(push.writable)
+    for fields in ({}, {"id": "1"}, {"id": True}, {"id": None}):
+        push.raw.send_multipart(push._encode(Message("fetch", dict(fields))))
+    until(lambda: push.send("fetch", {"good": True}))
+    assert until(router.receive).message.fields["good"] is True
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\xff" * 4096,
+        b"",
+        # A greeting of the protocol, then a frame that claims to be larger than any message.
+        b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48) + b"\x06" + struct.pack(">Q", 1 << 60),
+    ],
+    ids=["web browser", "noise", "silence", "endless frame"],
+)
+def test_what_is_no_peer_disturbs_nobody(talk: bytes, tcp_book: AddressBook, wires: Wires) -> None:
+    pull = wires.make(tcp_book, "replay-0").pull("replay-0.experience")
+    port = int(tcp_book["replay-0.experience"].bind.rpartition(":")[2])
+    with tcp.create_connection(("127.0.0.1", port)) as stranger:
+        stranger.sendall(talk)
+        push = wires.make(tcp_book).push("replay-0.experience")
+        until(lambda: push.send(Message("chunk")))
+        assert until(pull.receive).kind == "chunk"
+
+
+def test_connections_are_reported_as_they_come_and_go(tcp_book: AddressBook, wires: Wires) -> None:
+    push = wires.make(tcp_book).push("replay-0.experience")
+    assert list(push.connection_events()) == []
+    server = wires.make(tcp_book, "replay-0")
+    server.pull("replay-0.experience")
+    assert until(lambda: list(push.connection_events())) == [True]
+    server.close(0)
+    assert until(lambda: list(push.connection_events())) == [False]
+    pull = bind_again(server)
+    assert until(lambda: list(push.connection_events())) == [True]
+    until(lambda: push.send(Message("chunk")))
+    assert until(pull.receive).kind == "chunk"
+    push.close()
+
+
+def bind_again(wire: Wire) -> PullSocket:
+    """The port may still be closing."""
+
+    def bind() -> PullSocket | None:
+        try:
+            return wire.pull("replay-0.experience")
+        except UsageError:
+            return None
+
+    return until(bind)
+
+
+def test_a_port_in_use_is_named_with_its_endpoint(tcp_book: AddressBook, wires: Wires) -> None:
+    port = int(tcp_book["ps.requests"].bind.rpartition(":")[2])
+    with tcp.create_server(("127.0.0.1", port)):
+        wire = wires.make(tcp_book, "ps")
+        with pytest.raises(UsageError, match=rf"cannot bind ps\.requests to tcp://.*:{port}"):
+            wire.router("ps.requests")
+    assert wire.sockets == []
+
+
+def test_an_ipc_folder_that_has_gone_is_made_again_for_this_user_alone(
+    tmp_path: Path, wires: Wires
+) -> None:
+    folder = tmp_path / "sockets"
+    book = AddressBook.ipc(ENDPOINTS, folder)
+    push = wires.make(book).push("replay-0.experience")
+    pull = wires.make(book, "replay-0").pull("replay-0.experience")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    until(lambda: push.send(Message("chunk")))
+    assert until(pull.receive).kind == "chunk"
+
+
+def test_an_ipc_folder_that_cannot_be_made_is_named(tmp_path: Path, wires: Wires) -> None:
+    (tmp_path / "file").touch()
+    book = AddressBook.ipc(ENDPOINTS, tmp_path / "file" / "sockets")
+    with pytest.raises(UsageError, match=r"cannot bind replay-0\.experience to ipc://.*file"):
+        wires.make(book).pull("replay-0.experience")
+
+
+def test_waiting_for_no_socket_still_waits() -> None:
+    start = time.monotonic()
+    poll([], 0.05)
+    assert time.monotonic() - start >= 0.05
+
+
+def test_a_wire_closes_what_it_made(book: AddressBook, wires: Wires) -> None:
+    wire = wires.make(book, "replay-0")
+    sockets = [wire.pull("replay-0.experience"), wire.router("ps.requests")]
+    assert set(wire.counters()) == {"replay-0.experience", "ps.requests"}
+    wire.close(0)
+    assert all(socket.raw.closed for socket in sockets)
+    assert wire.sockets == []

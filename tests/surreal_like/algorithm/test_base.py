@@ -1,0 +1,73 @@
+"""An algorithm names its parts and refuses what it cannot work on."""
+
+from typing import Any
+
+import pytest
+
+from session.config import Config
+from session.default_configs import BASE_LEARNER_CONFIG
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.registry import find_algorithm, list_algorithms
+from surreal_like.errors import SpecError
+from surreal_like.learner.base import Learner
+
+VECTOR = {"type": "float32", "dim": [4]}
+
+
+class MyLearner(Learner):
+    @classmethod
+    def default_config(cls) -> Config:
+        return Config({"algo": {"my_rate": 0.5}})
+
+
+class Mine(Algorithm):
+    learner = MyLearner
+    replay = "my_package.my_replay:MyReplay"
+
+
+def test_an_algorithm_adds_its_replay_to_the_defaults_of_its_learner() -> None:
+    config = Mine.default_config()
+    assert config == {"algo": {"my_rate": 0.5}, "replay": {"type": Mine.replay}}
+    assert MyLearner.default_config() == {"algo": {"my_rate": 0.5}}
+
+
+@pytest.mark.parametrize("name", sorted(list_algorithms()))
+def test_A6_L5_agent_and_learner_have_the_same_defaults(name: str) -> None:
+    algorithm = find_algorithm(name)
+    assert algorithm.agent.default_config() == algorithm.learner.default_config()
+
+
+@pytest.mark.parametrize("name", sorted(list_algorithms()))
+def test_defaults_extend_the_base_and_say_which_replay(name: str) -> None:
+    config = find_algorithm(name).default_config().extend(BASE_LEARNER_CONFIG)
+    assert config.replay.type == find_algorithm(name).replay
+    assert config.replay.batch_size > 0
+
+
+@pytest.mark.parametrize(
+    ("action_spec", "words"),
+    [
+        ({"type": "continuous", "dim": [1]}, "gym:Pendulum-v1 has continuous [1]"),
+        ({"type": "multi_discrete", "dim": [3, 2]}, "gym:Pendulum-v1 has multi_discrete [3, 2]"),
+    ],
+)
+def test_dqn_refuses_actions_that_are_not_discrete(action_spec: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        find_algorithm("dqn").check(VECTOR, action_spec, env_name="gym:Pendulum-v1")
+    assert str(refused.value) == f"DQN needs discrete actions, but {words}"
+
+
+def test_dqn_takes_discrete_actions_on_any_observation() -> None:
+    dqn = find_algorithm("dqn")
+    for obs_spec in (VECTOR, {"0": VECTOR, "1": {"type": "int64", "dim": [], "num": 3}}):
+        dqn.check(obs_spec, {"type": "discrete", "dim": [2]})
+
+
+def test_an_algorithm_that_says_nothing_takes_all_actions() -> None:
+    for kind in ("discrete", "continuous"):
+        Mine.check(VECTOR, {"type": kind, "dim": [2]})
+
+
+def test_a_malformed_spec_is_refused() -> None:
+    with pytest.raises(SpecError, match="obs_spec"):
+        Mine.check({"type": "float32"}, {"type": "discrete", "dim": [2]})

@@ -1,0 +1,229 @@
+"""DQN: the update is the formula, the options change what they say, a NaN changes nothing."""
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from session.config import Config
+from session.default_configs import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
+from session.errors import ConfigError
+from surreal_like.agent.base import Progress
+from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner, QNetwork
+from surreal_like.data.batch import Batch
+from surreal_like.network.flat import manifest_of, named_tensors, read_flat
+
+VECTOR = {"type": "float32", "dim": [4]}
+IMAGE = {"type": "uint8", "dim": [36, 36, 3]}
+TUPLE = {"0": {"type": "int64", "dim": [], "num": 3}, "1": VECTOR}
+GAMMA_3 = 0.99**3
+
+
+def configs(obs_spec: Any = None, **algo: Any) -> dict[str, Config]:
+    learner = Config({"algo": algo, "device": "cpu"})
+    learner.extend(DQN.default_config().extend(BASE_LEARNER_CONFIG), strict=True)
+    action_spec = {"type": "discrete", "dim": [3]}
+    env = Config({"env_name": "gym:None-v0", "obs_spec": obs_spec or VECTOR})
+    env.action_spec = action_spec
+    return {
+        "learner_config": learner,
+        "env_config": env.extend(BASE_ENV_CONFIG),
+        "session_config": BASE_SESSION_CONFIG.copy(),
+    }
+
+
+def make_learner(obs_spec: Any = None, **algo: Any) -> DQNLearner:
+    torch.manual_seed(0)
+    return DQNLearner(**configs(obs_spec, **algo))
+
+
+def make_agent(mode: str = "training", agent_id: int = 0, **algo: Any) -> DQNAgent:
+    return DQNAgent(**configs(**algo), agent_id=agent_id, agent_mode=mode)
+
+
+def make_obs(spec: Any, size: int) -> Any:
+    if spec is IMAGE:
+        return torch.randint(0, 256, (size, 36, 36, 3), dtype=torch.uint8)
+    if spec is TUPLE:
+        return torch.randint(0, 3, (size,)), torch.randn(size, 4)
+    return torch.randn(size, 4)
+
+
+def make_batch(spec: Any = None, size: int = 6) -> Batch:
+    """Inner steps, a shorter transition up to a time limit, and one that ends in a termination."""
+    discounts = torch.full((size,), GAMMA_3)
+    discounts[0], discounts[1] = 0.0, 0.99
+    return Batch(
+        obs=make_obs(spec, size),
+        obs_next=make_obs(spec, size),
+        actions=torch.randint(0, 3, (size,)),
+        rewards=3.0 * torch.randn(size),
+        discounts=discounts,
+        dones=(discounts == 0.0).float(),
+        weights=torch.rand(size),
+        indices=torch.arange(size),
+        extras={},
+    )
+
+
+def slow_loss(
+    online: QNetwork, target: QNetwork, batch: Batch, *, double: bool, kappa: float
+) -> tuple[float, list[float]]:
+    """The loss and the absolute TD errors, row by row as the papers write them."""
+    losses, errors = [], []
+    for row in range(len(batch.actions)):
+        q_t = target(batch.obs_next[row : row + 1])[0].tolist()
+        chooser = online(batch.obs_next[row : row + 1])[0].tolist() if double else q_t
+        bootstrap = q_t[chooser.index(max(chooser))]
+        y = batch.rewards[row].item() + batch.discounts[row].item() * bootstrap
+        error = abs(y - online(batch.obs[row : row + 1])[0, batch.actions[row]].item())
+        square = 0.5 * error * error
+        loss = square if not kappa or error <= kappa else kappa * (error - 0.5 * kappa)
+        losses.append(batch.weights[row].item() * loss)
+        errors.append(error)
+    return sum(losses) / len(losses), errors
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("kappa", [0.0, 1.0, 2.5])
+def test_the_loss_is_the_formula(double: bool, dueling: bool, kappa: float) -> None:
+    learner = make_learner(double=double, dueling=dueling, huber_kappa=kappa)
+    with torch.no_grad():
+        for each in learner.target.module.parameters():
+            each.mul_(-1.5)
+    batch = make_batch()
+    online = learner.q_network.clone()
+    expected, errors = slow_loss(online, learner.target.module, batch, double=double, kappa=kappa)
+    metrics = learner.learn(batch)
+    assert float(metrics["loss"]) == pytest.approx(expected, rel=1e-4)
+    assert float(metrics["td_error"]) == pytest.approx(sum(errors) / len(errors), rel=1e-4)
+
+
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE, TUPLE])
+@pytest.mark.parametrize("dueling", [True, False])
+def test_it_learns_the_value_of_a_batch_of_any_observation(spec: Any, dueling: bool) -> None:
+    learner = make_learner(spec, dueling=dueling, learning_rate=3e-3)
+    batch = make_batch(spec)
+    batch["discounts"] = torch.zeros(6)
+    first = float(learner.learn(batch)["loss"])
+    for _ in range(60):
+        metrics = learner.learn(batch)
+    assert float(metrics["loss"]) < 0.2 * first
+
+
+def test_a_terminal_transition_does_not_look_at_what_follows() -> None:
+    learner = make_learner()
+    batch = make_batch()
+    targets = learner.bootstrap(batch)
+    batch["obs_next"] = 100.0 * torch.randn(6, 4)
+    changed = learner.bootstrap(batch) != targets
+    assert changed.tolist() == [False, True, True, True, True, True]
+
+
+@pytest.mark.parametrize("field", ["rewards", "obs", "weights"])
+def test_a_nan_skips_the_update_and_is_counted(field: str) -> None:
+    learner = make_learner(target={"mode": "soft", "tau": 0.5})
+    learner.learn(make_batch())
+    saved = copy.deepcopy(learner.optimizer.state_dict())
+    before = learner.q_network.hash()
+    bad = make_batch()
+    bad[field][2] = math.nan
+    metrics = learner.learn(bad)
+    assert (metrics["skipped"], metrics["nan_updates"]) == (1.0, 1)
+    assert learner.q_network.hash() == before
+    moments = learner.optimizer.state_dict()["adam"]["state"][0]
+    assert all(torch.equal(moments[key], saved["adam"]["state"][0][key]) for key in moments)
+    metrics = learner.learn(make_batch())
+    assert (metrics["skipped"], metrics["nan_updates"]) == (0.0, 1)
+    assert learner.q_network.hash() != before
+
+
+def test_a_target_follows_as_the_config_says() -> None:
+    hard = make_learner(target={"mode": "hard", "period": 2})
+    equal = []
+    for _ in range(4):
+        hard.learn(make_batch())
+        equal.append(hard.target.module.hash() == hard.q_network.hash())
+    assert equal == [False, True, False, True]
+    soft = make_learner(target={"mode": "soft", "tau": 1.0})
+    soft.learn(make_batch())
+    assert soft.target.module.hash() == soft.q_network.hash()
+
+
+def test_a_restored_learner_goes_on_to_the_same_parameters() -> None:
+    learner = make_learner(target={"period": 3})
+    batches = [make_batch() for _ in range(8)]
+    for batch in batches[:4]:
+        learner.learn(batch)
+    again = make_learner(target={"period": 3})
+    again.q_network.load_flat(learner.q_network.read_flat())
+    for name, saveable in again.saveables().items():
+        saveable.load_state_dict(copy.deepcopy(learner.saveables()[name].state_dict()))
+    for batch in batches[4:]:
+        learner.learn(batch)
+        again.learn(batch)
+    assert again.q_network.hash() == learner.q_network.hash()
+    assert again.target.module.hash() == learner.target.module.hash()
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+def test_A5_agent_and_learner_have_the_same_parameters(dueling: bool) -> None:
+    agent, learner = make_agent(dueling=dueling), make_learner(dueling=dueling)
+    assert ("head.advantage.1.weight" in agent.q_network.state_dict()) == dueling
+    manifests = [manifest_of(named_tensors(each.module_dict())) for each in (agent, learner)]
+    assert manifests[0] == manifests[1]
+    learner.learn(make_batch())
+    agent.q_network.load_flat(learner.q_network.read_flat())
+    assert np.array_equal(read_flat(agent.module_dict()), read_flat(learner.module_dict()))
+
+
+def test_A19_an_agent_explores_in_training_and_not_in_evaluation() -> None:
+    obs = torch.randn(1, 4).expand(3000, 4)
+    random = {"start": 1.0, "end": 1.0}
+    actions = make_agent(epsilon=random).act(obs)
+    assert np.bincount(np.asarray(actions), minlength=3).min() > 800
+    greedy = make_agent("eval_deterministic", epsilon=random)
+    assert np.array_equal(greedy.act(obs), greedy.q_network(obs).argmax(1).numpy())
+    stochastic = make_agent("eval_stochastic", epsilon=random, eval_epsilon=0.3)
+    best = stochastic.q_network(obs[:1]).argmax().item()
+    assert np.mean(np.asarray(stochastic.act(obs)) != best) == pytest.approx(0.2, abs=0.04)
+
+
+def test_epsilon_follows_the_steps_of_the_whole_run() -> None:
+    agent = make_agent(epsilon={"start": 1.0, "end": 0.0, "steps": 100})
+    assert agent.epsilon == 1.0
+    agent.progress = Progress(env_steps=75, iteration=3)
+    assert agent.epsilon == pytest.approx(0.25)
+
+
+def test_agents_differ_in_epsilon_where_alpha_says_so() -> None:
+    fixed = {"kind": "constant", "start": 0.4}
+    found = [make_agent(agent_id=i, epsilon=fixed, epsilon_alpha=7.0).epsilon for i in range(2)]
+    assert found == pytest.approx([0.4, 0.4**8])
+
+
+def test_actions_are_integers_of_the_shape_of_the_streams() -> None:
+    actions = make_agent().act(torch.randn(5, 4))
+    assert actions.dtype == np.int64
+    assert actions.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("algo", "words"),
+    [
+        ({"huber_kappa": -1.0}, r"learner_config\.algo\.huber_kappa is -1\.0"),
+        ({"target": {"mode": "lazy"}}, "'lazy', expected hard or soft"),
+    ],
+)
+def test_options_out_of_range_are_refused(algo: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_learner(**algo)
+
+
+def test_a_misspelt_option_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"algo\.learning_rat .*learning_rate"):
+        make_learner(learning_rat=0.1)

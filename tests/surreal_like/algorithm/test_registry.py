@@ -1,0 +1,99 @@
+"""An algorithm is found by name, by dotted path, or in a file of one's own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from session.errors import ConfigError
+from surreal_like.algorithm.registry import find_algorithm, list_algorithms
+
+OWN_FILE = """
+from surreal_like import Algorithm
+
+class Mine(Algorithm):
+    replay = "my_replay:MyReplay"
+"""
+
+
+def write(folder: Path, text: str, name: str = "mine.py") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_every_registered_algorithm_is_found() -> None:
+    for name, dotted in list_algorithms().items():
+        assert find_algorithm(name) is find_algorithm(dotted)
+    assert find_algorithm("dqn").__name__ == "DQN"
+
+
+def test_listing_imports_no_tensors() -> None:
+    code = (
+        "import sys, surreal_like.algorithm.registry as r; r.list_algorithms();"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_a_file_is_found_by_its_path_and_loaded_once(tmp_path: Path) -> None:
+    path = write(tmp_path, OWN_FILE)
+    mine = find_algorithm(path)
+    assert mine.replay == "my_replay:MyReplay"
+    assert find_algorithm(path) is mine
+    assert find_algorithm(f"{path}:Mine") is mine
+
+
+def test_equal_file_names_in_two_folders_are_two_modules(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    one = find_algorithm(write(tmp_path, OWN_FILE))
+    two = find_algorithm(write(tmp_path / "other", OWN_FILE))
+    assert one is not two
+
+
+def test_what_a_file_imports_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    text = "from surreal_like.algorithm.base import Algorithm\nclass Base(Algorithm): pass\n"
+    text += "from surreal_like.algorithm.registry import find_algorithm\n"
+    text += f"Other = find_algorithm({write(tmp_path, OWN_FILE, 'other.py')!r})\n"
+    assert find_algorithm(write(tmp_path, text)).__name__ == "Base"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dqm", r"unknown algorithm 'dqm': did you mean 'dqn'\? There are dqn"),
+        ("sarsa", r"unknown algorithm 'sarsa': There are .* package\.module:Class .* \.py file"),
+        ("no_such_package.module:Mine", r"cannot be imported: ModuleNotFoundError: .*no_such"),
+        ("surreal_like.algorithm.registry:DQN", r"has no Algorithm 'DQN'"),
+        ("nowhere/mine.py", r"'nowhere/mine.py': there is no such file \(/"),
+    ],
+)
+def test_an_algorithm_that_is_not_there_is_refused(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        find_algorithm(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", "expected one class that extends Algorithm, found none"),
+        (OWN_FILE + "class Second(Algorithm): pass", "found Mine, Second"),
+        ("def f(:\n", r"cannot be loaded: SyntaxError: .*mine\.py, line 1"),
+        ("\nx = undefined\n", r"NameError: name 'undefined' is not defined \(.*mine\.py, line 2\)"),
+        ("from surreal_like import ConfigError\nraise ConfigError('mine')", r"^mine$"),
+    ],
+)
+def test_a_file_that_is_no_algorithm_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = write(tmp_path, text)
+    before = set(sys.modules)
+    with pytest.raises(ConfigError, match=words):
+        find_algorithm(path)
+    if "expected one" not in words and "found" not in words:
+        assert not [name for name in set(sys.modules) - before if "mine" in name]
+
+
+def test_a_misspelt_class_of_a_file_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    path = write(tmp_path, OWN_FILE)
+    with pytest.raises(ConfigError, match=r"has no Algorithm 'Mane'; did you mean 'Mine'\?"):
+        find_algorithm(f"{path}:Mane")

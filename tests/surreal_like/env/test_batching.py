@@ -1,0 +1,93 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from surreal_like.env.batching import InfoBatch, ObservationBatch
+from surreal_like.errors import DataError
+
+FLAT = {"type": "float32", "dim": [2]}
+NESTED = {"a": FLAT, "b": {"0": {"type": "uint8", "dim": []}, "1": {"type": "int64", "dim": [1]}}}
+ZEROS = np.zeros(2, np.float32)
+
+
+def collect(spec: Any, *observations: Any) -> Any:
+    batch = ObservationBatch(spec, len(observations))
+    batch.begin()
+    for stream, obs in enumerate(observations):
+        batch.put(stream, obs)
+    return batch.take()
+
+
+def test_observations_of_streams_are_stacked() -> None:
+    stacked = collect(FLAT, np.array([1, 2], np.float32), [3.0, 4.0])
+    assert (stacked.dtype, stacked.tolist()) == (np.dtype(np.float32), [[1, 2], [3, 4]])
+    one = {"a": np.zeros(2), "b": (np.uint8(3), np.array([4]))}
+    two = {"b": (np.uint8(5), np.array([6])), "a": np.ones(2)}
+    stacked = collect(NESTED, one, two)
+    assert stacked["a"].tolist() == [[0, 0], [1, 1]]
+    assert stacked["a"].dtype == np.float32
+    assert isinstance(stacked["b"], tuple)
+    assert [part.tolist() for part in stacked["b"]] == [[3, 5], [[4], [6]]]
+
+
+def test_a_nest_of_one_part_stays_a_nest() -> None:
+    assert collect({"a": FLAT}, {"a": np.zeros(2)})["a"].shape == (1, 2)
+
+
+WRONG = [
+    (FLAT, np.zeros(3), r"obs: shape \[3\] given in stream 0, its spec says \[2\]"),
+    (FLAT, np.float32(1), r"obs: shape \[\]"),
+    (FLAT, {"a": np.zeros(2)}, r"obs: parts \['obs/a'\] given in stream 0, its spec has \['obs'\]"),
+    (NESTED, {"a": np.zeros(2)}, "obs: parts"),
+    (
+        {"type": "uint8", "dim": [2]},
+        np.array([0.5, 1.0]),
+        "obs: float64 given in stream 0, its spec says uint8",
+    ),
+    (FLAT, ["a", "b"], "obs: <U1 given"),
+]
+
+
+@pytest.mark.parametrize(("spec", "obs", "message"), WRONG)
+def test_a_wrong_observation_names_part_and_stream(spec: Any, obs: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        collect(spec, obs)
+
+
+def test_info_is_empty_where_nothing_is_told() -> None:
+    assert InfoBatch((), 2)([{"x": 1}, {}], ZEROS) == {}
+
+
+def test_raw_rewards_and_metrics_of_some_streams() -> None:
+    rewards = np.array([3, 4], np.float32)
+    info = InfoBatch((), 2)([{"raw_reward": 9.0}, {"metrics": {"my/score": 1}}], rewards)
+    assert info["raw_reward"].tolist() == [9, 4]
+    assert info["raw_reward"].dtype == np.float32
+    assert info["metrics"] == [None, {"my/score": 1}]
+
+
+def test_E7_named_keys_become_columns_of_one_dtype() -> None:
+    batch = InfoBatch(("speed", "frame", "late"), 2)
+    frame = np.full((2, 2), 7, np.uint8)
+    info = batch([{"speed": 1.5, "frame": frame}, {"frame": frame + 1, "other": 3}], ZEROS)
+    assert set(info) == {"speed", "frame", "late"}
+    assert (info["speed"].dtype, info["speed"].tolist()) == (np.dtype(np.float32), [1.5, 0])
+    assert (info["frame"].dtype, info["frame"].shape) == (np.dtype(np.uint8), (2, 2, 2))
+    assert info["late"].tolist() == [0, 0]
+    info = batch([{"late": 3}, {"speed": 2}], ZEROS)
+    assert (info["late"].dtype, info["late"].tolist()) == (np.dtype(np.float32), [3, 0])
+    assert (info["speed"].tolist(), info["frame"].any()) == ([0, 2], False)
+
+
+def test_an_info_key_keeps_its_shape_and_kind() -> None:
+    batch = InfoBatch(("x",), 1)
+    batch([{}], ZEROS[:1])
+    with pytest.raises(DataError, match=r"info\['x'\]: int64 \[2\] in stream 0.*info of reset"):
+        batch([{"x": [1, 2]}], ZEROS[:1])
+    batch = InfoBatch(("x",), 1)
+    batch([{"x": 1}], ZEROS[:1])
+    with pytest.raises(DataError, match="float32"):
+        batch([{"x": 1.5}], ZEROS[:1])
+    with pytest.raises(DataError, match="str cannot be a column"):
+        batch([{"x": "text"}], ZEROS[:1])

@@ -1,0 +1,241 @@
+import logging
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import error, spaces
+
+from session.errors import ConfigError, MissingExtra
+from surreal_like.env.base import Env
+from surreal_like.env.gym_adapter import GymAdapter, find_gym_spec
+from surreal_like.env.spaces import specs_from_spaces
+from surreal_like.errors import DataError, SpecError
+from tests.contracts.env import EnvContract
+from tests.surreal_like.env.gym_samples import Joint, Rich
+
+
+class TestCartPole(EnvContract):
+    def make(self) -> Env:
+        return GymAdapter("gym:CartPole-v1")
+
+
+class TestPendulum(EnvContract):
+    def make(self) -> Env:
+        return GymAdapter("Pendulum-v1")
+
+
+class TestBlackjack(EnvContract):
+    def make(self) -> Env:
+        return GymAdapter("gym:Blackjack-v1")
+
+
+class TestRich(EnvContract):
+    def make(self) -> Env:
+        return GymAdapter(Rich())
+
+
+def test_E8_a_gym_environment_has_five_values_and_our_dtypes() -> None:
+    env = GymAdapter(gymnasium.make("Pendulum-v1"))
+    obs, info = env.reset()
+    assert (obs.dtype, info) == (np.float32, {})
+    obs, reward, terminated, truncated, _ = env.step(np.zeros(1, np.float32))
+    assert (obs.dtype, type(reward)) == (np.float32, float)
+    assert (terminated, truncated) == (False, False)
+    assert env.metadata["render_fps"] == 30
+    env.close()
+
+
+SPACES = [
+    (spaces.Box(-1, 1, (2, 3), np.float64), {"type": "float32", "dim": [2, 3]}),
+    (spaces.Box(0, 255, (4,), np.uint8), {"type": "uint8", "dim": [4]}),
+    (spaces.Discrete(5, start=2), {"type": "int64", "dim": [], "num": 5}),
+    (spaces.MultiDiscrete([2, 3]), {"type": "int64", "dim": [2], "num": [2, 3]}),
+    (spaces.MultiBinary(3), {"type": "int8", "dim": [3], "num": 2}),
+    (
+        spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
+        {
+            "0": {"type": "int64", "dim": [], "num": 2},
+            "1": {"type": "int64", "dim": [], "num": 3},
+        },
+    ),
+    (spaces.Dict({"a": spaces.Discrete(2)}), {"a": {"type": "int64", "dim": [], "num": 2}}),
+]
+
+ACTIONS = [
+    (spaces.Discrete(3), {"type": "discrete", "dim": [3]}),
+    (
+        spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
+        {"type": "multi_discrete", "dim": [2, 3, 4, 5]},
+    ),
+    (spaces.MultiBinary(2), {"type": "multi_discrete", "dim": [2, 2]}),
+    (
+        spaces.Box(-0.4, 0.1, (2,)),
+        {"type": "continuous", "dim": [2], "low": [-0.4, -0.4], "high": [0.1, 0.1]},
+    ),
+    (spaces.Box(-np.inf, np.inf, (1,)), {"type": "continuous", "dim": [1]}),
+    (
+        spaces.Box(np.array([0, -np.inf]), np.array([np.inf, np.inf]), dtype=np.float64),
+        {"type": "continuous", "dim": [2], "low": [0.0, -np.inf]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("space", "spec"), SPACES)
+def test_specs_of_observation_spaces(space: Any, spec: Any) -> None:
+    assert specs_from_spaces(space, spaces.Discrete(2))[0] == spec
+
+
+@pytest.mark.parametrize(("space", "spec"), ACTIONS)
+def test_specs_of_action_spaces(space: Any, spec: Any) -> None:
+    assert specs_from_spaces(spaces.Discrete(2), space)[1] == spec
+
+
+@pytest.mark.parametrize(
+    ("obs", "action", "message"),
+    [
+        (spaces.Text(3), spaces.Discrete(2), "observation space"),
+        (spaces.Dict({"a/b": spaces.Discrete(2)}), spaces.Discrete(2), "'a/b' cannot name"),
+        (spaces.Discrete(2), spaces.Tuple((spaces.Discrete(2),)), "action space"),
+        (spaces.Discrete(2), spaces.Box(0, 3, (1,), np.int32), "action space"),
+    ],
+)
+def test_spaces_without_a_spec_are_named(obs: Any, action: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        specs_from_spaces(obs, action)
+
+
+def test_every_kind_of_observation_is_read() -> None:
+    env = GymAdapter(Rich())
+    env.seed(3)
+    obs, info = env.reset()
+    assert info == {"seed": 3}
+    assert (obs["state"].dtype, obs["image"].dtype) == (np.float32, np.uint8)
+    assert (obs["pair"][0].dtype, obs["pair"][0].item()) == (np.int64, 1)  # 6, counted from 5
+    assert obs["pair"][1].tolist() == [1, 1]
+    assert obs["many"].tolist() == [3, 4]
+    assert env.reset()[1] == {"seed": None}  # later episodes go on with the same generator
+
+
+def test_a_missing_part_of_an_observation_is_named() -> None:
+    with pytest.raises(DataError, match="obs: the environment gave no part 'state'"):
+        GymAdapter(Rich(bad=True)).reset()
+
+
+def test_discrete_actions_are_counted_from_zero() -> None:
+    inner = Rich()
+    env = GymAdapter(inner)
+    env.reset()
+    for action in (0, np.int64(1), np.array(2)):
+        env.step(action)
+    assert inner.taken == [-1, 0, 1]
+    assert all(type(action) is int for action in inner.taken)
+    for wrong in (3, -1, 0.5, [0]):
+        with pytest.raises(DataError, match="action:"):
+            env.step(wrong)
+
+
+def test_actions_arrive_in_the_shape_and_dtype_of_their_space() -> None:
+    inner = Joint(
+        spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[0, 1], [2, 3]]))
+    )
+    env = GymAdapter(inner)
+    env.reset()
+    env.step([1, 2, 3, 4])
+    assert inner.taken[0].tolist() == [[1, 3], [5, 7]]
+    assert inner.action_space.contains(inner.taken[0])
+    inner = Joint(spaces.MultiBinary((2, 2)))
+    GymAdapter(inner).step([1, 0, 0, 1])
+    assert inner.taken[0].tolist() == [[1, 0], [0, 1]]
+    assert inner.action_space.contains(inner.taken[0])
+
+
+def test_continuous_actions_are_clipped_unless_told_otherwise() -> None:
+    inner = Joint()
+    GymAdapter(inner).step([5.0, -5.0])
+    assert (inner.taken[0].tolist(), inner.taken[0].dtype) == ([1, -1], np.float64)
+    with pytest.raises(DataError, match=r"action: 5\.0"):
+        GymAdapter(Joint(), {"clip_action": False}).step([5.0, 0.0])
+    with pytest.raises(DataError, match="action: NaN"):
+        GymAdapter(Joint()).step([np.nan, 0.0])
+
+
+def test_an_observation_is_a_copy_of_the_environments_buffer() -> None:
+    env = GymAdapter(Joint())
+    first, _ = env.reset()
+    env.step([0.0, 0.0])
+    assert first.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("CartPol-v1", "no gym:CartPol-v1; did you mean gym:CartPole-v1"),
+        ("gym:CartPole", "did you mean gym:CartPole-v"),
+        ("LunarLander-v2", "did you mean gym:LunarLander"),
+        ("zzzzzzzz", "list environments"),
+        ("nowhere.at.all:CartPole-v1", "imports nowhere.at.all: No module named 'nowhere'"),
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        GymAdapter(name)
+
+
+def test_a_name_may_carry_the_module_that_registers_it() -> None:
+    assert find_gym_spec("gym:gymnasium.envs:CartPole-v1").id == "CartPole-v1"
+
+
+def test_a_name_that_gymnasium_retired_is_the_same_under_its_new_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for taxi in ("Taxi-v3", "Taxi-v4"):
+        monkeypatch.delitem(gymnasium.registry, taxi, raising=False)
+    gymnasium.register("Taxi-v4", entry_point="gymnasium.envs.toy_text.taxi:TaxiEnv")
+    with caplog.at_level(logging.WARNING):
+        env = GymAdapter("gym:Taxi-v3")
+    assert env.obs_spec == {"type": "int64", "dim": [], "num": 500}
+    assert "using Taxi-v4" in caplog.text
+    with pytest.raises(ConfigError, match="did you mean gym:Taxi-v4"):
+        find_gym_spec("gym:Taxi-v3", {"is_rainy": True})  # there the two differ
+
+
+def test_arguments_that_it_does_not_take_are_a_config_error() -> None:
+    with pytest.raises(ConfigError, match=r"env_args: gym:CartPole-v1 .*'gravty'"):
+        GymAdapter("CartPole-v1", {"env_args": {"gravty": 1}})
+
+
+def test_arguments_reach_the_constructor() -> None:
+    env = GymAdapter("FrozenLake-v1", {"env_args": {"map_name": "8x8", "max_episode_steps": 3}})
+    assert env.obs_spec["num"] == 64
+    env.reset()
+    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("problem", "extra"),
+    [
+        (error.DependencyNotInstalled("Box2D is not installed"), "surreal-like[box2d]"),
+        (error.DependencyNotInstalled("MuJoCo is not installed"), "surreal-like[mujoco]"),
+        (ModuleNotFoundError("No module named 'jax'"), "No module named 'jax'"),
+    ],
+)
+def test_a_missing_package_names_the_extra(
+    problem: Exception, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise problem
+
+    monkeypatch.setattr(gymnasium, "make", fail)
+    with pytest.raises(MissingExtra) as caught:
+        GymAdapter("CartPole-v1")
+    assert extra in str(caught.value)
+    assert "gym:CartPole-v1 needs a package" in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_atari_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(MissingExtra, match=r"gym:ALE/Pong-v5 .*surreal-like\[atari\]"):
+        GymAdapter("gym:ALE/Pong-v5")

@@ -1,0 +1,189 @@
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from session.errors import ConfigError
+from surreal_like.env.gym_adapter import GymAdapter
+from surreal_like.env.registry import derive_specs, list_environments, make_env
+from surreal_like.env.toy import Chain
+from surreal_like.env.wrappers import ActionRepeat, ClipAction, LimitEpisodeLength
+from surreal_like.errors import SpecError
+
+GYM_SAMPLES = "tests.surreal_like.env.gym_samples"
+SAMPLES = "tests.surreal_like.env.samples"
+TWO = {"type": "discrete", "dim": [2]}
+
+
+def layers(env: Any) -> list[str]:
+    """The class names from the outside to the inside."""
+    names = [type(env).__name__]
+    while hasattr(env, "env"):
+        env = env.env
+        names.append(type(env).__name__)
+    return names
+
+
+def test_the_three_forms_of_a_name() -> None:
+    assert isinstance(make_env({"env_name": "gym:CartPole-v1"}), GymAdapter)
+    assert isinstance(make_env({"env_name": "toy:chain"}), Chain)
+    assert layers(make_env({"env_name": f"{SAMPLES}:Counter"})) == ["Counter"]
+    assert layers(make_env({"env_name": f"{GYM_SAMPLES}:Rich"})) == ["GymAdapter"]
+    assert layers(make_env({"env_name": f"{SAMPLES}:build_chain"})) == ["Chain"]
+
+
+WRONG_NAMES = [
+    ("CartPole-v1", "no environment 'CartPole-v1'; did you mean gym:CartPole-v1"),
+    ("CartPol", "did you mean gym:CartPole"),
+    ("chain", "did you mean toy:chain"),
+    ("toy:chian", "no environment 'toy:chian'; did you mean toy:chain"),
+    ("gym:CartPole-v9", "did you mean gym:CartPole-v"),
+    ("zzzzzzzzz", "expected gym:NAME, toy:NAME or package.module:Class"),
+    ("", "no environment ''"),
+    ("nowhere.to:Find", "nowhere.to:Find cannot be imported.*session_config.import_path"),
+    (f"{SAMPLES}:Cuonter", "has no 'Cuonter'; did you mean .*Counter"),
+    (f"{SAMPLES}:build_text", "gives a str, expected a surreal_like.env.Env"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), WRONG_NAMES)
+def test_a_wrong_name_says_what_was_meant(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        make_env({"env_name": name})
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+def test_arguments_and_those_of_evaluation() -> None:
+    config = {
+        "env_name": "toy:chain",
+        "env_args": {"length": 5, "cost": 0.5},
+        "eval_mode": {"length": 6},
+    }
+    trained, evaluated = make_env(config), make_env(config, evaluation=True)
+    assert isinstance(trained, Chain)
+    assert isinstance(evaluated, Chain)
+    assert (trained.length, trained.cost) == (5, 0.5)
+    assert (evaluated.length, evaluated.cost) == (6, 0.5)
+    frozen = {"env_name": "gym:FrozenLake-v1", "eval_mode": {"map_name": "8x8"}}
+    assert derive_specs(frozen)[0]["num"] == 16
+    env = make_env(frozen, evaluation=True)
+    assert env.obs_spec["num"] == 64
+
+
+@pytest.mark.parametrize("name", ["toy:chain", f"{SAMPLES}:Counter", f"{GYM_SAMPLES}:Rich"])
+def test_arguments_that_nobody_takes_are_a_config_error(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"env_config.env_args: .*unexpected.*'lenght'"):
+        make_env({"env_name": name, "env_args": {"lenght": 3}})
+
+
+def test_wrappers_stand_in_order_around_the_environment() -> None:
+    config = {
+        "env_name": "toy:target",
+        "action_repeat": 2,
+        "wrappers": [
+            f"{SAMPLES}:Scaled",
+            {"wrapper": f"{SAMPLES}:Scaled", "args": {"factor": 5.0}, "training_only": True},
+        ],
+        "limit_episode_length": 3.0,
+    }
+    env = make_env(config)
+    expected = ["LimitEpisodeLength", "Scaled", "Scaled", "ActionRepeat", "ClipAction", "Target"]
+    assert layers(env) == expected
+    assert isinstance(env, LimitEpisodeLength)
+    assert env.env.factor == 5.0  # type: ignore[attr-defined]
+    assert layers(make_env(config, evaluation=True)) == expected[:2] + expected[3:]
+
+
+def test_S2_wrappers_for_training_are_absent_in_evaluation() -> None:
+    wrapper = {"wrapper": f"{SAMPLES}:Scaled", "training_only": True}
+    config = {"env_name": "toy:chain", "wrappers": [wrapper]}
+    assert layers(make_env(config)) == ["Scaled", "Chain"]
+    assert layers(make_env(config, evaluation=True)) == ["Chain"]
+
+
+def test_nothing_configured_means_nothing_around() -> None:
+    config = {
+        "env_name": "toy:chain",
+        "env_args": {},
+        "wrappers": [],
+        "limit_episode_length": 0,
+        "action_repeat": 1,
+        "eval_mode": {},
+        "obs_spec": {},
+        "action_spec": {},
+    }
+    assert layers(make_env(config)) == ["Chain"]
+    assert isinstance(make_env({**config, "action_repeat": 2}), ActionRepeat)
+    assert isinstance(make_env({"env_name": "toy:target", "clip_action": False}), ClipAction)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"args": {}}, "neither"),
+        ({"wrapper": "a:b", "arguments": {}}, "neither"),
+        (3, "neither"),
+        (f"{SAMPLES}:Nothing", "has no 'Nothing'"),
+        ({"wrapper": f"{SAMPLES}:Scaled", "args": {"fcator": 1}}, "unexpected.*'fcator'"),
+        (f"{SAMPLES}:len", "has no 'len'"),
+        ("builtins:repr", "gives no surreal_like.env.Env"),
+    ],
+)
+def test_a_wrong_wrapper_is_named(entry: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"env_config.wrappers: .*{message}"):
+        make_env({"env_name": "toy:chain", "wrappers": [entry]})
+
+
+def test_E5_specs_come_from_the_environment_unless_given() -> None:
+    derived = derive_specs({"env_name": "toy:chain"})
+    assert derived == ({"type": "float32", "dim": [8]}, TWO)
+    given = {"env_name": "toy:chain", "obs_spec": {"dim": [8]}, "action_spec": TWO}
+    assert derive_specs(given) == derived
+
+
+def test_E9_given_and_different_is_an_error_that_names_both() -> None:
+    config = {"env_name": "gym:CartPole-v1", "obs_spec": {"type": "float32", "dim": [5]}}
+    with pytest.raises(SpecError, match=r"obs_spec.dim differs.*\[5\].*\[4\]"):
+        derive_specs(config)
+    config = {"env_name": "gym:CartPole-v1", "action_spec": {"type": "discrete", "dim": [3]}}
+    with pytest.raises(SpecError, match=r"action_spec.dim differs.*\[3\].*\[2\]"):
+        derive_specs(config)
+
+
+def test_specs_that_nobody_tells_are_asked_for() -> None:
+    config: dict[str, Any] = {"env_name": f"{SAMPLES}:Silent"}
+    with pytest.raises(SpecError, match=r"env_config.obs_spec is not given.*attribute obs_spec"):
+        derive_specs(config)
+    config.update(obs_spec={"type": "float32", "dim": [2]}, action_spec=TWO)
+    assert derive_specs(config) == (config["obs_spec"], TWO)
+
+
+def test_derive_specs_closes_what_it_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    monkeypatch.setattr(Chain, "close", lambda self: closed.append(self))
+    derive_specs({"env_name": "toy:chain"})
+    assert len(closed) == 1
+    with pytest.raises(ConfigError):
+        make_env({"env_name": "toy:chain", "wrappers": ["x:y"]})
+    assert len(closed) == 2
+
+
+def test_every_listed_name_has_a_prefix_and_toys_build() -> None:
+    names = list_environments()
+    assert "gym:CartPole-v1" in names
+    assert "toy:grid" in names
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert name.startswith(("gym:", "toy:"))
+        if name.startswith("toy:"):
+            make_env({"env_name": name}).close()
+
+
+def test_a_toy_needs_neither_torch_nor_gymnasium() -> None:
+    code = (
+        "import sys; from surreal_like.env import make_env; make_env({'env_name': 'toy:grid'})\n"
+        "sys.exit(bool({'torch', 'gymnasium'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,139 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session.errors import ConfigError
+from surreal_like.env.base import Env
+from surreal_like.env.toy import TOYS, Bandit, Chain, Clock, Grid, Target
+from tests.contracts.env import EnvContract
+
+
+class TestBandit(EnvContract):
+    def make(self) -> Env:
+        return Bandit()
+
+
+class TestChain(EnvContract):
+    def make(self) -> Env:
+        return Chain()
+
+
+class TestClock(EnvContract):
+    def make(self) -> Env:
+        return Clock()
+
+
+class TestGrid(EnvContract):
+    def make(self) -> Env:
+        return Grid()
+
+
+class TestTarget(EnvContract):
+    def make(self) -> Env:
+        return Target()
+
+
+BEST: list[tuple[Env, Callable[[Any], Any]]] = [
+    (Bandit(), lambda obs: int(obs.argmax())),
+    (Chain(), lambda obs: 1),
+    (Chain(length=2, cost=0.5), lambda obs: 1),
+    (Clock(), lambda obs: 0),
+    (Grid(), lambda obs: 1 if obs["column"][-1] == 0 else 2),
+    (Target(), lambda obs: obs),
+]
+
+
+def play(env: Env, policy: Callable[[Any], Any]) -> float:
+    obs, _ = env.reset()
+    total, ended = 0.0, False
+    while not ended:
+        obs, reward, terminated, truncated, _ = env.step(policy(obs))
+        total += reward
+        ended = terminated or truncated
+    return total
+
+
+@pytest.mark.parametrize(("env", "policy"), BEST)
+def test_the_best_policy_earns_the_optimal_return(env: Any, policy: Any) -> None:
+    env.seed(0)
+    for _ in range(5):
+        assert play(env, policy) == pytest.approx(env.optimal_return, abs=1e-6)
+
+
+@pytest.mark.parametrize(("env", "policy"), BEST)
+def test_random_policies_earn_less(env: Any, policy: Any) -> None:
+    rng = np.random.default_rng(1)  # not the environment's, or guesses would always be right
+    env.seed(0)
+    counts = env.action_spec["dim"][0]
+
+    def act(obs: Any) -> Any:
+        if env.action_spec["type"] == "continuous":
+            return rng.uniform(-2, 2, counts)
+        return int(rng.integers(counts))
+
+    returns = [play(env, act) for _ in range(100)]
+    assert np.mean(returns) < env.optimal_return - 0.1
+    if not isinstance(env, Clock):  # its other choice is nearly as good, that is the trap
+        assert max(returns) <= env.optimal_return + 1e-6
+
+
+def test_every_toy_is_listed_and_says_its_optimum() -> None:
+    assert set(TOYS) == {"bandit", "chain", "clock", "grid", "target"}
+    for toy in TOYS.values():
+        assert "Optimum" in (toy.__doc__ or "")
+        assert isinstance(toy().optimal_return, float)  # type: ignore[attr-defined]
+
+
+def test_the_values_of_the_chain_by_backward_induction() -> None:
+    env, discount = Chain(length=6, cost=0.1), 0.9
+    value = 0.0
+    for place in reversed(range(5)):
+        value = (1.0 if place == 4 else 0.0) - 0.1 + discount * value
+        assert env.optimal_value(place, discount) == pytest.approx(value)
+    assert env.optimal_value(5, discount) == 0.0
+    assert env.optimal_value(0, 1.0) == pytest.approx(env.optimal_return)
+
+
+def test_arriving_at_the_time_limit_is_a_termination_only() -> None:
+    env = Chain(length=2)
+    env.reset()
+    flags = [env.step(action)[2:4] for action in [0] * 9 + [1]]
+    assert flags == [(False, False)] * 9 + [(True, False)]
+
+
+def test_a_point_that_an_agent_overwrites_still_counts() -> None:
+    env = Target(size=1)
+    point, _ = env.reset()
+    kept = float(point[0])
+    point[:] = 50
+    assert env.step(np.array([kept]))[1] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("limit", [10, 100])
+def test_the_trap_of_the_clock(limit: int) -> None:
+    """Tabular values of the running clock, over all its steps, with both readings of the end."""
+    env, discount = Clock(limit=limit), 1.0 - 1.0 / limit
+    bootstrapped = trapped = 0.0
+    env.reset()
+    steps = [env.step(0) for _ in range(limit)][1:]  # those that start with the clock running
+    for _ in range(20 * limit):
+        targets = [step[1] + discount * bootstrapped for step in steps]
+        bootstrapped = float(np.mean(targets))
+        trapped = float(np.mean([s[1] + (0.0 if s[3] else discount * trapped) for s in steps]))
+    cash = 0.75 * limit
+    assert bootstrapped == pytest.approx(env.optimal_value(discount), rel=1e-3)
+    assert 1.0 + discount * trapped == pytest.approx(env.trapped_value(discount), rel=1e-3)
+    assert env.trapped_value(discount) < cash < env.optimal_value(discount)
+    assert cash < env.optimal_return
+
+
+@pytest.mark.parametrize(
+    ("toy", "arguments"),
+    [("chain", {"length": 1}), ("bandit", {"arms": 1}), ("grid", {"size": 1}),
+     ("clock", {"limit": 1}), ("target", {"steps": 0})],
+)  # fmt: skip
+def test_sizes_without_meaning_are_refused(toy: str, arguments: Any) -> None:
+    with pytest.raises(ConfigError, match=f"toy:{toy}"):
+        TOYS[toy](**arguments)

@@ -1,0 +1,96 @@
+"""Accounts: every row is counted once, whatever dies."""
+
+from typing import Any
+
+import pytest
+
+from surreal_like.learner.accounts import Accounts, Rows
+
+
+def said(pushed: int, inserted: int, dropped: int = 0, *, final: bool = False) -> dict[str, Any]:
+    return {
+        "pushed": pushed,
+        "inserted": inserted,
+        "dropped": dropped,
+        "unreceipted": pushed - inserted - dropped,
+        "env_steps": pushed,
+        "episodes": pushed // 10,
+        "final": final,
+    }
+
+
+def counts(sampled: int = 0, **senders: dict[str, Any]) -> dict[str, Any]:
+    return {"sampled": sampled, "senders": {k.replace("__", "/"): v for k, v in senders.items()}}
+
+
+def saw(
+    rows: int, inserted: int, *, base: int = 0, dropped: int = 0, holes: int = 0
+) -> dict[str, Any]:
+    return {
+        "rows": rows,
+        "base": base,
+        "inserted": inserted,
+        "dropped": dropped,
+        "holes": holes,
+        "env_steps": rows,
+        "episodes": rows // 10,
+    }
+
+
+def test_a_sender_that_said_farewell_counts_as_it_counted() -> None:
+    accounts = Accounts()
+    accounts.hear_replay("replay-0/1", counts(agent__1=saw(100, 90, dropped=10)))
+    accounts.hear_sender("agent/1", said(100, 90, 10, final=True))
+    assert accounts.rows() == Rows(100, 90, 10, 0, 0)
+
+
+def test_an_older_account_never_takes_back_a_newer_one() -> None:
+    accounts = Accounts()
+    accounts.hear_sender("agent/1", said(200, 150))
+    accounts.hear_sender("agent/1", said(100, 50))
+    assert accounts.senders["agent/1"].pushed == 200
+    assert accounts.env_steps == 200
+
+
+def test_a_killed_sender_ends_with_the_last_header_seen() -> None:
+    accounts = Accounts()
+    accounts.hear_sender("agent/1", said(80, 50))
+    accounts.hear_replay("replay-0/1", counts(agent__1=saw(100, 100)))
+    accounts.hear_sender("agent/2", said(10, 10, final=True))
+    assert accounts.rows() == Rows(110, 110, 0, 0, 0)
+    assert accounts.killed == 1
+
+
+def test_a_restarted_replay_counts_on_from_what_the_one_before_had_handled() -> None:
+    accounts = Accounts()
+    accounts.hear_replay("replay-0/1", counts(sampled=7, agent__1=saw(60, 55, dropped=5)))
+    accounts.hear_sender("agent/1", said(60, 55, 5))
+    accounts.hear_replay("replay-0/2", counts(sampled=4, agent__1=saw(100, 40, base=60)))
+    rows = accounts.rows()
+    assert rows == Rows(100, 95, 5, 0, 0)
+    assert rows.pushed == rows.inserted + rows.dropped + rows.holes + rows.unreceipted
+    assert accounts.sampled == 11
+
+
+def test_holes_of_a_killed_sender_stand_beside_what_was_inserted() -> None:
+    accounts = Accounts()
+    accounts.hear_replay("replay-0/1", counts(agent__1=saw(100, 70, holes=30)))
+    assert accounts.rows() == Rows(100, 70, 0, 0, 30)
+
+
+def test_state_round_trip() -> None:
+    accounts = Accounts()
+    accounts.hear_replay("replay-0/1", counts(sampled=7, agent__1=saw(60, 55, dropped=5)))
+    accounts.hear_sender("agent/1", said(60, 50, 5))
+    again = Accounts()
+    again.restore(accounts.state())
+    assert again.rows() == accounts.rows()
+    assert (again.sampled, again.env_steps, again.episodes) == (7, 60, 6)
+
+
+@pytest.mark.parametrize("kills", range(4))
+def test_killed_counts_only_replaced_incarnations(kills: int) -> None:
+    accounts = Accounts()
+    for incarnation in range(kills + 1):
+        accounts.hear_sender(f"agent-0/{incarnation}", said(1, 1))
+    assert accounts.killed == kills

@@ -1,0 +1,130 @@
+"""When a run ends, and why."""
+
+from typing import Any
+
+import pytest
+
+from surreal_like.learner.judge import Judge, Progress
+
+NO_STOP: dict[str, Any] = {
+    "eval_return": None,
+    "env_steps": None,
+    "iterations": None,
+    "seconds": None,
+    "eval_episodes": 100,
+    "metric": None,
+    "above": None,
+}
+
+
+def judge(**stop: Any) -> Judge:
+    return Judge(NO_STOP | stop)
+
+
+def score(
+    mean: float, version: int = 1, *, confirm: bool = False, seconds: float = 1.0
+) -> dict[str, Any]:
+    return {
+        "mean_return": mean,
+        "std_return": 0.0,
+        "min_return": mean,
+        "max_return": mean,
+        "episodes": 100,
+        "iteration": version * 10,
+        "env_steps": version * 100,
+        "wall_seconds": seconds,
+        "incarnation": 1,
+        "version": version,
+        "confirm": confirm,
+    }
+
+
+def test_only_a_confirmed_version_ends_the_run() -> None:
+    one = judge(eval_return=475)
+    assert one.hear(score(480))
+    assert one.verdict(Progress()) is None
+    one.hear(score(476, confirm=True, seconds=9.0))
+    verdict = one.verdict(Progress())
+    assert verdict is not None
+    assert (verdict.status, verdict.goal_met) == ("stopped", True)
+    results = one.results()
+    assert results["eval"]["confirmed"] == [480, 476]
+    assert results["solved"]["greedy_seconds"] == 9.0
+
+
+def test_a_confirmation_below_the_goal_does_not_count() -> None:
+    one = judge(eval_return=475)
+    assert one.hear(score(480))
+    one.hear(score(470, confirm=True))
+    assert one.verdict(Progress()) is None
+    assert one.results()["solved"]["greedy_seconds"] is None
+
+
+def test_a_confirmation_of_another_version_does_not_count() -> None:
+    one = judge(eval_return=475)
+    assert one.hear(score(480, version=1))
+    one.hear(score(480, version=2, confirm=True))
+    assert one.verdict(Progress()) is None
+
+
+def test_below_the_goal_nothing_is_played_again() -> None:
+    assert not judge(eval_return=475).hear(score(474.9))
+    assert not judge().hear(score(1e9))
+
+
+def test_the_confirming_games_are_not_the_best() -> None:
+    one = judge(eval_return=475)
+    one.hear(score(480))
+    one.hear(score(500, confirm=True))
+    assert one.results()["best_eval"]["mean_return"] == 480
+
+
+@pytest.mark.parametrize(
+    ("stop", "progress", "ends"),
+    [
+        ({"env_steps": 100}, Progress(env_steps=99), False),
+        ({"env_steps": 100}, Progress(env_steps=100), True),
+        ({"iterations": 5}, Progress(iterations=5), True),
+        ({"seconds": 5}, Progress(wall_seconds=4.9), False),
+        ({"seconds": 5}, Progress(wall_seconds=5.0), True),
+        ({}, Progress(10**9, 10**9, 1e9), False),
+    ],
+)
+def test_budgets(stop: dict[str, Any], progress: Progress, ends: bool) -> None:
+    assert (judge(**stop).verdict(progress) is not None) is ends
+
+
+def test_a_budget_before_the_goal_is_a_goal_not_met() -> None:
+    verdict = judge(eval_return=475, env_steps=10).verdict(Progress(env_steps=10))
+    assert verdict is not None
+    assert verdict.goal_met is False
+    verdict = judge(env_steps=10).verdict(Progress(env_steps=10))
+    assert verdict is not None
+    assert verdict.goal_met is None
+
+
+def test_a_users_own_number_can_be_the_goal() -> None:
+    one = judge(metric="my/score", above=3)
+    assert one.verdict(Progress(metrics={"my/score": 2.9})) is None
+    verdict = one.verdict(Progress(metrics={"my/score": 3.0}))
+    assert verdict is not None
+    assert verdict.goal_met is True
+
+
+def test_rolling_needs_a_hundred_episodes() -> None:
+    one = judge(eval_return=475)
+    one.hear_training(500.0, 99, Progress(7, 0, 1.0))
+    assert one.results()["solved"]["rolling_seconds"] is None
+    one.hear_training(500.0, 100, Progress(8, 0, 2.0))
+    one.hear_training(500.0, 100, Progress(9, 0, 3.0))
+    assert one.results()["solved"]["rolling_seconds"] == 2.0
+    assert one.results()["solved"]["rolling_env_steps"] == 8
+
+
+def test_a_resumed_run_keeps_its_best() -> None:
+    one, two = judge(eval_return=475), judge(eval_return=475)
+    one.hear(score(300))
+    two.restore(one.state())
+    two.hear(score(200, version=2))
+    assert two.results()["best_eval"]["mean_return"] == 300
+    assert two.results()["eval"]["mean_return"] == 200

@@ -1,0 +1,46 @@
+"""Lag in versions and updates, and the way of traced experience."""
+
+import numpy as np
+import pytest
+
+from surreal_like.learner.lag import Lag
+
+
+def test_lag_counts_versions_and_updates() -> None:
+    lag = Lag()
+    for version, iteration in [(1, 0), (2, 10), (3, 20)]:
+        lag.hear_publication(version, iteration)
+    lag.hear_batch(np.array([3, 3, 1, 1], np.int64), 25)
+    summary = lag.summary()
+    assert summary == {"mean_versions": 1.0, "max_versions": 2, "mean_updates": 15.0}
+
+
+def test_rows_of_a_version_from_the_future_have_no_lag() -> None:
+    lag = Lag()
+    lag.hear_publication(5, 0)
+    lag.hear_batch(np.array([9], np.int64), 0)
+    assert lag.summary()["mean_versions"] == 0
+
+
+def test_nothing_is_said_before_the_first_batch() -> None:
+    assert set(Lag().summary().values()) == {None}
+
+
+def test_the_way_is_the_mean_between_stamps() -> None:
+    lag = Lag()
+    lag.hear_stamps({"first": 1.0, "cut": 2.0, "sent": 2.5, "inserted": 3.0})
+    lag.hear_stamps({"first": 1.0, "cut": 4.0})
+    way = lag.way()
+    assert way["collect_seconds"] == pytest.approx(2.0)
+    assert way["wait_to_send_seconds"] == pytest.approx(0.5)
+    assert "in_replay_seconds" not in way
+
+
+def test_state_round_trip() -> None:
+    lag, again = Lag(), Lag()
+    lag.hear_publication(2, 10)
+    lag.hear_batch(np.array([1], np.int64), 12)
+    lag.hear_stamps({"first": 1.0, "cut": 2.0})
+    again.restore(lag.state())
+    assert again.summary() == lag.summary()
+    assert again.way() == lag.way()

@@ -1,0 +1,97 @@
+"""The flat optimiser does what torch's own parts do one by one, and survives a NaN."""
+
+import copy
+import io
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from surreal_like.learner.optimizer import Optimizer
+
+
+def make_net() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def loss_of(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = net(x).square().mean()
+    return loss
+
+
+def weights(net: nn.Module) -> torch.Tensor:
+    return torch.cat([each.detach().reshape(-1).clone() for each in net.parameters()])
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05, 100.0])
+def test_it_is_adam_after_a_clip_by_global_norm(max_grad_norm: float) -> None:
+    net = make_net()
+    twin = copy.deepcopy(net)
+    mine = Optimizer(net, learning_rate=0.01, max_grad_norm=max_grad_norm, epsilon=1e-5)
+    theirs = torch.optim.Adam(twin.parameters(), lr=0.01, eps=1e-5)
+    for _ in range(20):
+        x = torch.randn(16, 3)
+        norm = mine.step(loss_of(net, x))
+        theirs.zero_grad()
+        loss_of(twin, x).backward()
+        limit = max_grad_norm or math.inf
+        assert norm == pytest.approx(
+            nn.utils.clip_grad_norm_(twin.parameters(), limit).item(), rel=1e-4
+        )
+        theirs.step()
+    assert torch.allclose(weights(net), weights(twin), atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_bad_loss_changes_nothing_and_is_counted(bad: float) -> None:
+    net = make_net()
+    optimizer = Optimizer(net, learning_rate=0.01)
+    x = torch.randn(4, 3)
+    optimizer.step(loss_of(net, x))
+    before = weights(net)
+    state = copy.deepcopy(optimizer.state_dict()["adam"])
+    assert math.isnan(optimizer.step(loss_of(net, x) * bad))
+    assert optimizer.skipped
+    assert optimizer.nan_updates == 1
+    assert torch.equal(weights(net), before)
+    kept = optimizer.state_dict()["adam"]["state"][0]
+    assert all(torch.equal(kept[key], state["state"][0][key]) for key in kept)
+    assert math.isfinite(optimizer.step(loss_of(net, x)))
+    assert not optimizer.skipped
+    assert torch.isfinite(weights(net)).all()
+
+
+def test_an_infinite_loss_with_a_finite_gradient_is_bad_too() -> None:
+    net = make_net()
+    optimizer = Optimizer(net, learning_rate=0.01)
+    loss = loss_of(net, torch.randn(4, 3)) + torch.tensor(math.inf)
+    optimizer.step(loss)
+    assert optimizer.nan_updates == 1
+
+
+def test_a_restored_optimiser_goes_on_as_if_nothing_had_been() -> None:
+    net = make_net()
+    optimizer = Optimizer(net, learning_rate=0.01)
+    xs = torch.randn(10, 4, 3)
+    for x in xs[:5]:
+        optimizer.step(loss_of(net, x))
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    twin = copy.deepcopy(net)
+    file.seek(0)
+    restored = Optimizer(twin, learning_rate=0.01)
+    restored.load_state_dict(torch.load(file, weights_only=True))
+    for x in xs[5:]:
+        optimizer.step(loss_of(net, x))
+        restored.step(loss_of(twin, x))
+    assert torch.equal(weights(net), weights(twin))
+
+
+def test_a_restored_optimiser_keeps_the_learning_rate_of_the_config() -> None:
+    net = make_net()
+    optimizer = Optimizer(net, learning_rate=0.01)
+    optimizer.step(loss_of(net, torch.randn(4, 3)))
+    still = Optimizer(copy.deepcopy(net), learning_rate=0.0)
+    still.load_state_dict(optimizer.state_dict())
+    assert still.state_dict()["adam"]["param_groups"][0]["lr"] == 0.0

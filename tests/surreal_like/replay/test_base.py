@@ -1,0 +1,77 @@
+"""What every replay has, and what a server may call."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from surreal_like.data.experience import Chunk
+from surreal_like.replay.base import Replay, to_columns
+from tests.surreal_like.replay.chunks import chunk_of
+from tests.surreal_like.replay.configs import configs
+
+
+class Kept(Replay):
+    """The least that an author writes."""
+
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(**configs)
+        self.chunks: list[Chunk] = []
+
+    def insert(self, experience: Chunk) -> None:
+        self.chunks.append(experience)
+
+    def sample(self, batch_size: int) -> list[int]:
+        return [0] * batch_size
+
+    def aggregate_batch(self, sample: list[int]) -> dict[str, Any]:
+        return {"obs": {"image": np.zeros(len(sample))}, "rewards": [0.0 for _ in sample]}
+
+
+def test_R1_R15_an_author_overrides_three_methods() -> None:
+    replay = Kept(**configs())
+    replay.insert_chunk(chunk_of("FM"))
+    assert len(replay.chunks) == 1
+    columns = replay.sample_columns(3)
+    assert {name: column.shape for name, column in columns.items()} == {
+        "obs/image": (3,),
+        "rewards": (3,),
+    }
+    assert replay.can_insert()
+    assert replay.can_sample(3)
+    assert replay.evict() == 0
+    assert replay.learner_config.replay.capacity == 100_000
+    assert replay.statistics() == {}
+
+
+def test_R12_R13_log_and_metrics_work_without_a_server() -> None:
+    replay = Kept(**configs())
+    replay.log.info("rows: %d", 3)
+    replay.tensorplex.add_scalar("rows", 3.0, 1)
+
+
+def test_columns_are_spelled_out() -> None:
+    zero = np.zeros(2)
+    nested = {"obs": (zero, {"a": zero}), "extras": {}, "rewards": zero, "obs_next/x": zero}
+    assert list(to_columns(nested)) == ["obs/0", "obs/1/a", "rewards", "obs_next/x"]
+
+
+def test_R16_start_threads_serves_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Replay] = []
+    server = ModuleType("surreal_like.replay.server")
+
+    def serve_in_background(replay: Replay) -> threading.Thread:
+        thread = threading.Thread(target=served.append, args=(replay,))
+        thread.start()
+        return thread
+
+    server.serve_in_background = serve_in_background  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "surreal_like.replay.server", server)
+    replay = Kept(**configs())
+    replay.start_threads().join(10)
+    assert served == [replay]

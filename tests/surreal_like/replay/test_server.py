@@ -1,0 +1,278 @@
+"""The replay server over real sockets, stepped by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from session.clock import CountedClock
+from session.component import Component, Topology
+from session.config import Config
+from session.context import Launch
+from session.service import Frame
+from session.wire import AddressBook, Identity, Message, Wire
+from session.wire.sockets import poll
+from surreal_like.data.experience import Chunk
+from surreal_like.experiment import base_config
+from surreal_like.replay.client import ReplayClient
+from surreal_like.replay.server import ReplayService
+from surreal_like.replay.uniform_replay import UniformReplay
+
+ENDS = ("experience", "receipts", "batches", "priorities")
+
+
+def config(**replay: Any) -> Config:
+    whole = base_config()
+    whole.algorithm = "none"
+    whole.env_config.env_name = "toy:none"
+    whole.env_config.num_envs = 2
+    whole.session_config.sender.flush_iteration = 5
+    whole.session_config.learner.batches_per_request = 2
+    defaults = {"capacity": 1000, "min_size": 4, "batch_size": 4}
+    whole.learner_config.replay.update(defaults | replay)
+    return whole
+
+
+class Bench:
+    """One served shard with a sender and a learner beside it."""
+
+    def __init__(self, context: zmq.Context[Any], folder: Path, settings: Config) -> None:
+        names = [f"replay-0.{end}" for end in ENDS]
+        self.addresses = AddressBook.ipc(names, folder)
+        component = Component("replay-0", "replay", "main.replay", binds=tuple(names))
+        self.clock = CountedClock()
+        self.config = settings
+        launch = Launch(component, settings, Topology([component]), self.addresses, None)
+        self.context = context
+        self.frame = Frame(launch, self._build, context, clock=self.clock, incarnation=7)
+        self.fingerprint = bytes.fromhex(settings.fingerprint()[:16])
+        self.sender = self.wire("agent-0", 11)
+        self.push = self.sender.push("replay-0.experience")
+        self.receipts = self.sender.subscriber("replay-0.receipts")
+        self.client = ReplayClient(
+            self.wire("learner", 1), self.clock, shards=1, batch_size=4, batches_per_request=2
+        )
+        self.sent = 0
+        self.rows = 0
+        self.heard: list[Any] = []
+
+    def _build(self, context: Any) -> ReplayService:
+        replay = UniformReplay(
+            learner_config=self.config.learner_config,
+            env_config=self.config.env_config,
+            session_config=self.config.session_config,
+        )
+        return ReplayService(context, replay)
+
+    def wire(self, name: str, incarnation: int) -> Wire:
+        return Wire(self.context, self.addresses, Identity(name, incarnation, self.fingerprint))
+
+    def send(self, *, obs: int = 3, sequence: int | None = None, patient: bool = True) -> bool:
+        """One chunk of 5 x 2 rows; False if nobody took it for a while."""
+        shape = (5, 2)
+        columns = {
+            "step_type": np.ones(shape, np.uint8),
+            "reward": np.ones(shape, np.float32),
+            "discount": np.ones(shape, np.float32),
+            "version": np.zeros(shape, np.int64),
+            "obs": np.zeros((*shape, obs), np.float32),
+            "action": np.zeros(shape, np.int64),
+        }
+        if sequence is None:
+            self.sent += 1
+            self.rows += 10
+        finished = [{"return": float(self.sent), "length": 5, "metrics": {}}]
+        chunk = Chunk(
+            columns,
+            sequence or self.sent,
+            [0, 1],
+            rows=self.rows,
+            env_steps=self.rows,
+            episodes=self.sent,
+            finished=finished,
+        )
+        deadline = time.monotonic() + (5.0 if patient else 0.2)
+        while time.monotonic() < deadline:
+            if self.push.send(chunk.to_message()):
+                return True
+            self.step()
+        assert not patient
+        self.sent, self.rows = self.sent - 1, self.rows - 10
+        return False
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        """Steps everybody until something is so."""
+        deadline = time.monotonic() + 5.0
+        while time.monotonic() < deadline:
+            self.step()
+            if condition():
+                return
+        raise AssertionError("it did not come to pass")
+
+    def step(self) -> None:
+        self.clock.advance()
+        self.frame.step()
+        self.client.tick()
+        while (message := self.receipts.receive()) is not None:
+            self.heard.append(message.fields["senders"])
+        poll([socket.raw for socket in self.client.sockets()], 0.001)
+
+    def receipt(self) -> Any:
+        return self.heard[-1].get("agent-0") if self.heard else None
+
+    def counts(self) -> Any:
+        def asked() -> bool:
+            self.client.ask_counts()
+            return bool(self.client.counts())
+
+        self.until(asked)
+        for _ in range(100):  # what was sent before is told by now
+            self.step()
+        asked()
+        for _ in range(100):
+            self.step()
+        return next(iter(self.client.counts().values()))
+
+    def close(self) -> None:
+        self.frame.close()
+        self.sender.close(0)
+        for socket in self.client.sockets():
+            socket._wire.close(0)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    context: zmq.Context[Any] = zmq.Context()
+    made: list[Bench] = []
+
+    def build(**replay: Any) -> Bench:
+        made.append(Bench(context, tmp_path, config(**replay)))
+        return made[-1]
+
+    yield build
+    for bench in made:
+        bench.close()
+    context.destroy(0)
+
+
+def test_what_is_sent_is_inserted_receipted_and_sampled(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.send()
+    bench.send()
+    bench.until(lambda: bench.receipt() == [11, 2, 20, 0, 0])
+    bench.until(lambda: bench.client.waiting)
+    sampled = bench.client.next()
+    assert sampled is not None
+    assert sampled.columns["obs"].shape == (4, 3)
+    assert sampled.columns["rewards"].tolist() == [1, 1, 1, 1]
+    assert sampled.incarnation == 7
+
+
+def test_a_batch_is_not_answered_before_there_is_enough(make: Callable[..., Bench]) -> None:
+    bench = make(min_size=15)
+    bench.send()
+    for _ in range(200):
+        bench.step()
+    assert bench.client.waiting == 0
+    bench.send()
+    bench.until(lambda: bench.client.waiting)
+
+
+def test_a_chunk_that_comes_twice_is_stored_once(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.send()
+    bench.send(sequence=1)
+    bench.send()
+    bench.until(lambda: bench.receipt() == [11, 2, 20, 0, 0])
+    counts = bench.counts()
+    assert (counts["inserted"], counts["duplicates"]) == (20, 10)
+
+
+def test_a_chunk_that_does_not_fit_is_dropped_and_counted(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.send()
+    bench.send(obs=4)
+    bench.until(lambda: bench.receipt() == [11, 2, 10, 10, 0])
+    assert sum(bench.counts()["dropped"].values()) == 10
+
+
+def test_the_limiter_lets_the_sender_wait_and_drain_lets_it_in(make: Callable[..., Bench]) -> None:
+    bench = make(samples_per_insert=1.0)
+    bench.client._fields["batch_size"] = 1 << 10  # asks for more than the band ever holds
+    while bench.send(patient=False):
+        pass
+    stored = bench.receipt()[2]
+    assert stored < bench.rows
+    bench.client.drain()
+    bench.until(lambda: bench.receipt()[2] == bench.rows)
+    assert bench.counts()["draining"]
+
+
+def test_goodbye_is_receipted_and_reported(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.send()
+    fields = {"seq": 2, "rows": 10, "env_steps": 10, "episodes": 1}
+    bench.until(lambda: bench.push.send(Message("goodbye", fields)))
+    bench.until(lambda: bench.receipt() is not None and bench.receipt()[1] == 2)
+    sender = bench.counts()["senders"]["agent-0/11"]
+    assert sender["goodbye"]
+    assert (sender["rows"], sender["inserted"], sender["holes"]) == (10, 10, 0)
+
+
+def test_each_finished_episode_is_told_once(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.counts()
+    bench.client.take_finished()
+    for _ in range(3):
+        bench.send()
+    bench.until(lambda: bench.receipt() is not None and bench.receipt()[1] == 3)
+    told: list[float] = []
+
+    def all_told() -> bool:
+        bench.client.ask_counts()
+        told.extend(episode["return"] for episode in bench.client.take_finished())
+        return len(told) >= 3
+
+    bench.until(all_told)
+    assert told == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("chunk", {}),
+        Message("chunk", {"seq": 1}, {"step_type": np.zeros((2, 2), np.uint8)}),
+        Message("goodbye", {}),
+        Message("nonsense", {}),
+    ],
+)
+def test_bad_experience_is_rejected_and_the_server_lives(
+    make: Callable[..., Bench], message: Message
+) -> None:
+    bench = make()
+    bench.until(lambda: bench.push.send(message))
+    bench.send()
+    bench.until(lambda: bench.receipt() == [11, 1, 10, 0, 0])
+
+
+def test_a_bad_request_is_refused(make: Callable[..., Bench]) -> None:
+    bench = make()
+    dealer = bench.wire("somebody", 1).dealer("replay-0.batches")
+    answers = []
+
+    def answered() -> bool:
+        if (answer := dealer.receive()) is not None:
+            answers.append(answer)
+        return len(answers) == 2
+
+    bench.until(lambda: dealer.send("sample", {"batch_size": -1, "batches": 1}))
+    bench.until(lambda: dealer.send("dance"))
+    bench.until(answered)
+    assert [answer.kind for answer in answers] == ["refused", "refused"]
+    dealer._wire.close(0)

@@ -1,0 +1,299 @@
+"""The parts put together: storage, selector, limiter and view."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from session.clock import CountedClock
+from session.errors import ConfigError, SurrealError
+from surreal_like.errors import DataError
+from surreal_like.replay.uniform_replay import UniformReplay
+from tests.surreal_like.replay.chunks import EPISODES, Sender, chunk_of, counting
+from tests.surreal_like.replay.configs import configs
+from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
+from tests.surreal_like.replay.twin import Twin
+
+
+def make_replay(**settings: Any) -> UniformReplay:
+    return UniformReplay(**configs(**{"capacity": 1000, "min_size": 1} | settings))
+
+
+def filled(rows: int, **settings: Any) -> UniformReplay:
+    replay = make_replay(**settings)
+    for sequence in range(1, rows // 10 + 1):
+        replay.insert(chunk_of("FMMMT", "FMMMM", sequence=sequence, first_id=10 * sequence))
+    return replay
+
+
+@pytest.mark.parametrize("case", EPISODES)
+def test_every_sampleable_row_is_sampled_and_no_other(case: str) -> None:
+    text = EPISODES[case]
+    replay = make_replay()
+    replay.insert(chunk_of(text, text))
+    batch = replay.aggregate_batch(replay.sample(1000))
+    ids = {int(number) for number in batch["extras/id"]}
+    starts = [t for t, letter in enumerate(text[:-1]) if letter not in "TU"]
+    assert ids == {2 * t + n for t in starts for n in (0, 1)}
+    assert replay.statistics()["sampleable"] == len(ids)
+    ends = {2 * t + n + 2 for t in starts for n in (0, 1)}
+    assert set(batch["obs_next/position"][:, 0].astype(int)) == ends
+    np.testing.assert_array_equal(batch["weights"], np.ones(1000, np.float32))
+    terminal = [text[int(number) // 2 + 1] == "T" for number in batch["extras/id"]]
+    np.testing.assert_array_equal(batch["dones"], terminal)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), operations=OPERATIONS, n=st.integers(1, 5))
+def test_sampleable_rows_equal_those_of_the_twin(
+    seed: int, operations: list[tuple[int, str, int]], n: int
+) -> None:
+    twin, traffic = Twin(60), Traffic(seed)
+    replay = make_replay(capacity=60, algo={"n_step": n})
+    for who, what, steps in operations:
+        for chunk in traffic.arrivals(who, what, steps):
+            replay.insert(chunk)
+            twin.insert(chunk)
+        ready = twin.ready(n)
+        assert replay.statistics()["sampleable"] == len(ready)
+        assert replay.start_sample_condition() is bool(ready)
+        if ready:
+            assert set(replay.sample(50).numbers.tolist()) <= set(ready)
+
+
+def test_R10_sampling_starts_at_the_minimum() -> None:
+    replay = make_replay(min_size=20)
+    for sequence in range(1, 5):
+        assert not replay.start_sample_condition()
+        assert not replay.can_sample(8)
+        replay.insert(chunk_of("FMMMT", sequence=sequence))
+    replay.insert(chunk_of("FMMMT", sequence=5))
+    assert replay.start_sample_condition()
+    assert replay.can_sample(8)
+
+
+def test_a_subclass_decides_when_sampling_starts() -> None:
+    class Patient(UniformReplay):
+        def start_sample_condition(self) -> bool:
+            return False
+
+    replay = Patient(**configs(min_size=1))
+    replay.insert(chunk_of("FMMMT"))
+    assert not replay.can_sample(1)
+
+
+def test_samples_per_insert_holds_both_sides_back() -> None:
+    small = {"sender": {"flush_iteration": 5}, "learner": {"batches_per_request": 1}}
+    replay = make_replay(samples_per_insert=2.0, batch_size=16, session=small)
+    sender, inserted, sampled = Sender("a", 2, Random(0), counting()), 0, 0
+    while inserted < 50:
+        if replay.can_insert():
+            replay.insert(sender.cut(5))
+            inserted += 1
+        else:
+            assert replay.can_sample(16)
+            replay.sample(16)
+            sampled += 16
+    statistics = replay.statistics()
+    assert statistics["sampled"] == sampled
+    due = 2 * (replay._limiter.inserted - 1)
+    assert abs(due - sampled) <= statistics["tolerance"] == 72
+    while replay.can_sample(16):
+        replay.sample(16)
+    assert replay.can_insert()
+    replay.report_blocked(insert_seconds=2.0)
+    assert replay.statistics()["insert_blocked_seconds"] == 2.0
+
+
+def test_after_drain_rows_are_taken_whatever_the_limiter_says() -> None:
+    replay = make_replay(samples_per_insert=1.0)
+    sender = Sender("a", 2, Random(0), counting())
+    while replay.can_insert():
+        replay.insert(sender.cut(100))
+    replay.drain()
+    assert replay.can_insert()
+
+
+def test_R5_the_oldest_rows_make_room() -> None:
+    replay = filled(5000, capacity=100)
+    statistics = replay.statistics()
+    assert (statistics["size"], statistics["inserted"], statistics["evicted"]) == (100, 5000, 4900)
+    assert replay.sample(500).numbers.min() >= 4900
+    assert statistics["size_bytes"] > 100 * 20
+    replay = filled(5000, capacity=100, evict_rule={"max_age_seconds": 1e9})
+    assert len(replay.state()["ages"]) <= 10
+
+
+def test_R8_evict_by_number() -> None:
+    replay = filled(500, evict_rule={"max_rows": 60})
+    assert replay.statistics()["size"] == 500
+    assert replay.evict() == 440
+    assert replay.evict() == 0
+    assert replay.statistics()["size"] == 60
+    assert replay.sample(500).numbers.min() >= 440
+
+
+def test_R8_evict_by_age() -> None:
+    replay = make_replay(evict_rule={"max_age_seconds": 0.010})
+    clock = replay.clock = CountedClock()
+    for sequence in range(1, 31):
+        replay.insert(chunk_of("FMMMT", sequence=sequence))
+        clock.advance()
+    assert replay.evict() == 100  # twenty chunks are older than ten rounds
+    assert replay.evict() == 0
+    assert replay.statistics()["size"] == 50
+    for _ in range(50):
+        clock.advance()
+    assert replay.evict() == 50
+    assert not replay.start_sample_condition()
+
+
+def test_R8_evict_by_version_lag() -> None:
+    replay = make_replay(capacity=64, evict_rule={"max_version_lag": 2})
+    for sequence in range(1, 31):  # ten rows, that is one version, per chunk
+        replay.insert(chunk_of("FMMMT", "FMMMM", sequence=sequence, first_id=10 * sequence))
+    assert replay.evict() == 64 - 30
+    assert replay.aggregate_batch(replay.sample(300))["version"].min() == 28
+    replay.newest_version = 31
+    assert replay.evict() == 10
+    replay.newest_version = 99
+    assert replay.evict() == 20
+    assert replay.evict() == 0
+
+
+def test_eviction_stops_at_the_first_row_that_is_young_enough() -> None:
+    replay = make_replay(evict_rule={"max_version_lag": 5})
+    for sequence, first_id in enumerate([0, 500, 20, 600], start=1):
+        replay.insert(chunk_of("FMMMT", sequence=sequence, first_id=first_id))
+    replay.newest_version = 60
+    assert replay.evict() == 15
+    assert replay.statistics()["size"] == 5
+    replay = make_replay(evict_rule={"max_version_lag": 5})
+    for sequence, first_id in enumerate([0, 600, 20], start=1):
+        replay.insert(chunk_of("FMMMT", sequence=sequence, first_id=first_id))
+    assert replay.evict() == 5  # the old rows behind the young ones stay
+
+
+def test_without_a_rule_nothing_is_evicted() -> None:
+    assert filled(100).evict() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"capacity": 1000, "min_size": 999}, "min_size is 999, but 1000 rows of capacity - 2"),
+        (
+            {"capacity": 1000, "min_size": 995, "algo": {"n_step": 3}},
+            "1000 rows of capacity - 6 rows that still wait",
+        ),
+        (
+            {"samples_per_insert": 4.0, "tolerance": 1000.0},
+            r"tolerance is 1000, but samples_per_insert 4 x 200 rows .* \+ 512 rows .* = 1312",
+        ),
+        (
+            {"samples_per_insert": 1.0, "tolerance": 600.0, "algo": {"n_step": 5}},
+            "1 x 208 rows of the largest chunk",
+        ),
+        ({"algo": {"n_step": 0}}, "n_step is 0"),
+    ],
+)
+def test_settings_that_must_deadlock_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_replay(**settings)
+
+
+def test_a_minimum_that_short_episodes_or_large_rows_put_out_of_reach_is_refused() -> None:
+    replay = make_replay(capacity=100, min_size=80)
+    for sequence in range(1, 20):
+        replay.insert(chunk_of("FTFTFTFTFT", sequence=sequence))
+    with pytest.raises(ConfigError, match="after 200 rows only 50 of the 100 rows kept"):
+        replay.insert(chunk_of("FTFTFTFTFT", sequence=20))
+    replay = make_replay(min_size=80, max_bytes=2000)
+    with pytest.raises(ConfigError, match="min_size is 80, but 37 rows of capacity - 2 rows"):
+        replay.insert(chunk_of("FMMM"))
+
+
+def test_larger_chunks_than_announced_widen_the_band() -> None:
+    replay = make_replay(samples_per_insert=1.0, capacity=10_000)
+    before = replay.statistics()["tolerance"]
+    replay.insert(chunk_of("F" + 999 * "M"))
+    assert replay.statistics()["tolerance"] == before + 2 * 800
+    replay = make_replay(samples_per_insert=1.0, capacity=10_000, tolerance=800.0)
+    with pytest.raises(ConfigError, match="1 x 1000 rows of the largest chunk"):
+        replay.insert(chunk_of("F" + 999 * "M"))
+
+
+def test_a_shard_has_its_part() -> None:
+    replay = make_replay(capacity=301, min_size=31, replay_shards=3)
+    replay.insert(chunk_of("F" + 99 * "M"))
+    replay.insert(chunk_of(50 * "M", sequence=2))
+    assert replay.statistics()["size"] == 101
+    replay = make_replay(capacity=301, min_size=31, replay_shards=3)
+    replay.insert(chunk_of("F" + 10 * "M"))
+    assert not replay.start_sample_condition()
+    replay.insert(chunk_of("M", sequence=2))
+    assert replay.start_sample_condition()
+
+
+def test_reward_transforms_come_from_the_config() -> None:
+    replay = make_replay(algo={"gamma": 0.5, "n_step": 3, "reward_clip": 1.0})
+    replay.insert(chunk_of("FMMM", rewards=[0, 5, 5, 5]))
+    np.testing.assert_array_equal(replay.aggregate_batch(replay.sample(1))["rewards"], [1.75])
+
+
+def test_what_the_sample_names_may_have_gone() -> None:
+    replay = filled(100, capacity=100)
+    sample = replay.sample(32)
+    replay.insert(chunk_of("F" + 99 * "M", sender="agent-1"))
+    with pytest.raises(DataError, match="is not in this replay"):
+        replay.aggregate_batch(sample)
+    with pytest.raises(SurrealError, match="no row can be sampled"):
+        make_replay().sample(1)
+
+
+@pytest.mark.parametrize("capacity", [200, 100, 400])
+def test_restored_replay_goes_on_as_the_saved_one(capacity: int) -> None:
+    rule = {"max_age_seconds": 100.0, "max_version_lag": 1000}
+    common = {"samples_per_insert": 4.0, "algo": {"n_step": 3}, "evict_rule": rule}
+    saved = filled(370, capacity=200, **common)
+    saved.sample(100)
+    restored = make_replay(capacity=capacity, **common)
+    restored.restore(copy.deepcopy(saved.state()))
+    if capacity >= 200:
+        assert {**restored.statistics(), "size_bytes": 0} == {**saved.statistics(), "size_bytes": 0}
+    chunk = chunk_of("MMM", "FMM", sequence=38)
+    for replay in (saved, restored):
+        replay.insert(chunk)
+    if capacity == 200:
+        for _ in range(3):
+            one, other = (r.aggregate_batch(r.sample(64)) for r in (saved, restored))
+            for name in one:
+                np.testing.assert_array_equal(one[name], other[name])
+    statistics = restored.statistics()
+    ready = restored._view.ready_rows(restored._storage)
+    assert statistics["sampleable"] == np.count_nonzero(ready) == restored._limiter.size
+    assert saved.can_insert() == restored.can_insert()
+
+
+def test_an_empty_replay_can_be_saved() -> None:
+    replay = make_replay()
+    replay.restore(make_replay().state())
+    replay.insert(chunk_of("FMM"))
+    assert replay.statistics()["sampleable"] == 2
+
+
+def test_reseed_and_default_seed() -> None:
+    def draw(seed: int | None, run_seed: int = 0) -> list[int]:
+        replay = filled(500, session={"seed": run_seed})
+        if seed is not None:
+            replay.reseed(seed)
+        return [int(number) for number in replay.sample(50).numbers]
+
+    assert draw(None) == draw(None) != draw(None, 1)
+    assert draw(7) == draw(7) != draw(8)

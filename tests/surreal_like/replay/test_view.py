@@ -1,0 +1,232 @@
+"""n-step transitions: which rows start one, and what it holds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from session.errors import ConfigError
+from surreal_like.data.batch import make_batch
+from surreal_like.data.experience import Chunk
+from surreal_like.errors import DataError
+from surreal_like.replay.selector import UniformSelector
+from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.view import NStepView, RewardTransform
+from tests.surreal_like.replay.chunks import EPISODES, chunk_of
+from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
+from tests.surreal_like.replay.twin import Twin, transition
+
+
+class Table:
+    """A storage with one view and the rows that it says are sampleable."""
+
+    def __init__(self, n: int, gamma: float = 0.9, capacity: int = 1000, **transform: Any) -> None:
+        self.storage = ColumnStorage(capacity)
+        self.view = NStepView(n, gamma, transform=RewardTransform(**transform))
+        self.selector = UniformSelector(capacity)
+
+    def insert(self, *chunks: Chunk) -> list[int]:
+        """The rows that have become sampleable."""
+        before = self.ready()
+        for chunk in chunks:
+            numbers = self.storage.insert(chunk)
+            self.selector.evict(self.storage.oldest)
+            fresh, earlier = self.view.ready(self.storage, numbers, chunk.columns["step_type"])
+            self.selector.mark(int(numbers[0, 0]), fresh)
+            self.selector.mark_earlier(earlier)
+        return sorted(set(self.ready()) - set(before))
+
+    def ready(self) -> list[int]:
+        numbers = np.arange(self.storage.oldest, self.storage.next_number)
+        return [int(number) for number in numbers[self.selector.is_ready(numbers)]]
+
+    def gather(self, numbers: list[int]) -> dict[str, Any]:
+        return self.view.gather(self.storage, np.array(numbers, np.int64))
+
+
+def fold(transform: RewardTransform) -> Any:
+    return lambda reward: float(transform(np.array([reward], np.float32))[0])
+
+
+def assert_same(table: Table, twin: Twin, gamma: float, transform: RewardTransform) -> None:
+    ready = twin.ready(table.view.n)
+    assert table.ready() == sorted(ready)
+    assert len(table.selector) == len(ready)
+    np.testing.assert_array_equal(
+        np.flatnonzero(table.view.ready_rows(table.storage)) + table.storage.oldest, sorted(ready)
+    )
+    if not ready:
+        return
+    batch = make_batch(table.gather(list(ready)))
+    rows = [transition(row, table.view.n, gamma, fold(transform)) for row in ready.values()]
+    for name in ("rewards", "discounts", "dones", "indices", "version", "actions"):
+        np.testing.assert_allclose(batch[name], [row[name] for row in rows], rtol=1e-5, atol=1e-6)
+    for name in ("obs", "obs_next"):
+        for key in ("image", "position"):
+            expected = np.array([row[name][key] for row in rows])
+            np.testing.assert_array_equal(batch[name][key], expected)
+    np.testing.assert_array_equal(batch.extras["id"], [row["extras"]["id"] for row in rows])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    operations=OPERATIONS,
+    transform=st.sampled_from([{}, {"clip": 1.5}, {"clip": 1.5, "scale": 2.0, "shift": 0.25}]),
+)
+def test_view_equals_its_twin(
+    seed: int, operations: list[tuple[int, str, int]], transform: dict[str, float]
+) -> None:
+    twin, traffic = Twin(50), Traffic(seed)
+    tables = [Table(n, 0.9, 50, **transform) for n in range(1, 6)]
+    for who, what, steps in operations:
+        if what == "evict":
+            oldest = tables[0].storage.oldest + 3 * steps
+            for table in tables:
+                table.storage.evict(oldest)
+                table.selector.evict(oldest)
+            twin.evict(tables[0].storage.oldest)
+        for chunk in traffic.arrivals(who, what, steps):
+            twin.insert(chunk)
+            for table in tables:
+                table.insert(chunk)
+        for table in tables:
+            assert_same(table, twin, 0.9, RewardTransform(**transform))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("split", [1, 2, 3, 100])
+@pytest.mark.parametrize("case", EPISODES)
+def test_every_episode_yields_each_of_its_transitions_once(case: str, split: int, n: int) -> None:
+    text = EPISODES[case]
+    pieces = [text[i : i + split] for i in range(0, len(text), split)]
+    table = Table(n)
+    chunks = [chunk_of(piece, sequence=i) for i, piece in enumerate(pieces, start=1)]
+    found = table.insert(*chunks)
+    ends = [i for i, letter in enumerate(text) if letter in "TU"]
+    complete = [
+        i
+        for i, letter in enumerate(text)
+        if letter not in "TU" and (i + n < len(text) or any(end > i for end in ends))
+    ]
+    assert found == complete
+    batch = table.gather(found)
+    end_of = [min([end for end in ends if end > i] + [i + n]) for i in found]
+    np.testing.assert_array_equal(batch["dones"], [text[end] == "T" for end in end_of])
+
+
+# Six steps of reward 1, n = 3, gamma = 0.5: worked out by hand.
+@pytest.mark.parametrize(
+    ("text", "rewards", "discounts", "ends"),
+    [
+        (
+            "FMMMMMT",
+            [1.75, 1.75, 1.75, 1.75, 1.5, 1],
+            [0.125, 0.125, 0.125, 0, 0, 0],
+            [3, 4, 5, 6, 6, 6],
+        ),
+        (
+            "FMMMMMU",
+            [1.75, 1.75, 1.75, 1.75, 1.5, 1],
+            [0.125, 0.125, 0.125, 0.125, 0.25, 0.5],
+            [3, 4, 5, 6, 6, 6],
+        ),
+        ("FMMMMM", [1.75, 1.75, 1.75], [0.125, 0.125, 0.125], [3, 4, 5]),
+        ("FTFUFM", [1, 1], [0, 0.5], [1, 3]),
+    ],
+)
+def test_golden_returns(
+    text: str, rewards: list[float], discounts: list[float], ends: list[int]
+) -> None:
+    table = Table(3, gamma=0.5)
+    batch = table.gather(table.insert(chunk_of(text)))
+    np.testing.assert_array_equal(batch["rewards"], np.array(rewards, np.float32))
+    np.testing.assert_array_equal(batch["discounts"], np.array(discounts, np.float32))
+    np.testing.assert_array_equal(batch["obs_next/position"][:, 0], ends)
+
+
+def test_rewards_are_clipped_before_they_are_summed() -> None:
+    table = Table(3, gamma=0.5, clip=1.0)
+    batch = table.gather(table.insert(chunk_of("FMMM", rewards=[0, 5, 5, 5])))
+    np.testing.assert_array_equal(batch["rewards"], [1.75])
+
+
+def test_clip_then_scale_then_shift() -> None:
+    transform = RewardTransform(clip=2.0, scale=3.0, shift=1.0)
+    rewards = np.array([-5, 0, 1, 5], np.float32)
+    np.testing.assert_array_equal(transform(rewards), [-5, 1, 4, 7])
+    assert transform(rewards).dtype == np.float32
+    assert RewardTransform()(rewards) is rewards
+
+
+def test_dtypes_and_names() -> None:
+    table = Table(2)
+    batch = table.gather(table.insert(chunk_of("FMMT")))
+    assert {name: column.dtype.name for name, column in batch.items()} == {
+        "obs/image": "uint8",
+        "obs/position": "float32",
+        "obs_next/image": "uint8",
+        "obs_next/position": "float32",
+        "actions": "int64",
+        "rewards": "float32",
+        "discounts": "float32",
+        "dones": "float32",
+        "version": "int64",
+        "indices": "int64",
+        "extras/id": "float64",
+    }
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_row_is_ready_at_the_insert_that_completes_it(n: int) -> None:
+    table = Table(n)
+    fresh = [table.insert(chunk_of(letter, sequence=i + 1)) for i, letter in enumerate("FMMMTFTFM")]
+    if n == 1:
+        assert fresh == [[], [0], [1], [2], [3], [], [5], [], [7]]
+    else:
+        assert fresh == [[], [], [], [0], [1, 2, 3], [], [5], [], []]
+
+
+def test_rows_before_a_cut_never_become_ready() -> None:
+    table = Table(3)
+    assert table.insert(chunk_of("FMMMM")) == [0, 1]
+    assert table.insert(chunk_of("MMMMMT", sequence=3)) == [5, 6, 7, 8, 9]
+    assert table.ready() == [0, 1, 5, 6, 7, 8, 9]
+
+
+def test_the_last_observation_completes_the_last_transition() -> None:
+    table = Table(1)
+    assert table.insert(chunk_of("FMM", tail=True)) == [0, 1]
+    assert table.insert(chunk_of("M", sequence=2)) == []
+
+
+def test_an_evicted_row_is_refused() -> None:
+    table = Table(1)
+    table.insert(chunk_of("FMMM"))
+    table.storage.evict(1)
+    with pytest.raises(DataError, match="row 0 is not in this replay"):
+        table.gather([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("n", "gamma", "said"), [(0, 0.9, "n_step is 0"), (1, 1.1, "gamma is 1.1"), (1, -0.1, "gamma")]
+)
+def test_impossible_views_are_refused(n: int, gamma: float, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        NStepView(n, gamma)
+    with pytest.raises(ConfigError, match="clip is -1"):
+        RewardTransform(clip=-1)
+
+
+def test_the_environment_discounts_inside_an_episode_too() -> None:
+    chunk = chunk_of("FMMM", rewards=[0, 1, 2, 4])
+    chunk.columns["discount"][1:3, 0] = [0.5, 0.25]
+    table = Table(3, gamma=0.8)
+    batch = table.gather(table.insert(chunk))
+    assert math.isclose(batch["rewards"].item(), 1 + 0.8 * 0.5 * 2 + 0.64 * 0.125 * 4, rel_tol=1e-6)
+    assert math.isclose(batch["discounts"].item(), 0.512 * 0.125, rel_tol=1e-6)

@@ -1,0 +1,103 @@
+"""The checks on tests work: each kind of leftover fails a run of pytest of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LEAVES_A_CHILD = """
+import subprocess, sys
+def test_child() -> None:
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).returncode = 0
+"""
+
+# Two forks: the grandchild is nobody's child when the test ends.
+ORPHAN = "import os, time\nif os.fork() == 0:\n    {before}\n    time.sleep(60)\n"
+
+LEAVES_AN_ORPHAN = f"""
+import subprocess, sys
+def test_orphan() -> None:
+    subprocess.run([sys.executable, "-c", {ORPHAN.format(before="os.setsid()")!r}], check=True)
+"""
+
+LEAVES_AN_ORPHAN_WITH_A_TITLE = f"""
+import subprocess, sys
+def test_orphan(tmp_path) -> None:
+    title = "import setproctitle; setproctitle.setproctitle(" + repr(str(tmp_path) * 40) + ")"
+    subprocess.run(
+        [sys.executable, "-c", {ORPHAN!r}.format(before=title)], check=True, cwd="/"
+    )
+"""
+
+LEAVES_A_PORT = """
+import socket
+KEPT = []
+def test_port() -> None:
+    KEPT.append(socket.create_server(("127.0.0.1", 0)))
+"""
+
+LEAVES_A_FILE = """
+import tempfile
+def test_file() -> None:
+    open(tempfile.mkdtemp(prefix="sl-") + "/socket", "w").close()
+"""
+
+LEAVES_NOTHING = """
+import socket, subprocess, sys
+def test_clean(tmp_path) -> None:
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    socket.create_server(("127.0.0.1", 0)).close()
+    (tmp_path / "kept.txt").write_text("kept")
+"""
+
+GROUPS = """
+import pytest
+@pytest.mark.slow
+def test_slow() -> None: ...
+@pytest.mark.kubectl
+def test_kubectl() -> None: ...
+"""
+
+
+def run_pytest(folder: Path, *arguments: str, **files: str) -> tuple[int, str]:
+    """Run pytest with this suite's conftest and settings over files of this text."""
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")]
+    command += ["--rootdir", str(folder), "--basetemp", str(folder / "temp"), str(folder)]
+    command += ["-p", "tests.conftest", "-p", "no:cacheprovider", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": ""}
+    environment["SURREAL_LIKE_TEST_GRACE_SECONDS"] = "0.2"
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_each_leftover_is_an_error(tmp_path: Path) -> None:
+    code, output = run_pytest(
+        tmp_path,
+        child=LEAVES_A_CHILD,
+        orphan=LEAVES_AN_ORPHAN,
+        titled=LEAVES_AN_ORPHAN_WITH_A_TITLE,
+        port=LEAVES_A_PORT,
+        file=LEAVES_A_FILE,
+    )
+    assert code == 1, output
+    assert "5 passed, 5 errors" in output, output
+    for words in ("time.sleep(60)", "process ", "port ", "/sl-", str(tmp_path / "temp")):
+        assert words in output
+
+
+def test_what_is_tidied_up_is_no_error(tmp_path: Path) -> None:
+    code, output = run_pytest(tmp_path, clean=LEAVES_NOTHING)
+    assert code == 0, output
+
+
+def test_groups_that_did_not_run_say_why(tmp_path: Path) -> None:
+    code, output = run_pytest(tmp_path, "-m", "not slow", groups=GROUPS)
+    assert code == 0, output
+    assert "slow          1 left out" in output
+    assert "kubectl       1 skipped   no kubectl" in output

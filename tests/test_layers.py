@@ -1,0 +1,279 @@
+"""Rules that hold for every file, read from syntax trees: who imports whom, what is never called.
+
+A rule takes one parsed file and returns what is wrong with it. `BAD` holds, for each rule, code
+that it must refuse, so that no rule passes because it sees nothing.
+"""
+
+import ast
+import functools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("session", "surreal_like", "main")
+MAX_FUNCTION_LINES = 60
+MAX_ENTRY_LINES = 40
+
+NOT_IN_SESSION = {"torch", "gymnasium", "surreal_like", "main"}
+WITHOUT_TORCH = ("surreal_like/replay/", "surreal_like/ps/", "surreal_like/data/")
+TORCH_FREE_FILES = {"surreal_like/topology.py"}
+UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
+UNSAFE_NAMES = {"eval", "exec", "compile", "__import__"}
+UNSAFE_METHODS = {"send_pyobj", "recv_pyobj", "unsafe_load", "full_load"}
+UNSAFE_LOADERS = {"yaml.Loader", "yaml.FullLoader", "yaml.UnsafeLoader"}
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
+ANY_INTERFACE = ("0.0.0" + ".0", "tcp://" + "*", "tcp://" + "[::]")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of Python: its path inside the repository, text and syntax tree."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def package(self) -> str:
+        return self.path.split("/", maxsplit=1)[0]
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+def parse(path: str, text: str) -> Source:
+    return Source(path, text, ast.parse(text, path))
+
+
+@functools.cache
+def sources(*folders: str) -> tuple[Source, ...]:
+    """Return every Python file below these folders of the repository."""
+    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return tuple(parse(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths)
+
+
+# -- what a file imports and calls ----------------------------------------------------------------
+
+
+def imported(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield line and full dotted name of each import, relative ones resolved."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = source.path.split("/")[: -node.level] if node.level else []
+            module = [*above, node.module] if node.module else above
+            yield from ((node.lineno, ".".join([*module, alias.name])) for alias in node.names)
+
+
+def imports_of(source: Source, forbidden: set[str]) -> Iterator[str]:
+    for line, name in imported(source):
+        if name.split(".")[0] in forbidden:
+            yield f"line {line} imports {name}"
+
+
+def dotted_name(node: ast.expr) -> str:
+    """Return `a.b.c` for a chain of attributes, the last names where it starts with a call."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted_name(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def docstrings(source: Source) -> set[ast.expr]:
+    """Return the nodes that are docstrings."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = set()
+    for node in ast.walk(source.tree):
+        if isinstance(node, owners) and ast.get_docstring(node) is not None:
+            first = node.body[0]
+            assert isinstance(first, ast.Expr)
+            found.add(first.value)
+    return found
+
+
+# -- the rules -----------------------------------------------------------------------------------
+
+
+def session_stands_alone(source: Source) -> Iterator[str]:
+    if source.package == "session":
+        yield from imports_of(source, NOT_IN_SESSION)
+
+
+def nothing_imports_main(source: Source) -> Iterator[str]:
+    if not source.path.startswith("main/cli"):  # the command line may lie in several files
+        yield from imports_of(source, {"main"})
+
+
+def servers_do_without_torch(source: Source) -> Iterator[str]:
+    if source.path.startswith(WITHOUT_TORCH) or source.path in TORCH_FREE_FILES:
+        yield from imports_of(source, {"torch"})
+
+
+def no_code_from_data(source: Source) -> Iterator[str]:
+    yield from imports_of(source, UNSAFE_MODULES)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name) and node.id in UNSAFE_NAMES:
+            yield f"line {node.lineno} uses {node.id}"
+        if isinstance(node, ast.Attribute) and node.attr in UNSAFE_METHODS:
+            yield f"line {node.lineno} uses {node.attr}"
+        if isinstance(node, ast.Call):
+            yield from unsafe_arguments(node)
+
+
+def unsafe_arguments(call: ast.Call) -> Iterator[str]:
+    given = {word.arg: ast.unparse(word.value) for word in call.keywords}
+    name = dotted_name(call.func)
+    if name == "torch.load" and given.get("weights_only") != "True":
+        yield f"line {call.lineno} calls torch.load without weights_only=True"
+    if name == "yaml.load" and given.get("Loader", "yaml.Loader") in UNSAFE_LOADERS:
+        yield f"line {call.lineno} calls yaml.load without a loader of plain values"
+    if given.get("allow_pickle", "False") != "False":
+        yield f"line {call.lineno} allows pickle"
+
+
+def names_say_what_is_inside(source: Source) -> Iterator[str]:
+    for part in Path(source.path).with_suffix("").parts:
+        if part.strip("_") in VAGUE_NAMES:
+            yield f"is called {part}"
+
+
+def binds_no_outer_interface(source: Source) -> Iterator[str]:
+    skipped = docstrings(source)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skipped:
+            for address in ANY_INTERFACE:
+                if address in node.value:
+                    yield f"line {node.lineno} names {address}"
+
+
+def functions_are_short(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                length -= (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+            if length > MAX_FUNCTION_LINES:
+                yield f"line {node.lineno} {node.name} has {length} lines"
+
+
+def entries_are_short(source: Source) -> Iterator[str]:
+    name = Path(source.path).name
+    if source.package == "main" and not source.path.startswith("main/cli") and name[0] != "_":
+        length = len(source.text.splitlines())
+        if length > MAX_ENTRY_LINES:
+            yield f"has {length} lines, an entry module at most {MAX_ENTRY_LINES}"
+
+
+RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+    (session_stands_alone, PACKAGES),
+    (nothing_imports_main, PACKAGES),
+    (servers_do_without_torch, PACKAGES),
+    (no_code_from_data, (*PACKAGES, "benchmarks")),
+    (names_say_what_is_inside, (*PACKAGES, "benchmarks", "tests")),
+    (binds_no_outer_interface, PACKAGES),
+    (functions_are_short, (*PACKAGES, "benchmarks", "tests")),
+    (entries_are_short, PACKAGES),
+)
+
+LONG = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
+LONG_BY_DOCSTRING = 'def f():\n    """Short.\n' + "\n" * 70 + '    """\n' + "    x = 1\n" * 58
+
+BAD: tuple[tuple[Rule, str, str], ...] = (
+    (session_stands_alone, "session/a.py", "import torch.nn"),
+    (session_stands_alone, "session/a.py", "def f():\n    from gymnasium import spaces"),
+    (session_stands_alone, "session/wire/a.py", "from surreal_like.data import spec"),
+    (session_stands_alone, "session/wire/a.py", "from ... import main"),
+    (nothing_imports_main, "surreal_like/a.py", "import main"),
+    (nothing_imports_main, "surreal_like/a.py", "from main import cli"),
+    (nothing_imports_main, "main/replay.py", "from . import ps"),
+    (servers_do_without_torch, "surreal_like/replay/a.py", "import torch"),
+    (servers_do_without_torch, "surreal_like/topology.py", "from torch import nn"),
+    (no_code_from_data, "session/a.py", "import pickle"),
+    (no_code_from_data, "session/a.py", "from multiprocessing import shared_memory; eval('1')"),
+    (no_code_from_data, "session/a.py", "run = exec"),
+    (no_code_from_data, "session/a.py", "socket.recv_pyobj()"),
+    (no_code_from_data, "session/a.py", "torch.load(path)"),
+    (no_code_from_data, "session/a.py", "torch.load(path, weights_only=False)"),
+    (no_code_from_data, "session/a.py", "yaml.load(text)"),
+    (no_code_from_data, "session/a.py", "yaml.load(text, Loader=yaml.FullLoader)"),
+    (no_code_from_data, "session/a.py", "np.load(path, allow_pickle=True)"),
+    (names_say_what_is_inside, "surreal_like/utils.py", ""),
+    (names_say_what_is_inside, "surreal_like/_common/a.py", ""),
+    (binds_no_outer_interface, "session/a.py", f"socket.bind('{ANY_INTERFACE[0]}')"),
+    (binds_no_outer_interface, "session/a.py", f"socket.bind(f'{ANY_INTERFACE[1]}:{{port}}')"),
+    (functions_are_short, "session/a.py", LONG),
+    (entries_are_short, "main/replay.py", "x = 1\n" * 41),
+)
+
+GOOD: tuple[tuple[Rule, str, str], ...] = (
+    (session_stands_alone, "surreal_like/a.py", "import torch, gymnasium, session"),
+    (session_stands_alone, "session/wire/a.py", "from . import main_loop; from .. import nest"),
+    (nothing_imports_main, "main/cli.py", "import main"),
+    (servers_do_without_torch, "surreal_like/agent/a.py", "import torch"),
+    (no_code_from_data, "session/a.py", "torch.load(path, weights_only=True); net.eval()"),
+    (no_code_from_data, "session/a.py", "np.load(path, allow_pickle=False); re.compile('')"),
+    (no_code_from_data, "session/a.py", "yaml.load(text, Loader=PlainLoader)"),
+    (binds_no_outer_interface, "session/a.py", f'"""Never {ANY_INTERFACE[0]}."""'),
+    (functions_are_short, "session/a.py", LONG_BY_DOCSTRING),
+    (entries_are_short, "main/cli.py", "x = 1\n" * 41),
+)
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), BAD)
+def test_rule_refuses(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(parse(path, text)))
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), GOOD)
+def test_rule_accepts(rule: Rule, path: str, text: str) -> None:
+    assert not list(rule(parse(path, text)))
+
+
+@pytest.mark.parametrize(("rule", "folders"), RULES, ids=[rule.__name__ for rule, _ in RULES])
+def test_rule_holds(rule: Rule, folders: tuple[str, ...]) -> None:
+    files = sources(*folders)
+    assert files
+    wrong = [f"{source.path} {problem}" for source in files for problem in rule(source)]
+    assert not wrong, "\n".join(wrong)
+
+
+# -- what a started process has imported ---------------------------------------------------------
+
+
+def assert_not_imported(modules: list[str], unwanted: list[str]) -> None:
+    """Import modules in a fresh interpreter and look at what came with them."""
+    code = f"import sys, {', '.join(modules)}\nprint(*({set(unwanted)!r} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout.split(), f"{', '.join(modules)} import {done.stdout.strip()}"
+
+
+def module_names(*places: str) -> list[str]:
+    """Return the dotted names of the modules below these folders, or of these files."""
+    files = [source.path for source in sources(*PACKAGES) if source.path.startswith(places)]
+    return [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in files]
+
+
+def test_light_components_start_without_torch() -> None:
+    light = ["main.replay", "main.ps", "main.tensorplex", "main.loggerplex", "main.cli"]
+    assert_not_imported(light, ["torch"])
+
+
+def test_session_starts_without_torch_and_gymnasium() -> None:
+    assert_not_imported(module_names("session/"), ["torch", "gymnasium", "surreal_like", "main"])
+
+
+def test_replay_and_parameter_server_load_without_torch() -> None:
+    assert_not_imported(module_names(*WITHOUT_TORCH, *TORCH_FREE_FILES), ["torch"])
+
+
+def test_imports_of_a_fresh_interpreter_are_seen() -> None:
+    with pytest.raises(AssertionError, match="json"):
+        assert_not_imported(["json.tool"], ["json"])

@@ -1,0 +1,106 @@
+"""Rules for every tracked file: nothing names one machine, every requirement has its pin."""
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Written in pieces, or this file would name what it looks for.
+UNWANTED_TEXT = re.compile(
+    "|".join(
+        [
+            r"(?<![\w.])/work" + r"/",
+            r"(?<![\w.])/home" + r"/\w",
+            r"(?<![\w.])/Users" + r"/\w",
+            r"(?<![\w.])/root" + r"/(?!\.cache)",
+            r"\.\./" + r"shared",
+            r"(extra-)?index" + r"-url",
+            r"find" + r"-links",
+        ]
+    )
+)
+
+
+def tracked_files() -> list[Path]:
+    """Return the files that git tracks or would add."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    names = [name for name in listing.stdout.split("\0") if name]
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
+def unwanted_lines(text: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := UNWANTED_TEXT.search(line):
+            yield f"line {number} has {found.group()!r}"
+
+
+def test_no_file_names_a_place_on_one_machine() -> None:
+    files = tracked_files()
+    assert ROOT / "setup.py" in files
+    wrong = []
+    for path in files:
+        text = path.read_bytes().decode("utf-8", errors="ignore")
+        wrong += [f"{path.relative_to(ROOT)} {problem}" for problem in unwanted_lines(text)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "text", ["see /" + "work/main/a", "(/" + "home/someone", "../" + "shared", "--index" + "-url x"]
+)
+def test_place_on_one_machine_is_seen(text: str) -> None:
+    assert list(unwanted_lines("fine\n" + text)) == [
+        f"line 2 has {UNWANTED_TEXT.search(text).group()!r}"  # type: ignore[union-attr]
+    ]
+
+
+def test_relative_paths_and_addresses_are_no_places_on_one_machine() -> None:
+    assert not list(unwanted_lines("docs/work/a, ./home/b, example.org/work/, /var/run/, /work."))
+
+
+# -- requirements and pins -----------------------------------------------------------------------
+
+PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.]*)")
+
+
+def canonical(name: str) -> str:
+    """Return the name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins() -> dict[str, str]:
+    found = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        match = PIN.fullmatch(line)
+        assert match, f"constraints.txt: {line!r} is not of the form name==1.2.3"
+        found[canonical(match[1])] = match[2]
+    return found
+
+
+def required_names() -> set[str]:
+    """Return the name of every requirement in the lists that setup.py assigns."""
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    assigned = [node.value for node in tree.body if isinstance(node, ast.Assign)]
+    lists = [part for value in assigned for part in ast.walk(value) if isinstance(part, ast.List)]
+    texts = [ast.literal_eval(line) for part in lists for line in part.elts]
+    return {canonical(re.split(r"[\[<>=]", text)[0]) for text in texts}
+
+
+def test_every_requirement_is_pinned() -> None:
+    names = required_names()
+    assert {"torch", "pyzmq", "types-psutil", "s3fs"} <= names
+    assert not names - set(pins())
+
+
+def test_pins_are_plain_versions() -> None:
+    assert pins()["torch"] == "2.13.0"
+    assert PIN.fullmatch("torch==2.13.0+" + "cpu") is None
