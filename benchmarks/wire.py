@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,13 @@ def _receive_ours(socket: Any, count: int) -> float:
     return time.perf_counter() - begin
 
 
-def send(kind: str, address: str, payload: str, count: int) -> None:
-    """Sends ``count`` messages as fast as they leave."""
+def send(kind: str, address: str, payload: str, count: int) -> Callable[[], None]:
+    """Sends ``count`` messages as fast as they leave.
+
+    Returns:
+        What closes the socket: a receiver that has fallen behind loses what still lies in the
+        kernel's buffers when its peer goes.
+    """
     context, wire = make_wire(address)
     arrays = arrays_of(payload)
     if kind == "ours":
@@ -95,7 +101,6 @@ def send(kind: str, address: str, payload: str, count: int) -> None:
             message = Message("chunk", {"seq": sequence, "rows": sequence}, arrays)
             while not socket.send(message):
                 socket.raw.poll(10, zmq.POLLOUT)
-        wire.close(5)
     else:
         raw = context.socket(zmq.PUSH)
         raw.set_hwm(64)
@@ -103,8 +108,7 @@ def send(kind: str, address: str, payload: str, count: int) -> None:
         frames = [b"h" * HEADER_BYTES, *(array.data.cast("B") for array in arrays.values())]
         for _ in range(count):
             raw.send_multipart(frames, copy=False)
-        raw.close(5000)
-    context.term()
+    return lambda: context.destroy(0)
 
 
 def one_round(kind: str, transport: str, payload: str, folder: Path) -> float:
@@ -113,8 +117,9 @@ def one_round(kind: str, transport: str, payload: str, folder: Path) -> float:
     address = f"ipc://{folder}/wire" if transport == "ipc" else "tcp://127.0.0.1:47613"
     command = [sys.executable, __file__, "--receive", kind, address, str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
-        send(kind, address, payload, count)
+        close = send(kind, address, payload, count)
         out, _ = receiver.communicate()
+    close()
     return float(out)
 
 

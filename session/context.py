@@ -99,6 +99,7 @@ class Context:
         self.tensorplex = self.metrics(self.component.metric_id)
         # In a script: heartbeat, telemetry and hello; a process has its Frame for that.
         self.pulse: Callable[[], object] = lambda: None
+        self._state = "starting"
         self._busy_until = 0.0
         self._doing = ""
 
@@ -128,7 +129,7 @@ class Context:
         """Says that the next beat may come ``seconds`` later than usual, and why."""
         self._busy_until = self.clock.now() + seconds
         self._doing = doing
-        self.beat("running")
+        self.beat(self._state)
 
     def event(self, kind: str, detail: str = "", **fields: object) -> None:
         """Notes something that happened to the run: a line of ``events.jsonl``."""
@@ -136,6 +137,7 @@ class Context:
 
     def beat(self, state: str, doing: str | None = None) -> None:
         """Writes the heartbeat file."""
+        self._state = state
         if self.folder is None:
             return
         busy = max(0.0, self._busy_until - self.clock.now())

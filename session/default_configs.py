@@ -164,6 +164,8 @@ BASE_SESSION_CONFIG = Config(
             "flush_time": 0.0,
             # An agent waits when so much was sent that replay has not confirmed [bytes].
             "max_unreceipted_bytes": 67_108_864,
+            # An agent waits when so many chunks are unconfirmed, which bounds how old rows get.
+            "max_unreceipted_chunks": 8,
             # Chunks go again when confirmations have stood still for so long [seconds].
             "resend_seconds": 2.0,
             # Where streams are cut into chunks: every flush_iteration steps, or at episode ends.

@@ -105,6 +105,11 @@ class RunFolder:
         lock.close()
         return None
 
+    @property
+    def locked(self) -> bool:
+        """True while this very object holds the folder."""
+        return self._lock is not None
+
     def unlock(self) -> None:
         """Gives the folder back."""
         if self._lock is not None:

@@ -192,6 +192,7 @@ class Frame:
             self.context.log.error("".join(traceback.format_exception(error)))
         self.state = "failed"
         self.context.beat("failed", line)
+        self.context.tensorplex.heartbeat("failed", self.context.incarnation, {})
         if self._service is not None:
             # The first error is the one to show: a broken service may not close well either.
             with suppress(Exception):
@@ -247,7 +248,7 @@ def _run(frame: Frame) -> int:
     except SurrealError as error:
         frame.fail(error)
         sys.stderr.write(f"{frame.context.name}: {error}\n")
-        return 1
+        return error.exit_code
     except Exception as error:  # noqa: BLE001 - whatever it is, the run must hear of it
         frame.fail(error)
         traceback.print_exc()

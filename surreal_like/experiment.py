@@ -12,19 +12,14 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from session.config import Config, apply_overrides, check_resolved
-from session.default_configs import (
-    BASE_ENV_CONFIG,
-    BASE_LEARNER_CONFIG,
-    BASE_SESSION_CONFIG,
-    check_choices,
-)
-from session.errors import ConfigError, SurrealError, UsageError
+from session.default_configs import BASE_CONFIG, check_choices
+from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from session.version import VERSION
 
@@ -33,7 +28,8 @@ if TYPE_CHECKING:
 
 SECTIONS = ("learner_config", "env_config", "session_config")
 _KEYS = ("algorithm", *SECTIONS)
-_RECORDED = ("fingerprint", "versions", "git_revision", "run")
+# What a run writes into its config.yaml beside the experiment.
+_RECORDED = ("recorded", "run")
 
 
 def read_experiment(
@@ -76,57 +72,72 @@ def read_experiment(
 
 def _check_without_algorithm(user: Config) -> None:
     """Refuses what is wrong in any case, before anything slow begins."""
-    base = base_config()
     known = Config({key: user[key] for key in ("env_config", "session_config")})
-    wanted = Config({key: base[key] for key in known})
-    Config(known.to_dict()).extend(wanted, strict=True)
+    wanted = Config({key: BASE_CONFIG[key] for key in known})
+    check_choices(known.extend(wanted, strict=True))
 
 
-def base_config() -> Config:
-    """The defaults that hold for every algorithm."""
-    return Config(
-        {
-            "algorithm": "_str_",
-            "learner_config": BASE_LEARNER_CONFIG.to_dict(),
-            "env_config": BASE_ENV_CONFIG.to_dict(),
-            "session_config": BASE_SESSION_CONFIG.to_dict(),
-        }
-    )
+def defaults(algorithm: str) -> Config:
+    """What an algorithm adds to the defaults that hold for all of them.
 
-
-def layers(user: Config) -> list[tuple[str, Config]]:
-    """The layers of an experiment, weakest first, named as ``plan --explain`` shows them."""
+    Raises:
+        ConfigError: there is no such algorithm, or it cannot be imported.
+    """
     from surreal_like.algorithm.registry import find_algorithm
 
-    algorithm = find_algorithm(user.algorithm)
-    default = Config({"learner_config": algorithm.default_config().to_dict()})
-    return [("default", base_config()), (f"algorithm {user.algorithm}", default), ("yours", user)]
+    return Config({"learner_config": find_algorithm(algorithm).default_config().to_dict()})
 
 
-def resolve(user: Config) -> Config:
+def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     """The complete config of an experiment, specs included.
 
     Builds one environment in this process; call :func:`resolve_elsewhere` to keep it out.
+
+    Args:
+        user: from :func:`read_experiment`.
+        must_be_installed: False takes the specs that stand in the config where the environment is
+            not installed here.
 
     Raises:
         ConfigError: a key, a type, a choice or a missing value; an unknown algorithm.
         SpecError: given specs differ from the environment's, or the algorithm cannot work on them.
     """
     from surreal_like.algorithm.registry import find_algorithm
-    from surreal_like.data.spec import compare
-    from surreal_like.env.registry import derive_specs
 
     sys.path.extend(user.session_config.get("import_path", []))
-    (_, base), (_, default), _ = layers(user)
-    config = Config(user.to_dict()).extend(default.extend(base, abstract=True), strict=True)
+    default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
+    config = user.copy().extend(default, strict=True)
     check_choices(config)
     check_resolved(config)
-    obs_spec, action_spec = derive_specs(config.env_config)
     env = config.env_config
-    for key, derived in (("obs_spec", obs_spec), ("action_spec", action_spec)):
-        env[key] = Config(compare(env[key], derived, f"env_config.{key}") if env[key] else derived)
-    find_algorithm(config.algorithm).check(env.obs_spec, env.action_spec)
+    env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
+    find_algorithm(config.algorithm).check(env.obs_spec, env.action_spec, env_name=env.env_name)
     return _record(config)
+
+
+def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...]:
+    """Observation and action spec: the environment's, those of the config checked against it."""
+    from surreal_like.env.registry import derive_specs
+
+    try:
+        return derive_specs(env_config)
+    except Exception as error:
+        missing = isinstance(error, MissingExtra) or isinstance(error.__cause__, ImportError)
+        given = env_config.obs_spec, env_config.action_spec
+        if missing and not must_be_installed and all(given):
+            return given
+        if missing and not must_be_installed:
+            raise MissingExtra(
+                f"{error}; or write obs_spec and action_spec into env_config: where it is "
+                f"installed, surreal-like list environments --specs {env_config.env_name} "
+                "prints them"
+            ) from None
+        if isinstance(error, SurrealError):
+            raise
+        # Its constructor is the user's code and may raise anything.
+        raise ConfigError(
+            f"environment {env_config.env_name} cannot be built: {type(error).__name__}: {error}"
+        ) from error
 
 
 def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
@@ -146,16 +157,16 @@ def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
 
 
 def _record(config: Config) -> Config:
-    config["fingerprint"] = config.fingerprint()
     names = ("torch", "numpy", "gymnasium", "pyzmq")
-    config["versions"] = {
+    versions = {
         "surreal_like": VERSION,
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in names},
     }
+    config["recorded"] = {"fingerprint": config.fingerprint(), "versions": versions}
     revision = _git_revision()
     if revision:
-        config["git_revision"] = revision
+        config["recorded"]["git_revision"] = revision
     return config
 
 
@@ -169,23 +180,26 @@ def _git_revision() -> str:
     return done.stdout.strip()
 
 
-def resolve_elsewhere(user: Config) -> Config:
+def resolve_elsewhere(user: Config, *, must_be_installed: bool = True) -> Config:
     """The same as :func:`resolve`, in a child process.
 
     Raises:
         SurrealError: what the child found wrong, in its words.
     """
     with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
-        asked, answer = write_request(user, Path(folder))
+        asked, answer = write_request(user, Path(folder), must_be_installed=must_be_installed)
         command = [sys.executable, "-P", "-m", "surreal_like.experiment", str(asked), str(answer)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return read_answer(answer, done.stderr)
 
 
-def write_request(user: Config, folder: Path) -> tuple[Path, Path]:
+def write_request(
+    user: Config, folder: Path, *, must_be_installed: bool = True
+) -> tuple[Path, Path]:
     """Writes what the resolving process reads; returns its two arguments."""
     asked, answer = folder / "asked.json", folder / "answer.json"
-    asked.write_text(json.dumps(user.to_dict()))
+    request = {"user": user.to_dict(), "must_be_installed": must_be_installed}
+    asked.write_text(json.dumps(request))
     return asked, answer
 
 
@@ -211,9 +225,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("asked", type=Path)
     parser.add_argument("answer", type=Path)
     given = parser.parse_args(argv)
-    user = Config(json.loads(given.asked.read_text()))
+    request = json.loads(given.asked.read_text())
+    user, must_be_installed = Config(request["user"]), request["must_be_installed"]
     try:
-        given.answer.write_text(json.dumps(resolve(user).to_dict()))
+        config = resolve(user, must_be_installed=must_be_installed)
+        given.answer.write_text(json.dumps(config.to_dict()))
     except SurrealError as error:
         data = {"error": str(error), "exit_code": error.exit_code}
         given.answer.write_text(json.dumps(data))

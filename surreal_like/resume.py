@@ -101,15 +101,13 @@ def seconds_reached(folder: RunFolder) -> float:
 
 
 def reopen(folder: RunFolder) -> None:
-    """Makes an ended run a running one: its result says so, and nobody has been heard yet."""
+    """Makes an ended run a running one: until its end is written, its result says so."""
     result: Mapping[str, Any] | None = folder.read_result()
     if result is not None:
         running = {**result, "status": "running", "goal_met": None, "reason": ""}
         write_atomically(folder.result, json.dumps(running, indent=2) + "\n")
     for below in (folder.logs, folder.checkpoints, folder.alive):
         below.mkdir(exist_ok=True)
-    for beat in folder.alive.iterdir():
-        beat.unlink(missing_ok=True)
 
 
 def _last_lines(folder: RunFolder) -> list[dict[str, Any]]:

@@ -6,16 +6,18 @@ import contextlib
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from session.config import Config
 from session.folder import RunFolder
+from session.launchers.instruction import Happening
+from session.launchers.launcher import Outcome
 from surreal_like.code_snapshot import keep_algorithm, keep_package_list
 from surreal_like.experiment import read_experiment
 from surreal_like.interrupts import Interrupts
-from surreal_like.memory import check_memory
+from surreal_like.machine import check_memory, check_ports
 from surreal_like.resume import (
     check_same,
     recorded_config,
@@ -23,8 +25,14 @@ from surreal_like.resume import (
     seconds_reached,
     session_changes,
 )
-from surreal_like.run_folder import experiment_name, held, new_path, newest_path
-from surreal_like.start import Starter, make_starter
+from surreal_like.run_folder import (
+    experiment_name,
+    held,
+    new_path,
+    newest_path,
+    put_back_if_refused,
+)
+from surreal_like.start import Launched, Starter, make_starter
 from surreal_like.topology import make_topology
 
 _POLL_SECONDS = 0.05
@@ -39,11 +47,17 @@ Overrides = Mapping[str, Any] | Sequence[str]
 class Watch:
     """What is told of a run while it goes on; extend it to show something."""
 
+    def prepare(self, path: Path) -> None:
+        """The experiment is being resolved, for a run in this folder; that takes some seconds."""
+
     def begin(self, folder: RunFolder, config: Config) -> None:
         """The components are being started."""
 
     def note(self, text: str) -> None:
         """Something to say in one line."""
+
+    def happened(self, happening: Happening) -> None:
+        """The launcher did something, or lost somebody."""
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Called often; must not take long.
@@ -63,10 +77,12 @@ class Run:
     Args:
         folder: the run folder.
         result: the content of ``result.json``.
+        details: all that the component said for which a run failed.
     """
 
     folder: Path
     result: dict[str, Any]
+    details: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -177,29 +193,31 @@ def _path(name: str | None, folder: str | Path | None, *, resume: bool) -> Path:
 def _run(order: _Order, watch: Watch) -> Run:
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
-        starter = make_starter(order.launcher)
+        starter = make_starter(order.launcher, order.user.algorithm)
         stack.callback(starter.close)
         folder = stack.enter_context(held(order.path, resume=order.resume))
-        config = _resolve(order, starter, folder, watch)
-        topology = make_topology(config)
-        check_memory(config)
-        if order.resume:
-            reopen(folder)
-        keep_algorithm(config, folder)
-        config.dump_file(folder.config)
-        starter.launch(config, topology, folder)
         stack.callback(watch.end)
+        watch.prepare(order.path)
+        config = _resolve(order, starter, folder, watch)
+        check_memory(config)
+        check_ports(config)
+        with put_back_if_refused(config, folder):
+            if order.resume:
+                reopen(folder)
+            keep_algorithm(config, folder)
+            config.dump_file(folder.config)
+            interrupts.only_count()
+            launched = starter.launch(config, make_topology(config), folder)
         watch.begin(folder, config)
-        interrupts.only_count()
-        _follow(starter, folder, watch, interrupts)
-    return Run(order.path, dict(folder.read_result() or {}))
+        outcome = _follow(launched, folder, watch, interrupts)
+    return Run(order.path, dict(folder.read_result() or {}), outcome.details)
 
 
 def _resolve(order: _Order, starter: Starter, folder: RunFolder, watch: Watch) -> Config:
     """The config of this part of the run, its times and its folder included."""
     before = recorded_config(folder) if order.resume else None
     config = starter.resolve(order.user)
-    started = starter.starts_at(order.started)
+    started = starter.started(order.started)
     run = {"started": started, "first_started": started, "seconds_before": 0.0}
     if before is not None:
         taken = check_same(before, config, folder, order.allow_change)
@@ -213,28 +231,30 @@ def _resolve(order: _Order, starter: Starter, folder: RunFolder, watch: Watch) -
     return config
 
 
-def _follow(starter: Starter, folder: RunFolder, watch: Watch, interrupts: Interrupts) -> None:
+def _follow(launched: Launched, folder: RunFolder, watch: Watch, interrupts: Interrupts) -> Outcome:
     """Stays with the run until nobody is left of it."""
-    seen = 0
+    heard = 0
     began, listed = time.monotonic(), False
-    while not starter.over:
-        starter.poll(_POLL_SECONDS)
-        watch.look(starter.components())
-        if interrupts.count > seen:
-            seen = interrupts.count
-            _interrupt(starter, watch, seen)
+    while (outcome := launched.outcome) is None:
+        for happening in launched.poll(_POLL_SECONDS):
+            watch.happened(happening)
+        watch.look(launched.components())
+        if interrupts.count > heard:
+            heard = interrupts.count
+            _interrupt(launched, watch, heard)
         if not listed and time.monotonic() - began > _SETTLED_SECONDS:
             keep_package_list(folder)
             listed = True
-    watch.look(starter.components())
+    watch.look(launched.components())
     if not listed:
         keep_package_list(folder)
+    return outcome
 
 
-def _interrupt(starter: Starter, watch: Watch, times: int) -> None:
+def _interrupt(launched: Launched, watch: Watch, times: int) -> None:
     if times == 1:
-        watch.note("stopping: a checkpoint, and all experience accounted for; Ctrl-C again: at once")
-        starter.stop()
+        watch.note("stopping cleanly, with a checkpoint; Ctrl-C again ends everything at once")
+        launched.stop(interrupted=True, reason="interrupted")
     else:
         watch.note("ending everything at once")
-        starter.kill()
+        launched.kill()

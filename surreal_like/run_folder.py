@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
+from surreal_like.code_snapshot import own_file
 
 RUNS = Path("runs")
 
@@ -64,7 +66,7 @@ def held(path: Path, *, resume: bool) -> Iterator[RunFolder]:
     try:
         if not resume:
             folder.create()
-            made = [folder.logs, folder.checkpoints, folder.alive, *made]
+            made = [folder.logs, folder.checkpoints, folder.alive, folder.code, *made]
             folder.lock()
         yield folder
     finally:
@@ -73,3 +75,21 @@ def held(path: Path, *, resume: bool) -> Iterator[RunFolder]:
             for each in made:
                 with suppress(OSError):
                     each.rmdir()
+
+
+@contextmanager
+def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
+    """Where what is inside fails, the files of the folder that say what runs are as before."""
+    own = own_file(config)
+    files = [folder.config, folder.topology, folder.addresses, folder.result]
+    files += [folder.code / own.name] if own is not None else []
+    before = {file: file.read_bytes() if file.is_file() else None for file in files}
+    try:
+        yield
+    except BaseException:
+        for file, content in before.items():
+            if content is None:
+                file.unlink(missing_ok=True)
+            else:
+                file.write_bytes(content)
+        raise

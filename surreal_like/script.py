@@ -7,10 +7,14 @@ shell`` has written; its address book says where everybody is.
 from __future__ import annotations
 
 import atexit
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import zmq
@@ -19,11 +23,13 @@ from session.clock import WallClock
 from session.component import Topology
 from session.config import Config
 from session.context import Context, Launch
-from session.errors import UsageError
+from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.service import Build, Frame, Service
 from session.wire import AddressBook
 from surreal_like.topology import make_topology
+
+_JOIN_SECONDS = 0.1
 
 
 class _Idle(Service):
@@ -34,11 +40,35 @@ class _Idle(Service):
 
 
 @dataclass
+class _Background:
+    """A service that a thread of this process runs."""
+
+    frame: Frame
+    thread: threading.Thread
+
+
+@dataclass
 class _Script:
-    """What this process is, as far as its components have said."""
+    """What this process is, as far as its components have said.
+
+    Args:
+        index: number of the agent.
+        frame: of the component that the script itself is.
+        background: services in threads.
+        closing: what is to be closed before them.
+        watched: it is known what happens at exit.
+        asked_to_end: a signal has come.
+        at_its_end: the script has run to its end; only its services go on.
+    """
 
     index: int = 0
     frame: Frame | None = None
+    zmq_context: zmq.Context[Any] | None = None
+    background: list[_Background] = field(default_factory=list)
+    closing: ExitStack = field(default_factory=ExitStack)
+    watched: bool = False
+    asked_to_end: bool = False
+    at_its_end: bool = False
 
 
 _SCRIPT = _Script()
@@ -49,10 +79,16 @@ def this_is_agent(index: int) -> None:
     _SCRIPT.index = index
 
 
+def current_context() -> Context | None:
+    """The context of this script; None before its first component connects, and in a process."""
+    return None if _SCRIPT.frame is None else _SCRIPT.frame.context
+
+
 def script_context(session_config: Config, kind: str) -> Context:
     """The context of this script; the first component decides what it is called.
 
-    Waits until the parameter server has answered the hello. Closed, with a deadline, at exit.
+    Waits until the parameter server has answered the hello. Closed, with a deadline, at exit;
+    SIGTERM ends a script as ``sys.exit()`` does.
 
     Args:
         session_config: its ``folder`` is a planned run folder.
@@ -60,38 +96,108 @@ def script_context(session_config: Config, kind: str) -> Context:
 
     Raises:
         UsageError: there is no planned run folder.
+        DeadlineError: the parameter server did not answer in time.
         RefusedError: the parameter server belongs to another experiment.
     """
     if _SCRIPT.frame is None:
-        frame = _make_frame(session_config, kind, _SCRIPT.index, _build_idle)
-        while frame.state == "starting":
-            if not frame.step():
-                frame.idle()
+        _watch()
+        zmq_context: zmq.Context[Any] = zmq.Context()
+        try:
+            frame = _make_frame(session_config, kind, _SCRIPT.index, _build_idle, zmq_context)
+            while frame.state == "starting":
+                if not frame.step():
+                    frame.idle()
+        except BaseException:
+            zmq_context.destroy(0)
+            raise
         # The script calls this whenever it waits or steps: heartbeat, telemetry, hello.
         frame.context.pulse = frame.step
-        _keep(frame)
-    assert _SCRIPT.frame is not None  # made above
+        _SCRIPT.frame, _SCRIPT.zmq_context = frame, zmq_context
     return _SCRIPT.frame.context
 
 
-def run_in_background(session_config: Config, kind: str, index: int, build: Build) -> threading.Thread:
-    """Runs a service in a thread of this process, until the process exits."""
-    frame = _make_frame(session_config, kind, index, build)
+def run_in_background(
+    session_config: Config, kind: str, index: int, build: Build
+) -> threading.Thread:
+    """Runs a service in a thread of this process, and returns that thread.
 
-    def work() -> None:
+    A script that has come to its end stays until the service is done: when the run is over, or
+    after SIGTERM or Ctrl-C. :func:`leave` ends it earlier.
+
+    Raises:
+        UsageError: there is no planned run folder.
+    """
+    _watch()
+    zmq_context: zmq.Context[Any] = zmq.Context()
+    frame = _make_frame(session_config, kind, index, build, zmq_context)
+    thread = threading.Thread(
+        target=_serve, args=(frame, zmq_context), name=frame.context.name, daemon=True
+    )
+    _SCRIPT.background.append(_Background(frame, thread))
+    thread.start()
+    return thread
+
+
+def at_leave(close: Callable[[], object]) -> None:
+    """Calls ``close`` when this process leaves the run, while its services still run."""
+    _SCRIPT.closing.callback(close)
+
+
+def leave() -> None:
+    """Ends what this process has in the run: environments, services in threads, its context.
+
+    Done at exit; a notebook may do it earlier. Components that were made before are of no use any
+    more; new ones may be made.
+    """
+    _SCRIPT.asked_to_end = True
+    try:
+        _leave()
+    finally:
+        _SCRIPT.asked_to_end = False
+
+
+def _leave() -> None:
+    try:
+        _SCRIPT.closing.close()
+    finally:
+        for each in _SCRIPT.background:
+            _wait_for(each)
+        _SCRIPT.background.clear()
+        frame, zmq_context = _SCRIPT.frame, _SCRIPT.zmq_context
+        _SCRIPT.frame = _SCRIPT.zmq_context = None
+        _SCRIPT.index = 0
+        if frame is not None and zmq_context is not None:
+            frame.close()
+            zmq_context.destroy(0)
+
+
+def _wait_for(background: _Background) -> None:
+    """Until a service is done; it is told to end if this process is."""
+    while background.thread.is_alive():
+        background.frame.context.stopping |= _SCRIPT.asked_to_end
+        background.thread.join(_JOIN_SECONDS)
+
+
+def _leave_at_exit() -> None:
+    _SCRIPT.at_its_end = True
+    # Whoever closes a notebook or an interpreter waits for nothing.
+    _SCRIPT.asked_to_end |= hasattr(sys, "ps1")
+    _leave()
+
+
+def _serve(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
+    try:
         while not frame.finished:
             if not frame.step():
                 frame.idle()
-
-    thread = threading.Thread(target=work, name=frame.context.name, daemon=True)
-    thread.start()
-
-    def end() -> None:
-        frame.context.stopping = True
-        thread.join(timeout=10.0)
-
-    atexit.register(end)
-    return thread
+    except SurrealError as error:
+        frame.fail(error)
+        sys.stderr.write(f"{frame.context.name}: {error}\n")
+    except Exception as error:
+        frame.fail(error)
+        raise
+    finally:
+        zmq_context.destroy(0)
 
 
 def _build_idle(context: Context) -> Service:
@@ -99,18 +205,19 @@ def _build_idle(context: Context) -> Service:
 
 
 def _make_frame(
-    session_config: Config, kind: str, index: int, build: Callable[[Context], Service]
+    session_config: Config, kind: str, index: int, build: Build, zmq_context: zmq.Context[Any]
 ) -> Frame:
     folder = _planned(session_config)
     config = Config.load_file(str(folder.config))
+    # Behind everything else: a user's folder must not hide the library's own modules.
+    paths = config.session_config.import_path
+    sys.path.extend(path for path in paths if path not in sys.path)
     topology: Topology = make_topology(config)
     first = topology.of_kind(kind)[0].name
     name = f"{first.removesuffix('-0')}-{index}" if first.endswith("-0") else first
     launch = Launch(
         topology.component(name), config, topology, AddressBook.load(folder.addresses), folder
     )
-    zmq_context: zmq.Context[Any] = zmq.Context()
-    atexit.register(zmq_context.destroy, 0)
     return Frame(
         launch, build, zmq_context, clock=WallClock(), incarnation=time.time_ns() // 1_000_000
     )
@@ -126,6 +233,25 @@ def _planned(session_config: Config) -> RunFolder:
     return RunFolder(session_config.folder)
 
 
-def _keep(frame: Frame) -> None:
-    _SCRIPT.frame = frame
-    atexit.register(frame.close)
+def _watch() -> None:
+    """Once: what is to happen at exit, and which signals lead there."""
+    if _SCRIPT.watched:
+        return
+    _SCRIPT.watched = True
+    atexit.register(_leave_at_exit)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    # Whoever has a handler of their own knows what to do.
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _hear_signal)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _hear_signal)
+
+
+def _hear_signal(number: int, stack: FrameType | None) -> None:
+    _SCRIPT.asked_to_end = True
+    if _SCRIPT.at_its_end:
+        return
+    if number == signal.SIGTERM:
+        raise SystemExit(0)
+    signal.default_int_handler(number, stack)

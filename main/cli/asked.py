@@ -8,6 +8,12 @@ from pathlib import Path
 
 from session.errors import UsageError
 
+_OPTIONS = {
+    "agents": "session_config.agent.num",
+    "evals": "session_config.evaluator.num",
+    "seed": "session_config.seed",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -15,17 +21,14 @@ class Asked:
 
     Args:
         config: experiment file, None where ``algorithm`` and ``env`` stand in for it.
-        overrides: ``section.key=value``.
+        overrides: ``section.key=value``, those that have an option of their own included.
         algorithm, env: instead of the file's.
-        agents, evals: how many processes of each.
     """
 
     config: str | None
     overrides: tuple[str, ...]
     algorithm: str | None
     env: str | None
-    agents: int | None
-    evals: int | None
 
 
 def add_experiment(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +42,7 @@ def add_experiment(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--algorithm", metavar="NAME", help="a name, package.module:Class or a file")
     group.add_argument("--env", metavar="NAME", help="such as gym:CartPole-v1")
+    group.add_argument("--seed", type=int, metavar="S", help="another seed than the config's")
     group.add_argument("--agents", type=int, metavar="N", help="processes that step environments")
     group.add_argument("--evals", type=int, metavar="N", help="processes that evaluate")
 
@@ -57,14 +61,9 @@ def asked_of(given: argparse.Namespace) -> Asked:
         raise UsageError(
             "no experiment: give a file, as in configs/cartpole_dqn.yaml, or --algorithm and --env"
         )
-    return Asked(
-        files[0] if files else None,
-        overrides,
-        given.algorithm,
-        given.env,
-        given.agents,
-        given.evals,
-    )
+    options = {key: getattr(given, name) for name, key in _OPTIONS.items()}
+    overrides += tuple(f"{key}={value}" for key, value in options.items() if value is not None)
+    return Asked(files[0] if files else None, overrides, given.algorithm, given.env)
 
 
 def _is_file(word: str) -> bool:

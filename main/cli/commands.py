@@ -39,7 +39,9 @@ COMMANDS = (
         "show what would run; start nothing",
         "main.cli.plan",
     ),
-    Command("status", "watch", "RUN", "where a run stands, and each of its parts", "main.cli.status"),
+    Command(
+        "status", "watch", "RUN", "where a run stands, and each of its parts", "main.cli.status"
+    ),
     Command("logs", "watch", "RUN", "what the parts of a run have logged", "main.cli.logs"),
     Command("evaluate", "use", "RUN", "play episodes with a trained policy", "main.cli.evaluate"),
     Command(
@@ -49,7 +51,9 @@ COMMANDS = (
         "what there is to train, and what was trained",
         "main.cli.listing",
     ),
-    Command("stop", "operate", "RUN", "end a run cleanly: saved, and nothing lost", "main.cli.stop"),
+    Command(
+        "stop", "operate", "RUN", "end a run cleanly: saved, and nothing lost", "main.cli.stop"
+    ),
     Command(
         "probe", "operate", "RUN COMPONENT", "exit code 0 if a component is alive", "main.cli.probe"
     ),

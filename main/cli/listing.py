@@ -24,7 +24,9 @@ def run(argv: Sequence[str]) -> int:
     )
     given = parser.parse_args(argv)
     if given.specs and given.what != "environments":
-        raise UsageError(f"--specs belongs to environments: list environments --specs {given.specs}")
+        raise UsageError(
+            f"--specs belongs to environments: list environments --specs {given.specs}"
+        )
     if given.specs:
         _specs(given.specs)
     elif given.what == "algorithms":

@@ -17,8 +17,8 @@ from main.cli.parser import Parser
 from session.component import Component, Topology
 from session.config import Config
 from session.errors import UsageError
-from surreal_like.memory import replay_need
-from surreal_like.plan import Plan, explain_experiment, plan_experiment, write_plan
+from surreal_like.machine import replay_need
+from surreal_like.planning import Plan, explain_experiment, plan_experiment, write_plan
 from surreal_like.run_folder import experiment_name, new_path
 
 _EXAMPLES = """examples:
@@ -40,15 +40,11 @@ def run(argv: Sequence[str]) -> int:
         print(_explained(asked))
         return 0
     if given.folder and given.format not in _WITH_FOLDER:
-        raise UsageError("--folder belongs to --format shell and procfile: the others write nothing")
+        raise UsageError(
+            "--folder belongs to --format shell and procfile: the others write nothing"
+        )
     plan = plan_experiment(
-        asked.config,
-        overrides=asked.overrides,
-        algorithm=asked.algorithm,
-        env=asked.env,
-        agents=asked.agents,
-        evals=asked.evals,
-        seed=given.seed,
+        asked.config, asked.overrides, algorithm=asked.algorithm, env_name=asked.env
     )
     print(_FORMATS[given.format](plan, _folder(given, asked)))
     return 0
@@ -57,7 +53,6 @@ def run(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser("plan", "Shows what train would run; starts nothing.", _EXAMPLES)
     add_experiment(parser)
-    parser.add_argument("--seed", type=int, help="another seed than the config's")
     parser.add_argument(
         "--format", choices=tuple(_FORMATS), default="table", help="a table, or lines to start it"
     )
@@ -76,12 +71,7 @@ def _folder(given: argparse.Namespace, asked: Asked) -> Path:
 
 def _explained(asked: Asked) -> str:
     found = explain_experiment(
-        asked.config,
-        overrides=asked.overrides,
-        algorithm=asked.algorithm,
-        env=asked.env,
-        agents=asked.agents,
-        evals=asked.evals,
+        asked.config, asked.overrides, algorithm=asked.algorithm, env_name=asked.env
     )
     rows = [[path, json.dumps(value), origin] for path, (value, origin) in found.items()]
     return columns(["setting", "value", "from"], rows)
@@ -93,8 +83,8 @@ def _table(plan: Plan, folder: Path) -> str:
         [
             component.name,
             component.module,
-            ", ".join(component.binds),
-            ", ".join(_short(component)),
+            ", ".join(end.partition(".")[2] for end in component.binds),
+            ", ".join(_connects(component)),
         ]
         for component in plan.topology
     ]
@@ -102,7 +92,7 @@ def _table(plan: Plan, folder: Path) -> str:
     return "\n\n".join([columns([], _facts(config)), columns(head, rows)])
 
 
-def _short(component: Component) -> list[str]:
+def _connects(component: Component) -> list[str]:
     """Where it connects, the telemetry that everybody has left out."""
     return [end for end in component.connects if not end.endswith("plex.records")]
 
@@ -118,7 +108,7 @@ def _facts(config: Config) -> list[list[str]]:
         ["replay", f"{count(need.rows)} rows of {size(need.row_bytes)}: {size(need.total_bytes)}"],
         ["stop", ", ".join(f"{key} {value}" for key, value in stop.items())],
         ["seed", str(config.session_config.seed)],
-        ["fingerprint", str(config.fingerprint)[:16]],
+        ["fingerprint", config.fingerprint()[:16]],
     ]
 
 

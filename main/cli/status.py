@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from main.cli.asking import try_ask
 from main.cli.columns import columns
 from main.cli.figures import MISSING, count, decimal, duration, rate, short_time
 from main.cli.listing import state_of
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from main.cli.view import View
-from session.heartbeat import Beat
+from session.folder import RunFolder
 
+_ANSWER_SECONDS = 1.0
 _ENDED = ("done", "failed")
 
 
@@ -25,12 +27,22 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     given = parser.parse_args(argv)
     view = View(find_run(given.run))
-    view.look()
+    view.look(_known(view.folder))
     if given.json:
         print(json.dumps(_as_data(view)))
     else:
         print("\n".join([*_head(view), "", _components(view)]))
     return 0
+
+
+def _known(folder: RunFolder) -> dict[str, dict[str, Any]]:
+    """What the launcher knows of each component, or, after the end, has written."""
+    answer = None
+    if folder.in_use:
+        answer = try_ask(folder, "supervisor.control", "status", timeout_seconds=_ANSWER_SECONDS)
+    if answer is not None:
+        return {row["name"]: row for row in answer["components"]}
+    return dict((folder.read_result() or {}).get("components") or {})
 
 
 def _as_data(view: View) -> dict[str, Any]:
@@ -39,7 +51,7 @@ def _as_data(view: View) -> dict[str, Any]:
     for name, state in states.items():
         beat = view.beats.get(name)
         told = {**asdict(beat), "age_seconds": beat.age_seconds} if beat is not None else {}
-        components[name] = {**told, "state": state, "restarts": view.restarts().get(name, 0)}
+        components[name] = {**told, "state": state, "restarts": view.restarts.get(name, 0)}
     return {
         "run": str(view.folder),
         "state": state_of(view.folder),
@@ -81,16 +93,19 @@ def _mean(evaluation: Mapping[str, Any] | None) -> str:
 
 
 def _components(view: View) -> str:
-    restarts = view.restarts()
+    restarts = view.restarts
     rows = [
-        [name, state, *_beat(view.beats.get(name), state), str(restarts.get(name, 0))]
+        [name, state, *_beat(view, name, state), str(restarts.get(name, 0))]
         for name, state in view.states().items()
     ]
-    return columns(["component", "state", "last beat", "pid", "doing", "restarts"], rows, right=(5,))
+    return columns(
+        ["component", "state", "last beat", "pid", "doing", "restarts"], rows, right=(5,)
+    )
 
 
-def _beat(beat: Beat | None, state: str) -> list[str]:
+def _beat(view: View, name: str, state: str) -> list[str]:
+    beat = view.beats.get(name)
     if beat is None:
         return [MISSING, MISSING, ""]
     pid = MISSING if state in _ENDED else str(beat.pid)
-    return [f"{short_time(beat.age_seconds)} ago", pid, beat.doing]
+    return [f"{short_time(beat.age_seconds)} ago", pid, view.doing(name)]

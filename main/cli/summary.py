@@ -27,7 +27,8 @@ def summary(ended: Run) -> list[str]:
         ["training return", _training(result)],
         ["experience", _experience(result)],
         ["policy lag", _lag(result)],
-        ["where the time went", _way(result, ended.progress())],
+        ["where the time went", _way(result)],
+        ["", _waiting(ended.progress())],
         ["restarts", _restarts(result)],
         ["run folder", str(ended.folder)],
         ["next", f"surreal-like evaluate {ended.folder}" if _has_best(ended) else ""],
@@ -91,13 +92,15 @@ def _lag(result: Mapping[str, Any]) -> str:
     )
 
 
-def _way(result: Mapping[str, Any], progress: list[dict[str, Any]]) -> str:
+def _way(result: Mapping[str, Any]) -> str:
+    """How long experience was at each place on its way, on average."""
     way = result.get("way") or {}
-    parts = [f"{said} {short_time(way[key])}" for key, said in _WAY.items() if key in way]
+    return ", ".join(f"{said} {short_time(way[key])}" for key, said in _WAY.items() if key in way)
+
+
+def _waiting(progress: list[dict[str, Any]]) -> str:
     shares = [line["waiting_share"] for line in progress if line.get("iterations")]
-    if shares:
-        parts.append(f"the learner waited {percent(statistics.fmean(shares))} of its time")
-    return ", ".join(parts)
+    return f"the learner waited for {percent(statistics.fmean(shares))} of it" if shares else ""
 
 
 def _restarts(result: Mapping[str, Any]) -> str:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import IO
 
 from main.cli.asked import Asked, add_experiment, asked_of
+from main.cli.live import LiveTable
 from main.cli.parser import Parser
 from main.cli.summary import seeds_table, summary
+from main.cli.watching import Lines
 from session.errors import UsageError
 from surreal_like.run import Run, Watch, train
 from surreal_like.run_folder import experiment_name, new_path
@@ -36,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     given = _parser().parse_intermixed_args(argv)
     asked = asked_of(given)
     if given.seeds is None:
-        ended = _train(given, asked, started, _folder(given, None), given.seed)
+        ended = _train(given, asked, started, _folder(given, None), None)
         _finish(given, ended)
         return ended.exit_code
     return _train_seeds(given, asked, started)
@@ -52,9 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         help="processes on this machine (default), or all in one thread, repeatable",
     )
     parser.add_argument("--folder", help="run folder; runs/<name>-<date>-<time> by default")
-    seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument("--seed", type=int, help="another seed than the config's")
-    seeds.add_argument(
+    parser.add_argument(
         "--seeds", metavar="1..5", help="one run for each seed, and a table of all (also 1,4,9)"
     )
     parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
@@ -90,29 +90,21 @@ def _train(
         overrides=asked.overrides,
         algorithm=asked.algorithm,
         env=asked.env,
-        agents=asked.agents,
-        evals=asked.evals,
         launcher=given.on,
         folder=folder,
         seed=seed,
         resume=given.resume,
         allow_change=[key for keys in given.allow_change for key in keys.split(",")],
-        watch=_watch(given),
+        watch=_watch(given, started),
         started=started,
     )
 
 
-def _watch(given: argparse.Namespace) -> Watch:
+def _watch(given: argparse.Namespace, started: float) -> Watch:
     if given.quiet:
         return Watch()
     stream = _stream(given)
-    if stream.isatty():
-        from main.cli.live import LiveTable  # rich is slow to import
-
-        return LiveTable(stream)
-    from main.cli.watching import Lines
-
-    return Lines(stream)
+    return LiveTable(stream, started) if stream.isatty() else Lines(stream)
 
 
 def _stream(given: argparse.Namespace) -> IO[str]:
@@ -131,6 +123,8 @@ def _finish(given: argparse.Namespace, ended: Run) -> None:
     if not given.quiet:
         print("\n".join(summary(ended)), file=_stream(given))
     if ended.exit_code == 1:
+        if "Traceback" in ended.details and not given.quiet:
+            sys.stderr.write(f"{ended.details}\n")
         reason = ended.result.get("reason") or "no reason was left"
         sys.stderr.write(
             f"surreal-like: error: run failed: {' '.join(str(reason).split())}; "
@@ -142,6 +136,8 @@ def _train_seeds(given: argparse.Namespace, asked: Asked, started: float) -> int
     """One run after the other; the exit code is that of the first one that is not 0."""
     if given.resume:
         raise UsageError("--seeds begins new runs: leave --resume out, or resume one with --folder")
+    if given.seed is not None:
+        raise UsageError("give --seed for one run, or --seeds for several, not both")
     seeds = parse_seeds(given.seeds)
     name = experiment_name(asked.config, asked.algorithm, asked.env)
     stem = new_path(name)

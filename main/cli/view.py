@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from main.cli.tail import Tail
 from session.component import Topology
 from session.config import Config
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
 from surreal_like.topology import make_topology
 
-from main.cli.tail import Tail
-
-# Events that a person at the terminal wants to know of; the rest is in events.jsonl.
+# Events that a person at the terminal wants to know of; the rest is in events.jsonl. What the
+# launcher does it tells by itself.
 TOLD_EVENTS = (
     "evaluation",
-    "restart",
-    "lost",
-    "failed",
     "refused",
     "restored",
     "bad_update",
@@ -29,6 +26,8 @@ TOLD_EVENTS = (
 )
 # The same words again and again are told this often, then only counted in the file.
 _REPEATS = 3
+# Whoever has beaten more recently than this is not held up by anything.
+_BUSY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +65,23 @@ class View:
         self.topology: Topology = make_topology(self.config)
         self.line: Mapping[str, Any] = {}
         self.beats: dict[str, Beat] = {}
+        self.restarts: dict[str, int] = {}
+        self.new_best: Mapping[str, Any] | None = None
         self._progress = Tail(folder.progress)
         self._events = Tail(folder.events)
         self._told: dict[tuple[str, str, str], int] = {}
 
-    def look(self) -> bool:
-        """Reads what is new; True if there is a new line of progress."""
+    def look(self, components: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
+        """Reads what is new; True if there is a new line of progress.
+
+        Args:
+            components: name -> ``restarts`` and more, from who knows.
+        """
+        if components is not None:
+            self.restarts = {name: each["restarts"] for name, each in components.items()}
         lines = self._progress.objects()
         if lines:
+            self.new_best = _new_best(self.line, lines[-1])
             self.line = lines[-1]
         self.beats = read_beats(self.folder.alive)
         return bool(lines)
@@ -87,7 +95,8 @@ class View:
         if kind not in TOLD_EVENTS:
             return False
         if kind == "evaluation":
-            return True
+            # Of the others only the best are told, and those stand in the lines of progress.
+            return str(event.get("detail")).endswith("(again)")
         key = (str(event.get("component")), str(kind), str(event.get("detail")))
         self._told[key] = self._told.get(key, 0) + 1
         return self._told[key] <= _REPEATS
@@ -104,8 +113,16 @@ class View:
     def states(self) -> dict[str, str]:
         """Component -> state, ``starting`` where nothing was heard yet."""
         names = [component.name for component in self.topology]
-        names += [name for name in self.beats if name not in self.topology]
+        names += [name for name in self.beats if name not in names]
         return {name: self._state(name) for name in names}
+
+    def doing(self, name: str) -> str:
+        """What a component says that it is doing, where that keeps it from beating."""
+        beat = self.beats.get(name)
+        if beat is None:
+            return ""
+        occupied = beat.state in ("starting", "failed") or beat.age_seconds > _BUSY_SECONDS
+        return beat.doing if occupied else ""
 
     def _state(self, name: str) -> str:
         beat = self.beats.get(name)
@@ -147,6 +164,11 @@ class View:
             return str(stop.metric), float(stop.above), metric.get("mean")
         return None
 
+    def take_new_best(self) -> Mapping[str, Any] | None:
+        """The best evaluation, once after it has become that."""
+        best, self.new_best = self.new_best, None
+        return best
+
     @property
     def replay_fill(self) -> float | None:
         """The filled share of replay."""
@@ -154,3 +176,11 @@ class View:
         if "size" not in replay:
             return None
         return float(replay["size"]) / float(self.config.learner_config.replay.capacity)
+
+
+def _new_best(before: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    old, new = before.get("best_eval"), now.get("best_eval")
+    if not new or (old and old["mean_return"] >= new["mean_return"]):
+        return None
+    best: Mapping[str, Any] = new
+    return best

@@ -1,22 +1,26 @@
-"""What ``train`` shows while a run goes on, where nothing can be drawn: one line per report."""
+"""What ``train`` shows where nothing can be drawn: lines, one per report and one per event."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import IO, Any
 
 from main.cli.figures import count, decimal, duration, percent, rate
 from main.cli.view import View
 from session.config import Config
 from session.folder import RunFolder
+from session.launchers.instruction import Happening
 from surreal_like.run import Watch
 
 _SECONDS = 2.0
+# That somebody has ended is no news when a run ends.
+_UNTOLD_HAPPENINGS = ("ended",)
 
 
 class Lines(Watch):
-    """Plain lines, at most one every two seconds, and events between them.
+    """Plain lines: where the run stands, at most every two seconds, and events between them.
 
     Args:
         stream: where they go.
@@ -29,8 +33,12 @@ class Lines(Watch):
         self._view: View | None = None
         self._due = 0.0
 
+    def prepare(self, path: Path) -> None:
+        """Names the folder."""
+        self.note(f"run folder {path}")
+
     def begin(self, folder: RunFolder, config: Config) -> None:
-        """Names the run."""
+        """Names the experiment."""
         self._view = View(folder, config)
         self.note(self._view.title)
 
@@ -39,21 +47,44 @@ class Lines(Watch):
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def look(self) -> None:
+    def happened(self, happening: Happening) -> None:
+        """What the launcher did, as a line."""
+        if happening.kind not in _UNTOLD_HAPPENINGS:
+            self.note(happening_line(happening))
+
+    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Writes what is new."""
         if self._view is None:
             return
-        news = self._view.look()
-        for event in self._view.new_events():
-            self.note(event_line(event))
-        if news and self._clock() >= self._due:
+        news = self._view.look(components)
+        for line in news_lines(self._view):
+            self.note(line)
+        if news and self._view.line["env_steps"] and self._clock() >= self._due:
             self._due = self._clock() + _SECONDS
             self.note(progress_line(self._view))
 
 
+def news_lines(view: View) -> list[str]:
+    """What has happened since the last call, and a new best evaluation."""
+    lines = [event_line(event) for event in view.new_events()]
+    best = view.take_new_best()
+    if best is not None:
+        lines.append(
+            f"best greedy return so far: {decimal(best['mean_return'])} over {best['episodes']} "
+            f"episodes, at {count(best['env_steps'])} env steps"
+        )
+    return lines
+
+
+def happening_line(happening: Happening) -> str:
+    """What the launcher did, as one line."""
+    words = (happening.component or "run", happening.kind, happening.detail)
+    return ": ".join(word for word in words if word)
+
+
 def event_line(event: Mapping[str, Any]) -> str:
     """An event as one line."""
-    detail = str(event.get("detail", ""))
+    detail = " ".join(str(event.get("detail", "")).split())
     return f"{event.get('component')}: {event.get('event')}" + (f": {detail}" if detail else "")
 
 

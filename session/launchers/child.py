@@ -30,7 +30,7 @@ class Limits:
     @property
     def patience_seconds(self) -> float:
         """How long to wait for the end of one that was asked to end."""
-        return self.grace_seconds + MARGIN_SECONDS
+        return self.grace_seconds + min(MARGIN_SECONDS, self.grace_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import shlex
 import socket
 from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -151,7 +151,7 @@ def finish_result(
 ) -> Outcome:
     """Completes ``result.json`` and returns what it says of the end.
 
-    The learner's own result is kept; where it could write none, the launcher says how the run ended.
+    The learner's own result is kept; where it could write none, the launcher says how it ended.
 
     Args:
         folder: the run folder.
@@ -172,7 +172,9 @@ def finish_result(
         result["status"] = "interrupted" if interrupted else "failed"
         result["reason"] = _INTERRUPTED if interrupted else _NO_RESULT
     result["components"] = dict(components)
-    write_atomically(folder.result, json.dumps(result, indent=2) + "\n")
+    # On a full disk the old result stays, and what is returned still tells the end.
+    with suppress(OSError):
+        write_atomically(folder.result, json.dumps(result, indent=2) + "\n")
     details = failure.details if failure is not None else ""
     return Outcome(result["status"], str(result.get("reason", "")), details)
 

@@ -26,7 +26,7 @@ from session.launchers.forker import Forker, Lines, kill_group
 from session.service import LIFELINE
 
 # A process that forks must not have started a thread pool.
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _CLOSE_SECONDS = 5.0
 
 
@@ -56,7 +56,8 @@ class Zygote:
     Attributes:
         lifeline: ends all components when this process ends.
         ready: it has imported them.
-        error: why it never will; empty while it may.
+        error: why it never will; empty while it may, and when it was killed.
+        buried: it has died, and has not been started again.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
@@ -66,6 +67,7 @@ class Zygote:
         self._calls = 0
         self._backlog: list[dict[str, Any]] = []
         self._sockets = ""
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the zygote
         self._open()
 
     @classmethod
@@ -75,13 +77,13 @@ class Zygote:
 
     def _open(self) -> None:
         ours, theirs = socket.socketpair()
-        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self.ready = False
+        self.buried = False
         self._lines = Lines(ours)
         command = [sys.executable, "-P", "-m", "session.launchers.zygote", str(theirs.fileno())]
         self._process = subprocess.Popen(
             [*command, *self._preload],
-            env={**self.lifeline.environment(), **_ONE_THREAD},
+            env={**self.lifeline.environment(), **ONE_THREAD},
             pass_fds=(theirs.fileno(), self.lifeline.reader),
             stdin=subprocess.DEVNULL,
             stdout=self._said,
@@ -135,14 +137,13 @@ class Zygote:
             self.error = report.get("failed", self.error)
             if "spawned" in report or "exited" in report:
                 reports.append(report)
-        if self._lines.closed and not self.ready and not self.error:
-            self.error = self._last_words()
         return reports
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """Why a dead one died, in one line."""
         self._said.seek(0)
         lines = self._said.read().strip().splitlines()
-        return lines[-1] if lines else "it ended before it was ready"
+        return self.error or (lines[-1] if lines else "killed")
 
     def call(
         self,
@@ -175,7 +176,7 @@ class Zygote:
                     else:
                         self._backlog.append(report)
                 if self._lines.closed:
-                    raise RunError(f"the zygote died: {self.error or 'killed'}")
+                    raise RunError(f"the zygote died: {self.last_words()}")
             raise DeadlineError(f"{module} did not end within {timeout_seconds:g} s")
         finally:
             if pid:
@@ -183,12 +184,22 @@ class Zygote:
 
     def restart(self) -> None:
         """Starts it again after its death; its children live on and are no longer its own."""
-        self._shut()
+        self.bury()
         self._open()
+
+    def bury(self) -> None:
+        """Waits for the end of a dead one: from then on its children are this process's own."""
+        self._shut()
+        self.buried = True
+
+    def kill(self) -> None:
+        """Ends it at once, its children not."""
+        self._process.kill()
 
     def close(self) -> None:
         """Ends it; children that are left are killed by it a few seconds later."""
         self._shut()
+        self._said.close()
         self.lifeline.close()
 
     def _shut(self) -> None:
@@ -199,7 +210,6 @@ class Zygote:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._said.close()
 
 
 def main(argv: Sequence[str]) -> int:

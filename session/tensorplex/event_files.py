@@ -20,7 +20,6 @@ from session.tensorplex.pictures import animated_png, png
 from session.wire.codec import Array
 
 _PREFIX = "events.out.tfevents."
-_FLOAT32_LIMIT = float(np.finfo(np.float32).max)
 
 Record = Mapping[str, Any]
 Arrays = Mapping[str, Array]
@@ -69,7 +68,7 @@ class EventFiles:
             seconds = max(seconds, int(number) + 1) if number.isdecimal() else seconds
         path = place / f"{_PREFIX}{seconds:010d}.tensorplex.{os.getpid()}"
         file = AppendFile(path)
-        # With this version readers keep curves of different steps in one file apart.
+        # Without a version readers throw away points when steps go back, as after a restart.
         file.add(_framed(Event(wall_time=time, file_version="brain.Event:2")))
         return file
 
@@ -113,10 +112,7 @@ def summary_values(record: Record, arrays: Arrays, tag_of: Callable[[str], str])
 def _scalar(tag: str, value: Any) -> Any:
     if isinstance(value, str):
         raise TypeError(f"metric {tag!r}: expected a number, got {value[:80]!r}")
-    number = float(value)
-    if math.isfinite(number) and abs(number) > _FLOAT32_LIMIT:
-        number = math.copysign(math.inf, number)
-    return Summary.Value(tag=tag, simple_value=number)
+    return Summary.Value(tag=tag, simple_value=float(value))
 
 
 def _histogram(record: Record, arrays: Arrays) -> Any:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
+from session.errors import OversizeError
 from session.wire.codec import Array, Message
 from session.wire.sockets import PushSocket, poll
 
 _RECORDS_PER_MESSAGE = 500
+_ARRAY_BYTES_PER_MESSAGE = 16 << 20
+_ARRAY_BYTES_KEPT = 64 << 20
 
 Record = tuple[dict[str, Any], Mapping[str, Array]]
 
@@ -31,29 +35,50 @@ class Channel:
         self._kind = kind
         self._records: deque[Record] = deque()
         self._buffer = buffer
+        self._array_bytes = 0
 
     def __len__(self) -> int:
         return len(self._records)
 
     def put(self, record: dict[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
         """Takes one record of plain data; never blocks."""
-        if len(self._records) >= self._buffer:
-            self._records.popleft()
+        record_and_arrays = (record, arrays or {})
+        self._array_bytes += _array_bytes(record_and_arrays)
+        self._records.append(record_and_arrays)
+        while len(self._records) > self._buffer or self._array_bytes > _ARRAY_BYTES_KEPT:
+            self._take(1)
             self.dropped += 1
-        self._records.append((record, arrays or {}))
 
     def flush(self) -> bool:
         """Sends what can leave now; True if nothing is left."""
         while self._records and self._socket is not None and self._socket.writable():
-            count = min(len(self._records), _RECORDS_PER_MESSAGE)
-            batch = [self._records[i] for i in range(count)]
+            batch = self._batch()
             arrays = {f"{i}/{k}": a for i, (_, held) in enumerate(batch) for k, a in held.items()}
             fields = {"records": [record for record, _ in batch], "dropped": self.dropped}
-            if not self._socket.send(Message(self._kind, fields, arrays)):
+            try:
+                sent = self._socket.send(Message(self._kind, fields, arrays))
+            except OversizeError:
+                # Telemetry never ends a component, however small session_config.max_message_bytes.
+                self.dropped += len(batch)
+                sent = True
+            if not sent:
                 return False
-            for _ in batch:
-                self._records.popleft()
+            self._take(len(batch))
         return not self._records
+
+    def _batch(self) -> list[Record]:
+        batch: list[Record] = []
+        size = 0
+        for record in islice(self._records, _RECORDS_PER_MESSAGE):
+            size += _array_bytes(record)
+            if batch and size > _ARRAY_BYTES_PER_MESSAGE:
+                break
+            batch.append(record)
+        return batch
+
+    def _take(self, count: int) -> None:
+        for _ in range(count):
+            self._array_bytes -= _array_bytes(self._records.popleft())
 
     def close(self, timeout_seconds: float = 1.0) -> None:
         """Flushes with a deadline; what could not leave is dropped and counted."""
@@ -62,4 +87,8 @@ class Channel:
             waits -= 1
             poll([], 0.02)
         self.dropped += len(self._records)
-        self._records.clear()
+        self._take(len(self._records))
+
+
+def _array_bytes(record: Record) -> int:
+    return sum(array.nbytes for array in record[1].values())

@@ -91,6 +91,7 @@ class Agent:
         )
         self._context: Context | None = None
         self._client: ParameterClient | None = None
+        self._in_script = False
         self._report_due = Every(calls=1, clock=clock.now)
         # In a script the sender, made before this agent, connects after it.
         this_is_agent(agent_id)
@@ -152,7 +153,10 @@ class Agent:
     def fetch_parameter(self) -> bool:
         """Fetches the newest parameters and waits for them; True if there were newer ones.
 
+        A script whose run is over ends here: what its environments have collected is sent at exit.
+
         Raises:
+            SystemExit: in a script, when the learner has said that the run is over.
             DeadlineError: the parameter server did not answer in time.
             SpecError: they are not those of this agent's modules; shows both sides.
         """
@@ -163,6 +167,9 @@ class Agent:
         parameters = client.fetch(_FETCH_SECONDS, told)
         if parameters is not None:
             self.load(parameters)
+        if self._in_script and client.newest.final:
+            self.log.info("the run is over")
+            raise SystemExit(0)
         return parameters is not None
 
     def fetch_parameter_info(self) -> dict[str, Any]:
@@ -190,6 +197,7 @@ class Agent:
     def _connected(self) -> ParameterClient:
         if self._context is None:
             self.attach(script_context(self.session_config, self._kind))
+            self._in_script = True
         if self._client is None:
             assert self._context is not None  # attached
             wire = self._context.wire

@@ -52,6 +52,7 @@ class AgentService(Service):
             context=context,
         )
         self._sender = self._env.sender
+        self._window = self._sender.window
         self._fetcher = Fetcher(
             ParameterClient(context.wire.dealer("ps.requests"), clock),
             clock,
@@ -86,7 +87,7 @@ class AgentService(Service):
             if fetcher.idle:
                 fetcher.want()
             return False
-        if not env.ready:
+        if not self._window.ready:
             env.pump()
             return False
         if self._obs is None:

@@ -18,6 +18,7 @@ from session.errors import ConfigError
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.data.batch import Batch
 from surreal_like.exploration.epsilon import agent_epsilon, epsilon_greedy
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
 from surreal_like.learner.base import Learner
@@ -137,8 +138,7 @@ class DQNAgent(Agent):
 
     def act(self, obs: Any) -> npt.NDArray[np.int64]:
         """Gives the actions `[N]` of observations `[N, ...]`."""
-        with torch.inference_mode():
-            greedy: npt.NDArray[np.int64] = self.q_network(obs).argmax(1).cpu().numpy()
+        greedy: npt.NDArray[np.int64] = self.q_network(obs).argmax(1).cpu().numpy()
         epsilon = self.epsilon
         return epsilon_greedy(greedy, self.num_actions, epsilon, self.rng) if epsilon else greedy
 
@@ -179,7 +179,7 @@ class DQNLearner(Learner):
         )
         self.target = TargetNetwork(self.q_network, **algo.target)
 
-    def learn(self, batch: Any) -> dict[str, Any]:
+    def learn(self, batch: Batch) -> dict[str, Any]:
         """Makes one update from a batch of n-step transitions."""
         target_tm1 = self.bootstrap(batch)
         # Two passes of B rows, not one of 2 B: the backward pass would run through all of them.
@@ -203,7 +203,7 @@ class DQNLearner(Learner):
         }
 
     @torch.no_grad()
-    def bootstrap(self, batch: Any) -> torch.Tensor:
+    def bootstrap(self, batch: Batch) -> torch.Tensor:
         """The targets `[B]` of the values that are learned."""
         q_t = self.target.module(batch.obs_next)
         if self.double:

@@ -35,13 +35,18 @@ def find_algorithm(name: str) -> type[Algorithm]:
 
     Raises ConfigError if there is none, or its module cannot be imported.
     """
-    target = _REGISTERED.get(name, name)
-    place, _, class_name = target.partition(":")
+    place, _, class_name = _REGISTERED.get(name, name).partition(":")
     if place.endswith(".py"):
-        return _class_of(_load_file(Path(place)), class_name, name)
-    if not class_name:
+        module = _load_file(Path(place))
+    elif class_name:
+        module = _load_module(place, name)
+    else:
         raise ConfigError(_unknown(name))
-    return _class_of(_load_module(place, name), class_name, name)
+    algorithm = _class_of(module, class_name, name)
+    for part in ("agent", "learner"):
+        if not hasattr(algorithm, part):
+            raise ConfigError(f"algorithm {name!r}: {algorithm.__name__} names no {part}")
+    return algorithm
 
 
 def _unknown(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Mapping
 from typing import Any
 
@@ -229,10 +228,10 @@ class ExpSenderWrapper(VectorWrapper):
 
     def _connected(self) -> SenderLink:
         if self._link is None:
-            from surreal_like.script import script_context
+            from surreal_like.script import at_leave, script_context
 
             self._link = SenderLink(script_context(self._session, "agent"), self._settings)
-            atexit.register(self.close)
+            at_leave(self.close)
         return self._link
 
     def _wait_until_ready(self) -> None:

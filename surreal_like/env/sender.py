@@ -46,7 +46,9 @@ class ExpSender:
         session = context.config.session_config
         shard = context.component.index % len(context.topology.of_kind("replay"))
         self.window = SenderWindow(
-            sender_config.max_unreceipted_bytes, sender_config.resend_seconds
+            sender_config.max_unreceipted_bytes,
+            sender_config.resend_seconds,
+            sender_config.max_unreceipted_chunks,
         )
         self.env_steps = 0
         self.episodes = 0

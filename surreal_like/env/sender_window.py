@@ -48,9 +48,11 @@ class SenderWindow:
 
     Args:
         max_bytes: what is kept at most, a single larger chunk excepted.
+        max_chunks: how many chunks are kept at most; bounds how far an agent is ahead of replay.
         resend_seconds: how long the number may stand still while receipts come.
 
     Attributes:
+        ready: True while another chunk may be cut; otherwise the agent waits.
         pushed: rows in all chunks so far; always ``inserted + dropped + unreceipted``.
         inserted: rows that receipts tell of as inserted, over all starts of replay.
         dropped: the other receipted rows.
@@ -62,6 +64,8 @@ class SenderWindow:
 
     max_bytes: int
     resend_seconds: float
+    max_chunks: int = 1 << 30
+    ready: bool = True
     pushed: int = 0
     inserted: int = 0
     dropped: int = 0
@@ -77,11 +81,6 @@ class SenderWindow:
     _largest_bytes: int = 0
     _moved_at: float = 0.0
     _told_inserted: int = 0
-
-    @property
-    def ready(self) -> bool:
-        """True while another chunk may be cut; otherwise the agent waits."""
-        return not self._kept or self.unreceipted_bytes + self._largest_bytes <= self.max_bytes
 
     @property
     def empty(self) -> bool:
@@ -113,6 +112,7 @@ class SenderWindow:
         self.pushed += kept.rows
         self.unreceipted += kept.rows
         self.unreceipted_bytes += kept.size_bytes
+        self._judge()
 
     def next_to_send(self) -> Kept | None:
         """What goes out next, None if all has been sent."""
@@ -173,3 +173,9 @@ class SenderWindow:
         self._told_inserted = receipt.inserted
         self.inserted += inserted
         self.dropped += rows - inserted
+        self._judge()
+
+    def _judge(self) -> None:
+        room = self.max_bytes - self.unreceipted_bytes
+        fits = len(self._kept) < self.max_chunks and self._largest_bytes <= room
+        self.ready = not self._kept or fits

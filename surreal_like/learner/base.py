@@ -17,6 +17,7 @@ from session.periodic import Every
 from session.wire.channel import Channel
 from session.wire.sockets import poll
 from surreal_like.data.batch import Batch, make_batch
+from surreal_like.learner.accounts import Accounts
 from surreal_like.learner.publisher import Publisher
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
@@ -150,14 +151,18 @@ class Learner:
         Ends when the process is asked to stop.
         """
         context = self._connected()
+        accounts = Accounts()
         while not context.stopping:
-            self.replay.tick()
+            context.pulse()
+            if self.replay.tick():
+                for shard, counts in self.replay.counts().items():
+                    accounts.hear_replay(shard, counts)
+                self.env_steps = max(self.env_steps, accounts.env_steps)
             self.publisher.tick()
             sampled = self.replay.next()
             if sampled is not None:
                 yield self.to_batch(sampled)
                 continue
-            context.pulse()
             poll([socket.raw for socket in self.replay.sockets()], _WAIT_SECONDS)
 
     def to_batch(self, sampled: Sampled) -> Batch:

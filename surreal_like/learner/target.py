@@ -35,12 +35,14 @@ class TargetNetwork(Generic[ModuleT]):
         self._soft = mode == "soft"
         self._period = period
         self._tau = tau
-        # Listed once: walking the modules takes longer than moving a small network.
-        self._ours = [each.detach() for each in self.module.parameters()]
-        self._theirs = [each.detach() for each in online.parameters()]
+        # Listed once: walking the modules takes longer than moving a small network. Parameters, not
+        # their tensors: an optimiser made later may give them others.
+        self._ours: list[torch.Tensor] = list(self.module.parameters())
+        self._theirs: list[torch.Tensor] = list(online.parameters())
         self._our_buffers = list(self.module.buffers())
         self._their_buffers = list(online.buffers())
 
+    @torch.no_grad()
     def update(self) -> None:
         """Follows, after one update of the online network."""
         self.updates += 1

@@ -13,6 +13,7 @@ from session.wire.sockets import DealerSocket
 from surreal_like.data.parameters import Parameters
 
 _ANSWER_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
 
 Account = Mapping[str, Any]
 
@@ -52,7 +53,7 @@ class ParameterClient:
         self._clock = clock
         self._policy = policy
         self._waiting_for: int | None = None
-        self._give_up_at = 0.0
+        self._look_at = self._give_up_at = 0.0
         self._farewell: int | None = None
         self._noted = False
         # The first call begins to watch the connection.
@@ -90,7 +91,8 @@ class ParameterClient:
         while (answer := self.socket.receive()) is not None:
             taken = self._take(answer)
             newer = taken if taken is not None else newer
-        if self._waiting_for is not None:
+        if self._waiting_for is not None and self._clock.now() >= self._look_at:
+            self._look_at += _LOOK_SECONDS
             lost = False in self.socket.connection_events()
             if lost or self._clock.now() >= self._give_up_at:
                 self._waiting_for = None
@@ -120,6 +122,7 @@ class ParameterClient:
         if self._waiting_for is not None:
             return False
         self._waiting_for = self.socket.send(kind, fields)
+        self._look_at = self._clock.now() + _LOOK_SECONDS
         self._give_up_at = self._clock.now() + _ANSWER_SECONDS
         return self._waiting_for is not None
 

@@ -21,6 +21,7 @@ from surreal_like.replay.base import Replay
 from surreal_like.replay.ledger import Ledger
 
 _RECEIPT_SECONDS = 0.1
+_NEWS_SECONDS = 0.002
 _RECEIPT_CHUNKS = 64
 _CHUNKS_PER_TICK = 8
 _PARKED_REQUESTS = 64
@@ -62,6 +63,7 @@ class ReplayService(Service):
         self._draining = False
         self._leaving = False
         self._unreported = 0
+        self._news_at = 0.0
         self._waited = {"insert": 0.0, "sample": 0.0}
         self._held_since: float | None = None
         self._receipt_due = Every(seconds=_RECEIPT_SECONDS, clock=clock.now)
@@ -80,7 +82,7 @@ class ReplayService(Service):
         busy |= self._answer_parked()
         busy |= self._take_priorities()
         self._receipts.new_subscribers()
-        if self._unreported >= _RECEIPT_CHUNKS or self._receipt_due():
+        if self._unreported >= _RECEIPT_CHUNKS or self._receipt_due() or self._news_due():
             self._send_receipts()
         if self._evict_due():
             self._replay.evict()
@@ -149,12 +151,24 @@ class ReplayService(Service):
 
     def _take_goodbye(self, message: Message) -> None:
         who, fields = message.sender, message.fields
-        self._ledger.goodbye(who.name, who.incarnation, fields["rows"], fields["seq"])
+        self._ledger.goodbye(
+            who.name,
+            who.incarnation,
+            fields["rows"],
+            fields["seq"],
+            receipted=fields.get("receipted", 0),
+            receipted_rows=fields.get("receipted_rows", 0),
+        )
         self._goodbyes.add(f"{who.name}/{who.incarnation}")
         self._send_receipts()
 
+    def _news_due(self) -> bool:
+        """Agents wait for receipts when few chunks may be under way, so news travels fast."""
+        return bool(self._unreported) and self._context.clock.now() >= self._news_at
+
     def _send_receipts(self) -> None:
         self._unreported = 0
+        self._news_at = self._context.clock.now() + _NEWS_SECONDS
         senders = {
             receipt.sender: [
                 receipt.incarnation,

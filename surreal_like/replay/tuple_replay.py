@@ -126,7 +126,6 @@ class Cutter:
         ready, _ = self.view.ready(storage, numbers, columns["step_type"])
         fresh = ready.copy()
         fresh[: len(done)] &= ~done
-        ready[: len(done)] |= done
         if carry is None or _order(chunk) > _order(carry.header):  # else it came late, stays alone
             self._carries[chunk.sender] = _carry(chunk, columns, ready, self.view.n)
         return self._tuples(storage, numbers[fresh])

@@ -56,10 +56,10 @@ class UniformReplay(Replay):
             ConfigError: chunks of this size, or rows of this size, must deadlock.
         """
         chunk, storage = experience, self._storage
-        streams = len(chunk.streams)
-        self._limiter.expect(chunk_rows=chunk.size + (self._view.n - 1) * streams)
-        opening = not len(storage.names)
+        opening = not storage.names
         numbers = storage.insert(chunk)
+        steps, streams = numbers.shape
+        self._limiter.expect(chunk_rows=(steps + self._view.n - 1) * streams)
         if opening:  # only now is known how many rows max_bytes allows
             self._limiter.require_room(storage.capacity, self._waiting_rows)
         self._clear()

@@ -122,6 +122,15 @@ def test_rotation_keeps_every_line_whole_and_every_file_small(
     assert kept == everything or len(files) == 4
 
 
+def test_line_above_the_size_of_rotation_has_a_file_of_its_own(tmp_path: Path) -> None:
+    file = AppendFile(tmp_path / "a.log", rotate_bytes=64)
+    for letter in (b"a", b"b"):
+        file.add(letter * 100)
+    assert file.flush()
+    assert file.path.read_bytes() == b"b" * 100
+    assert read_all(file.path) == b"a" * 100 + b"b" * 100
+
+
 def test_rotation_while_the_disk_is_full_loses_nothing(tmp_path: Path) -> None:
     file = AppendFile(tmp_path / "a.log", rotate_bytes=64)
     file.add(b"a" * 60)

@@ -229,9 +229,14 @@ def test_full_disk_does_not_end_the_server_and_is_told(make_rig: MakeRig) -> Non
         for number in range(3):
             agent.log.info("line %d", number)
         rig.pump(server, lambda: heard(server) >= 3)
-        server.write()
+        for _ in range(3):
+            server.write()
         assert server.status()["unwritten_bytes"] > 100
         rig.pump(server, lambda: heard(server) >= 4)
+    for _ in range(2):
+        server.write()
+    rig.context("agent-1").log.info("the last")
+    rig.pump(server, lambda: (rig.folder.logs / "agent-1.log").exists())
     server.close()
     assert texts(rig.folder.logs / "agent-0.log") == ["line 0", "line 1", "line 2"]
     [told] = events(rig)

@@ -55,15 +55,14 @@ def test_scalars_come_back_as_they_were_sent(
     assert math.isnan(value)
 
 
-def test_curves_of_different_steps_live_in_one_folder(
+def test_curve_whose_steps_go_back_keeps_all_its_points(
     tmp_path: Path, kept: Kept, client: TensorplexClient
 ) -> None:
-    for step in range(5):
-        client.add_scalar("by_env_steps", step, step * 1000)
-        client.add_scalar("by_iterations", step, step)
-    write(EventFiles(tmp_path), "learner", kept)
-    assert len(scalars(tmp_path / "learner", "by_env_steps")) == 5
-    assert len(scalars(tmp_path / "learner", "by_iterations")) == 5
+    steps = [0, 1000, 2000, 0, 1000]  # a restarted component counts anew
+    for step in steps:
+        client.add_scalar("a", 1, step)
+    write(EventFiles(tmp_path), "agent/0", kept)
+    assert [step for _, step, _ in scalars(tmp_path / "agent/0", "a")] == steps
 
 
 def test_histogram_comes_back(tmp_path: Path, kept: Kept, client: TensorplexClient) -> None:

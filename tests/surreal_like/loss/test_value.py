@@ -69,7 +69,7 @@ def test_huber_gradient_is_the_error_clipped(
     q: float, target: float, kappa: float, gradient: float
 ) -> None:
     q_tm1 = torch.tensor([q], requires_grad=True)
-    huber_loss(q_tm1, torch.tensor([target]), kappa).sum().backward()
+    huber_loss(q_tm1, torch.tensor([target]), kappa).sum().backward()  # type: ignore[no-untyped-call]
     assert q_tm1.grad is not None
     assert q_tm1.grad.tolist() == [gradient]
 

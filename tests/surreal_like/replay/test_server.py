@@ -15,11 +15,11 @@ from session.clock import CountedClock
 from session.component import Component, Topology
 from session.config import Config
 from session.context import Launch
+from session.default_configs import BASE_CONFIG
 from session.service import Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.sockets import poll
 from surreal_like.data.experience import Chunk
-from surreal_like.experiment import base_config
 from surreal_like.replay.client import ReplayClient
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.uniform_replay import UniformReplay
@@ -28,7 +28,7 @@ ENDS = ("experience", "receipts", "batches", "priorities")
 
 
 def config(**replay: Any) -> Config:
-    whole = base_config()
+    whole = BASE_CONFIG.copy()
     whole.algorithm = "none"
     whole.env_config.env_name = "toy:none"
     whole.env_config.num_envs = 2

@@ -134,6 +134,20 @@ def test_what_the_author_leaves_out_is_filled_in() -> None:
         replay.sample_columns(32)
 
 
+def test_nothing_follows_a_row_without_an_action() -> None:
+    replay = make_replay()
+    replay.insert_chunk(chunk_of("FMM", tail=True))
+    replay.insert_chunk(chunk_of("MM", sequence=2, first_id=3))
+    assert [int(one.action) for one in replay.memory] == [0, 1, 3]
+
+
+def test_a_late_chunk_stays_alone_and_cuts_nothing() -> None:
+    replay = make_replay()
+    for sequence in (2, 1, 3):
+        replay.insert_chunk(chunk_of("MM", sequence=sequence, first_id=10 * sequence))
+    assert [int(one.action) for one in replay.memory] == [20, 10, 21, 30]
+
+
 def test_a_bare_observation_and_no_extras() -> None:
     columns = chunk_of("FMT").columns
     kept = {

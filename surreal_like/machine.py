@@ -1,7 +1,8 @@
-"""Whether this machine has the memory that replay will need, asked before anything is started."""
+"""Whether this machine has what a run will need, asked before anything is started."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +74,25 @@ def check_memory(config: Config, available_bytes: int | None = None) -> Need:
             f"{available // need.row_bytes:,}, or learner_config.replay.max_bytes"
         )
     return need
+
+
+def check_ports(config: Config) -> None:
+    """Refuses an experiment that names a port of this machine which somebody else uses.
+
+    Raises:
+        UsageError: names the setting and the port.
+    """
+    port: int = config.session_config.tensorplex.prometheus_port
+    if port <= 0:
+        return
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except (OSError, OverflowError) as error:
+        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+        raise UsageError(
+            f"session_config.tensorplex.prometheus_port is {port}: {reason}; choose another, or 0 "
+            "for none"
+        ) from None
 
 
 def find_available_bytes() -> int:

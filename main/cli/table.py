@@ -1,0 +1,168 @@
+"""The live table itself, made with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from main.cli.figures import bar, count, decimal, duration, percent, rate
+from main.cli.view import Budget, View
+
+_BAR_WIDTH = 30
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_STATE_STYLES = {
+    "running": "green",
+    "draining": "cyan",
+    "done": "dim",
+    "silent": "bold yellow",
+    "failed": "bold red",
+}
+
+
+class Canvas:
+    """A place on a terminal that is drawn over, and lines above it that stay.
+
+    Args:
+        stream: the terminal.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._console = Console(file=stream, highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def draw_preparation(self, path: Path) -> None:
+        """Before there is anything to show."""
+        doing = "importing torch, building one environment"
+        text = Text.assemble((path.name, "bold"), (f" · {doing}", "dim"))
+        self._live.update(Group(Text(), text), refresh=True)
+
+    def draw(self, view: View, clock: str) -> None:
+        """Draws the table."""
+        self._live.update(render(view, clock), refresh=True)
+
+    def write(self, text: str, style: str) -> None:
+        """One line above the table."""
+        self._console.print(Text(text, style))
+
+    def close(self) -> None:
+        """Takes the table away."""
+        self._live.stop()
+
+
+def render(view: View, clock: str) -> Group:
+    """The table of a run.
+
+    Args:
+        view: what is known of it.
+        clock: how long it has been going.
+    """
+    gap = Text()
+    title = Text.assemble((view.title, "bold"), (f" · {clock}", "dim"))
+    parts = [_numbers(view), gap, _conditions(view), gap] if view.line else []
+    return Group(gap, title, gap, *parts, _components(view))
+
+
+def _numbers(view: View) -> Table:
+    line: Mapping[str, Any] = view.line
+    rates, lag = line["rates"], line["lag"]
+    last, best = line.get("eval") or {}, line.get("best_eval") or {}
+    table = Table.grid(padding=(0, 3))
+    for name in ("left", "right", "right", "left", "right", "left"):
+        table.add_column(justify="right" if name == "right" else "left", no_wrap=True)
+    table.add_row(
+        _label("env steps"),
+        count(line["env_steps"]),
+        rate(rates["env_steps_per_second"]),
+        _label("greedy return"),
+        Text(decimal(last.get("mean_return")), "bold green"),
+        _label(f"best {decimal(best.get('mean_return'))}"),
+    )
+    table.add_row(
+        _label("updates"),
+        count(line["iterations"]),
+        rate(rates["updates_per_second"]),
+        _label("training return"),
+        decimal(line["train"]["mean_return_100"]),
+        _label("last 100 episodes"),
+    )
+    table.add_row(
+        _label("episodes"),
+        count(line["episodes"]),
+        "",
+        _label("policy lag"),
+        decimal(lag["mean_versions"]),
+        _label(f"versions, {decimal(lag['mean_updates'])} updates"),
+    )
+    table.add_row(
+        _label("replay"),
+        count(line["replay"]["size"]),
+        percent(view.replay_fill),
+        _label("each row sampled"),
+        decimal(rates["samples_per_insert"]),
+        _label("times"),
+    )
+    return table
+
+
+def _conditions(view: View) -> Table:
+    """Goal and budgets, each with its bar."""
+    table = Table.grid(padding=(0, 3))
+    goal = view.goal()
+    if goal is not None:
+        name, wanted, reached = goal
+        share = reached / wanted if reached is not None and wanted > 0 else 0.0
+        if reached is not None and reached >= wanted:
+            share = 1.0
+        said = f"{decimal(reached)} of {decimal(wanted)} {name}"
+        table.add_row(_label("goal"), _bar(share, "green"), said)
+    for budget in view.budgets():
+        table.add_row(_label("budget"), _bar(budget.share, "blue"), _budget(budget))
+    if not table.rows:
+        table.add_row(_label("no goal and no budget: it goes on until Ctrl-C"))
+    return table
+
+
+def _bar(share: float, style: str) -> Text:
+    text = bar(share, _BAR_WIDTH)
+    filled = text.rstrip("─")
+    return Text.assemble((filled, style), (text[len(filled) :], "dim"))
+
+
+def _budget(budget: Budget) -> str:
+    if budget.name == "seconds":
+        return f"{duration(budget.used)} of {duration(budget.limit)}"
+    said = f"{count(budget.used)} of {count(budget.limit)} {budget.name.replace('_', ' ')}"
+    if budget.left_seconds is not None and budget.used:
+        said += f", {duration(budget.left_seconds)} left"
+    return said
+
+
+def _components(view: View) -> Text:
+    """Every component with a mark in the colour of its state; what is not running says so."""
+    words = Text()
+    for name, state in view.states().items():
+        doing = view.doing(name)
+        said = doing or (state if state != "running" else "")
+        times = view.restarts.get(name, 0)
+        words.append(f"●{_NO_BREAK}", _STATE_STYLES.get(state, "yellow"))
+        words.append(name)
+        words.append(_whole(f" {said}") if said else "", "dim")
+        words.append(_whole(f" restarted {times}x") if times else "", "yellow")
+        words.append("   ")
+    return words
+
+
+def _whole(text: str) -> str:
+    """Text that is not broken at the end of a line."""
+    return text.replace(" ", _NO_BREAK)
+
+
+def _label(text: str) -> Text:
+    return Text(text, "dim")

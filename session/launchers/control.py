@@ -1,0 +1,104 @@
+"""The sockets of a supervisor: who commands it, whom it asks, to whom it tells."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import zmq
+
+from session.clock import WallClock
+from session.config import Config
+from session.launchers.instruction import Ask, Happening
+from session.launchers.launcher import SUPERVISOR_CONTROL
+from session.loggerplex.client import make_log
+from session.wire import AddressBook, Identity, Wire
+from session.wire.channel import Channel
+from session.wire.sockets import Request, RouterSocket
+
+NAME = "supervisor"
+_ASK_AGAIN_SECONDS = 1.0
+_CLOSE_SECONDS = 0.2
+
+
+class ControlSockets:
+    """Answers commands, asks the learner, tells Loggerplex.
+
+    Args:
+        config: the resolved experiment.
+        addresses: where each endpoint of the run is; those that are missing are done without.
+
+    Raises:
+        UsageError: ``supervisor.control`` cannot be bound.
+    """
+
+    def __init__(self, config: Config, addresses: AddressBook) -> None:
+        session = config.session_config
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        fingerprint = bytes.fromhex(config.fingerprint()[:16])
+        identity = Identity(NAME, time.time_ns() // 1_000_000, fingerprint)
+        limit = session.max_message_bytes
+        self._wire = Wire(self._context, addresses, identity, max_message_bytes=limit)
+        try:
+            self.router: RouterSocket = self._wire.router(SUPERVISOR_CONTROL)
+        except BaseException:
+            self._context.destroy(0)
+            raise
+        has_learner = "learner.control" in addresses
+        self._learner = self._wire.dealer("learner.control") if has_learner else None
+        has_log = "loggerplex.records" in addresses
+        push = self._wire.push("loggerplex.records", high_water_mark=100) if has_log else None
+        self._channel = Channel(push, "loggerplex", buffer=session.tensorplex.buffer)
+        self._log = make_log(NAME, self._channel, level=session.loggerplex.level, clock=WallClock())
+        self._asked: Ask | None = None
+        self._ids: set[int] = set()
+        self._ask_at = 0.0
+
+    def requests(self) -> Iterator[Request]:
+        """Yields the commands that have come; each wants an answer."""
+        while (request := self.router.receive()) is not None:
+            yield request
+
+    def ask(self, question: Ask) -> None:
+        """Asks the learner, again and again until it answers."""
+        self._asked, self._ask_at = question, 0.0
+        self._ids.clear()
+
+    def forget(self) -> None:
+        """Asks no more: there is nobody left to answer."""
+        self._asked = None
+
+    def answered(self) -> str | None:
+        """Goes on asking; the kind of the question, once it has been answered."""
+        if self._asked is None or self._learner is None:
+            return None
+        if time.monotonic() >= self._ask_at:
+            request_id = self._learner.send(self._asked.kind, self._asked.fields)
+            if request_id is not None:
+                self._ids.add(request_id)
+                self._ask_at = time.monotonic() + _ASK_AGAIN_SECONDS
+        answer = self._learner.receive()
+        if answer is None or answer.fields["id"] not in self._ids or answer.kind == "refused":
+            return None
+        kind, self._asked = self._asked.kind, None
+        return kind
+
+    def tell(self, happening: Happening) -> None:
+        """Notes an event of the run."""
+        words = [word for word in (happening.component, happening.detail) if word]
+        self._log.event(happening.kind, ": ".join(words), name=happening.component)
+
+    def flush(self) -> None:
+        """Sends what has been told, as far as it can leave now."""
+        self._channel.flush()
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """Sockets that can be read when there is something to do."""
+        learner = [self._learner.raw] if self._learner is not None else []
+        return [self.router.raw, *learner]
+
+    def close(self) -> None:
+        """Sends what it can in a moment, then closes everything."""
+        self._channel.close(_CLOSE_SECONDS)
+        self._wire.close(_CLOSE_SECONDS)
+        self._context.destroy(0)

@@ -1,0 +1,280 @@
+"""Processes of one run on this machine: starts them, signals them, hears of their end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from session.component import Component
+from session.errors import UsageError
+from session.folder import RunFolder
+from session.heartbeat import read_beat
+from session.launchers.forker import kill_group
+from session.launchers.instruction import exit_error
+from session.launchers.zygote import ONE_THREAD, Zygote
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
+_DETAILS_BYTES = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The end of one process.
+
+    Args:
+        name: of its component.
+        exit_code: below 0 the signal that ended it.
+        error: why it ended, in one line.
+        details: what it said on its standard output and standard error.
+    """
+
+    name: str
+    exit_code: int
+    error: str
+    details: str = ""
+
+
+@dataclass(slots=True)
+class _Process:
+    """One process.
+
+    Args:
+        component: what it is.
+        stderr: file to which it writes what it says.
+        said_bytes: size of that file when it was started.
+        pid: 0 until the zygote has forked it.
+        waited_for: this process itself waits for its end, not the zygote.
+        descriptor: can be read once it has ended; -1 where the zygote tells.
+        pending: signals for one that is not forked yet.
+    """
+
+    component: Component
+    stderr: Path
+    said_bytes: int
+    pid: int = 0
+    waited_for: bool = False
+    descriptor: int = -1
+    pending: list[int] = field(default_factory=list)
+
+
+class Processes:
+    """The processes of one run.
+
+    While it is open this process takes over the orphans of its descendants, for it must wait for
+    what its zygote has forked should that die.
+
+    Args:
+        folder: the run folder.
+        zygote: forks the components that need torch.
+    """
+
+    def __init__(self, folder: RunFolder, zygote: Zygote) -> None:
+        self.keep_warm = True
+        self._folder = folder
+        self._zygote = zygote
+        self._processes: dict[str, _Process] = {}
+        self._groups: list[int] = []
+        self._unborn: list[Exit] = []
+        self._was_subreaper = set_subreaper(True)
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def pid(self, name: str) -> int:
+        """The process of a component, 0 where there is none."""
+        process = self._processes.get(name)
+        return process.pid if process is not None else 0
+
+    def start(self, component: Component) -> None:
+        """Starts a component: forked if it needs torch, else by its own command line."""
+        stderr = self._folder.logs / f"{component.name}.err"
+        said_bytes = stderr.stat().st_size if stderr.exists() else 0
+        process = _Process(component, stderr, said_bytes)
+        self._processes[component.name] = process
+        try:
+            if component.needs_torch:
+                self._fork(process)
+            else:
+                self._run(process)
+        except OSError as error:
+            self._unborn.append(self._end(process, 1, f"cannot start it: {error}"))
+
+    def _fork(self, process: _Process) -> None:
+        if self._zygote.buried:
+            self._zygote.restart()
+        component = process.component
+        argv = component.arguments(str(self._folder))
+        self._zygote.spawn(component.name, component.module, argv, str(process.stderr))
+
+    def _run(self, process: _Process) -> None:
+        lifeline = self._zygote.lifeline
+        with process.stderr.open("ab") as stderr:
+            started = subprocess.Popen(
+                process.component.command(str(self._folder)),
+                env={**ONE_THREAD, **lifeline.environment()},
+                pass_fds=(lifeline.reader,),
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        # It is waited for by its number, like those that this process has inherited.
+        started.returncode = 0
+        process.pid = started.pid
+        self._own(process)
+
+    def _own(self, process: _Process) -> None:
+        """From now on this process waits for its end; a new zygote watches over it, too."""
+        if not process.waited_for:
+            process.waited_for = True
+            with suppress(OSError):
+                process.descriptor = os.pidfd_open(process.pid)
+        self._zygote.guard(process.pid)
+
+    def signal(self, name: str, number: int) -> None:
+        """Sends a signal; SIGKILL goes to the whole group of the process."""
+        process = self._processes.get(name)
+        if process is None:
+            return
+        if process.pid == 0:
+            process.pending.append(number)
+            if number == signal.SIGKILL and not self._zygote.ready:
+                # It is still importing; nobody has been forked yet.
+                self._zygote.kill()
+        elif number == signal.SIGKILL:
+            kill_group(process.pid)
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+    def wait_on(self) -> list[int]:
+        """Descriptors that can be read when there is something to hear."""
+        descriptors = [p.descriptor for p in self._processes.values() if p.descriptor >= 0]
+        return descriptors if self._zygote.buried else [self._zygote.fileno(), *descriptors]
+
+    def poll(self) -> list[Exit]:
+        """The processes that have ended since the last call, without waiting."""
+        exits = [*self._unborn, *self._hear_zygote(), *self._reap()]
+        self._unborn.clear()
+        self._groups = [group for group in self._groups if _has_members(group)]
+        return exits
+
+    def _hear_zygote(self) -> Iterator[Exit]:
+        if self._zygote.buried:
+            return
+        for report in self._zygote.receive():
+            name = report.get("spawned", report.get("exited"))
+            process = self._processes.get(str(name))
+            if process is None or process.waited_for:
+                continue
+            if "spawned" in report:
+                process.pid = report["pid"]
+                while process.pending:
+                    self.signal(process.component.name, process.pending.pop(0))
+            elif report["pid"] == process.pid:
+                yield self._end(process, report["status"])
+        if self._zygote.dead:
+            yield from self._survive_zygote()
+
+    def _survive_zygote(self) -> Iterator[Exit]:
+        """The zygote has died: what it has forked lives on, what it should have forked does not."""
+        was_ready, error = self._zygote.ready, self._zygote.last_words()
+        hopeless = bool(self._zygote.error)
+        if self.keep_warm and not hopeless:
+            self._zygote.restart()
+        else:
+            self._zygote.bury()
+        for process in list(self._processes.values()):
+            if process.pid:
+                self._own(process)
+            elif was_ready and self.keep_warm and signal.SIGKILL not in process.pending:
+                self._fork(process)
+            else:
+                code = UsageError.exit_code if hopeless else 1
+                yield self._end(process, code, f"the zygote died: {error}")
+
+    def _reap(self) -> Iterator[Exit]:
+        for process in list(self._processes.values()):
+            if not process.waited_for:
+                continue
+            try:
+                if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    continue
+                # Until it is reaped its number is nobody else's.
+                kill_group(process.pid)
+                _, status = os.waitpid(process.pid, 0)
+                code = os.waitstatus_to_exitcode(status)
+            except ChildProcessError:
+                # The zygote has reaped it and died before it could tell.
+                code = 1
+            yield self._end(process, code)
+
+    def _end(self, process: _Process, exit_code: int, error: str = "") -> Exit:
+        name = process.component.name
+        del self._processes[name]
+        if process.descriptor >= 0:
+            os.close(process.descriptor)
+        if process.pid:
+            self._groups.append(process.pid)
+        details = self._said(process)
+        return Exit(name, exit_code, error or self._error(process, exit_code, details), details)
+
+    def _said(self, process: _Process) -> str:
+        try:
+            with process.stderr.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(process.said_bytes, end - _DETAILS_BYTES))
+                return file.read().decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+    def _error(self, process: _Process, exit_code: int, details: str) -> str:
+        if exit_code < 0:
+            return exit_error(exit_code)
+        beat = read_beat(self._folder.alive, process.component.name)
+        if beat is not None and beat.pid == process.pid and beat.state == "failed" and beat.doing:
+            return beat.doing
+        return details.splitlines()[-1] if details else exit_error(exit_code)
+
+    def close(self) -> None:
+        """Gives back what it holds; whoever still lives is killed."""
+        for process in self._processes.values():
+            if process.pid:
+                kill_group(process.pid)
+        self._zygote.close()
+        for process in self._processes.values():
+            if process.descriptor >= 0:
+                os.close(process.descriptor)
+            if process.pid:
+                with suppress(ChildProcessError):
+                    os.waitpid(process.pid, 0)
+        set_subreaper(self._was_subreaper)
+
+
+def _has_members(group: int) -> bool:
+    """Waits for what a dead component has left us of its group; True if some still live."""
+    try:
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def set_subreaper(on: bool) -> bool:
+    """Lets this process inherit the orphans of its descendants, or not; returns what was before."""
+    prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is None:
+        return False
+    before = ctypes.c_int(0)
+    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
+    return bool(before.value)

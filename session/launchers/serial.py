@@ -1,0 +1,317 @@
+"""The serial launcher: every component a service in this thread, in a fixed order.
+
+Time is counted, not read: one round of turns is one millisecond. Two runs with one seed do the
+same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import zmq
+
+from session.clock import CountedClock
+from session.component import Topology
+from session.config import Config
+from session.context import Launch
+from session.errors import DeadlineError, SurrealError, UsageError
+from session.folder import RunFolder
+from session.launchers.instruction import Ask, Failure
+from session.launchers.launcher import (
+    ComponentStatus,
+    Outcome,
+    finish_result,
+    forget_beats,
+    last_lines,
+    write_run_files,
+)
+from session.launchers.serial_end import Leaving, Owner
+from session.service import Frame
+from session.wire import AddressBook, Identity, Wire
+
+
+class SerialLauncher:
+    """Runs the components of one run in this thread, in turn; exceptions go through.
+
+    Args:
+        config: the resolved experiment.
+        topology: its components, in the order of their turns.
+        folder: the run folder, made already; it is locked while the run goes on.
+        prepare: called once, after the modules of the components have been imported and before
+            anything is built: the place to set the number of threads of what computes.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        topology: Topology,
+        folder: RunFolder,
+        *,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.outcome: Outcome | None = None
+        self._config = config
+        self._topology = topology
+        self._folder = folder
+        self._prepare = prepare
+        self._clock = CountedClock()
+        self._zmq_context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._frames: list[Frame] = []
+        self._stack: list[Frame] = []
+        self._broken: Frame | None = None
+        self._owner: Owner | None = None
+        self._leaving: Leaving | None = None
+        self._started_at = 0.0
+        self._alive_seconds: dict[str, float] = {}
+        self._failure: Failure | None = None
+        self._interrupted = False
+        self._locked = False
+
+    def launch(self) -> None:
+        """Makes all components; their services are built at their first turns.
+
+        Raises:
+            UsageError: the folder is in use.
+        """
+        self._locked = not self._folder.locked
+        self._folder.lock()
+        try:
+            self._open()
+        except BaseException:
+            self._close()
+            raise
+
+    def _open(self) -> None:
+        # Behind everything else: a user's folder must not hide the library's own modules.
+        paths = self._config.session_config.import_path
+        sys.path.extend(path for path in paths if path not in sys.path)
+        modules = [importlib.import_module(each.module) for each in self._topology]
+        self._prepare()
+        addresses = AddressBook.inproc(self._topology.endpoints)
+        write_run_files(self._folder, self._topology, addresses)
+        forget_beats(self._folder)
+        # Between sockets of one process ZeroMQ needs no thread.
+        self._zmq_context = zmq.Context(0)
+        self._started_at = time.monotonic()
+        for component, module in zip(self._topology, modules, strict=True):
+            launch = Launch(component, self._config, self._topology, addresses, self._folder)
+            self._frames.append(
+                Frame(
+                    launch,
+                    module.build,
+                    self._zmq_context,
+                    clock=self._clock,
+                    incarnation=1,
+                    pause=self._pause,
+                )
+            )
+        owner = next((f for f in self._frames if f.context.component.kind == "learner"), None)
+        if owner is not None:
+            self._owner = Owner(owner, self._wire(addresses, self._zmq_context))
+        grace_seconds = self._config.session_config.launcher.grace_seconds
+        self._leaving = Leaving(self._frames, grace_seconds)
+
+    def _wire(self, addresses: AddressBook, context: zmq.Context[zmq.Socket[bytes]]) -> Wire:
+        fingerprint = bytes.fromhex(self._config.fingerprint()[:16])
+        return Wire(context, addresses, Identity("supervisor", 1, fingerprint))
+
+    @property
+    def running(self) -> bool:
+        """True from the launch until nobody is left."""
+        return self._zmq_context is not None
+
+    def step(self) -> bool:
+        """One round: each component has one turn; False once the run is over.
+
+        Raises:
+            Exception: whatever a component raises; the run has failed then.
+        """
+        if self._leaving is None:
+            return False
+        try:
+            self._round()
+            if self._owner is not None:
+                self._owner.tick(self._clock.now())
+                if self._owner.frame.finished:
+                    self._leaving.tick(self._clock.now())
+        except KeyboardInterrupt:
+            self._interrupted = True
+            self._finish()
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+        if all(frame.finished for frame in self._frames):
+            self._finish()
+        return self.running
+
+    def _round(self) -> None:
+        self._clock.advance()
+        for frame in self._frames:
+            # One that waits for an answer has its turn already, further down in this stack.
+            if not frame.finished and frame not in self._stack:
+                self._turn(frame)
+
+    def _turn(self, frame: Frame) -> None:
+        self._stack.append(frame)
+        try:
+            frame.step()
+        except Exception:
+            # The innermost one: those around it only wait for an answer.
+            self._broken = self._broken or frame
+            raise
+        finally:
+            self._stack.pop()
+        if frame.finished:
+            self._alive_seconds[frame.context.name] = time.monotonic() - self._started_at
+
+    def _pause(self, sockets: list[zmq.Socket[bytes]], timeout_seconds: float) -> None:
+        """While one component waits for an answer the others go on."""
+        self._round()
+
+    def run(self) -> Outcome:
+        """Goes on until the run is over.
+
+        Raises:
+            Exception: whatever a component raises; the run has failed then.
+        """
+        while self.step():
+            pass
+        if self.outcome is None:
+            raise UsageError("the run was never launched")
+        return self.outcome
+
+    def wait(self, timeout_seconds: float | None = None) -> Outcome:
+        """As :meth:`run`.
+
+        Raises:
+            DeadlineError: that took longer than ``timeout_seconds``.
+        """
+        start = time.monotonic()
+        while self.step():
+            if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
+                raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
+        return self.run()
+
+    def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
+        """Begins the clean end of the run; the rounds that follow bring it about."""
+        self._interrupted = interrupted
+        if self._owner is not None and self._owner.frame.state == "running":
+            self._owner.ask(Ask("stop", {"reason": reason, "interrupted": interrupted}))
+            return
+        for frame in self._frames:
+            frame.context.stopping = True
+
+    def kill(self) -> None:
+        """Ends everything at once."""
+        if self.running:
+            self._interrupted = True
+            self._finish()
+
+    def scale(self, kind: str, num: int) -> None:
+        """Not here.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError("a serial run cannot be scaled: everything runs in one thread")
+
+    def restart(self, name: str) -> None:
+        """Not here.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"a serial run cannot restart '{name}': everything runs in one thread")
+
+    def status(self) -> list[ComponentStatus]:
+        """The table of components."""
+        ends = self.components()
+        return [
+            ComponentStatus(
+                name=name,
+                state="gone" if frame.finished else frame.state,
+                pid=os.getpid(),
+                age_seconds=None,
+                restarts=0,
+                exit_code=ends[name]["exit_code"],
+                doing="",
+            )
+            for frame in self._frames
+            for name in (frame.context.name,)
+        ]
+
+    def components(self) -> dict[str, dict[str, Any]]:
+        """Name -> restarts, exit_code, alive_seconds."""
+        failed = self._failure.component if self._failure is not None else ""
+        now = time.monotonic()
+        return {
+            name: {
+                "restarts": 0,
+                "exit_code": 1 if name == failed else 0 if name in self._alive_seconds else None,
+                "alive_seconds": round(self._alive_seconds.get(name, now - self._started_at), 3),
+            }
+            for name in (frame.context.name for frame in self._frames)
+        }
+
+    def logs(self, name: str, lines: int = 50) -> list[str]:
+        """The last lines of a component's log.
+
+        Raises:
+            UsageError: it has left none.
+        """
+        return last_lines(self._folder, name, lines)
+
+    def _fail(self, error: BaseException) -> None:
+        name = "serial"
+        if self._broken is not None:
+            name = self._broken.context.name
+            self._broken.fail(error)
+        line = str(error) if isinstance(error, SurrealError) else repr(error)
+        self._failure = Failure(name, line)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.outcome = finish_result(
+            self._folder,
+            self._config,
+            self.components(),
+            failure=self._failure,
+            interrupted=self._interrupted,
+        )
+        self._close()
+
+    def _close(self) -> None:
+        """Leaves nothing behind, whatever was open."""
+        self._leaving = None
+        for frame in self._frames:
+            # Those that have ended well are closed already; the others must not hide the error.
+            with suppress(Exception):
+                if frame.state != "failed":
+                    frame.close()
+        if self._owner is not None:
+            self._owner.wire.close(0.0)
+        if self._zmq_context is not None:
+            self._zmq_context.destroy(0)
+        self._zmq_context = None
+        if self._locked:
+            self._folder.unlock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends whatever still runs."""
+        self.kill()

@@ -1,0 +1,179 @@
+"""How a run is started: the same steps for processes of this machine and for one thread."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Protocol
+
+from session.component import Topology
+from session.config import Config
+from session.errors import RunError, UsageError
+from session.folder import RunFolder
+from session.launchers.instruction import Happening
+from session.launchers.launcher import Outcome
+from surreal_like.algorithm.registry import list_algorithms
+from surreal_like.experiment import read_answer, resolve_elsewhere, write_request
+
+LAUNCHERS = ("local", "serial")
+# What is slow to import and the same for everybody; a user's own modules are not among it, for
+# they may do anything when they are imported.
+_PRELOADED = (
+    "torch",
+    "gymnasium",
+    "surreal_like.experiment",
+    "surreal_like.env.vector",
+    "surreal_like.env.native",
+    "main.learner",
+    "main.agent",
+    "main.evaluator",
+)
+
+
+class Launched(Protocol):
+    """A run that goes on, as long as it is polled."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, None while it goes on."""
+        ...
+
+    def poll(self, timeout_seconds: float = 0.0) -> list[Happening]:
+        """Does what is to be done; returns what has happened since the last call."""
+        ...
+
+    def components(self) -> Mapping[str, Mapping[str, Any]]:
+        """Name -> restarts, exit_code, alive_seconds."""
+        ...
+
+    def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
+        """Begins the clean end."""
+        ...
+
+    def kill(self) -> None:
+        """Ends everything at once."""
+        ...
+
+
+class Starter(Protocol):
+    """Resolves an experiment and launches it."""
+
+    def started(self, command_started: float) -> float:
+        """When the run began, on the clock of its components."""
+        ...
+
+    def resolve(self, user: Config) -> Config:
+        """The complete config."""
+        ...
+
+    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
+        """Starts all components."""
+        ...
+
+    def close(self) -> None:
+        """Ends whatever is left."""
+        ...
+
+
+def make_starter(launcher: str, algorithm: str) -> Starter:
+    """The one that belongs to a launcher; a local one begins to warm up at once.
+
+    Args:
+        launcher: ``local`` or ``serial``.
+        algorithm: of the experiment.
+
+    Raises:
+        UsageError: there is no such launcher.
+    """
+    if launcher == "local":
+        return LocalStarter(algorithm)
+    if launcher == "serial":
+        return SerialStarter()
+    near = get_close_matches(launcher, LAUNCHERS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UsageError(f"no launcher '{launcher}': there are {' and '.join(LAUNCHERS)}{hint}")
+
+
+class LocalStarter:
+    """Processes of this machine; resolving and the components share one import of torch.
+
+    Args:
+        algorithm: of the experiment; a registered one is imported only once, too.
+    """
+
+    def __init__(self, algorithm: str) -> None:
+        from session.launchers.zygote import Zygote
+
+        module = list_algorithms().get(algorithm, "").partition(":")[0]
+        self._zygote = Zygote.start([*_PRELOADED, *filter(None, [module])])
+        self._launcher: Any = None
+
+    def started(self, command_started: float) -> float:
+        """The wall clock of the command's start."""
+        return command_started
+
+    def resolve(self, user: Config) -> Config:
+        """In a process that the warm one forks."""
+        with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
+            asked, answer = write_request(user, Path(folder))
+            said = Path(folder) / "stderr"
+            argv = [str(asked), str(answer)]
+            try:
+                self._zygote.call("surreal_like.experiment", argv, str(said))
+            except RunError as error:
+                raise RunError(f"the experiment could not be resolved: {error}") from None
+            stderr = said.read_text(errors="replace") if said.exists() else ""
+            return read_answer(answer, stderr)
+
+    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
+        """Every component a supervised process."""
+        from session.launchers.local import LocalLauncher
+
+        self._launcher = LocalLauncher(config, topology, folder, zygote=self._zygote)
+        self._launcher.launch()
+        launched: Launched = self._launcher
+        return launched
+
+    def close(self) -> None:
+        """Kills what is left of the run, and ends the warm process."""
+        if self._launcher is not None:
+            self._launcher.__exit__(None, None, None)
+            return
+        self._zygote.receive()
+        if not self._zygote.ready:
+            # It imports, and has forked nobody: there is nothing that it must outlive.
+            self._zygote.kill()
+        self._zygote.close()
+
+
+class SerialStarter:
+    """Everything in this thread, on a counted clock: two runs with one seed are identical."""
+
+    def __init__(self) -> None:
+        self._launched: Any = None
+
+    def started(self, command_started: float) -> float:
+        """The counted clock begins at 0."""
+        return 0.0
+
+    def resolve(self, user: Config) -> Config:
+        """In a process of its own: the environment's constructor may do anything."""
+        return resolve_elsewhere(user)
+
+    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
+        """Every component a service that is ticked in turn."""
+        from session.launchers.serial import SerialLauncher
+
+        self._launched = SerialLauncher(config, topology, folder)
+        self._launched.launch()
+        launched: Launched = self._launched
+        return launched
+
+    def close(self) -> None:
+        """Closes what is left of the run."""
+        if self._launched is not None:
+            with suppress(UsageError):
+                self._launched.kill()

@@ -1,0 +1,425 @@
+"""The local launcher with real processes and sockets."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+
+from session.errors import DeadlineError, RefusedError, UsageError
+from session.folder import RunFolder
+from session.heartbeat import read_beats
+from session.launchers.adopted import adopt
+from session.launchers.instruction import Happening
+from session.launchers.launcher import Outcome
+from session.launchers.local import LocalLauncher
+from session.launchers.zygote import Zygote
+from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE_SECONDS = 20.0
+ACTS = {"replay-0": "work", "learner": "learn", "agent-0": "work"}
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _path() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        yield
+
+
+class Run:
+    """A launched run that a test looks at."""
+
+    def __init__(self, path: Path, acts: Mapping[str, str] = ACTS, **settings: Any) -> None:
+        config = make_config(acts, **settings)
+        self.folder = make_run(path, config)
+        self.launcher = LocalLauncher(config, make_topology(config), self.folder, preload=[MODULE])
+        self.happenings: list[Happening] = []
+
+    def __enter__(self) -> "Run":
+        self.launcher.launch()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.launcher.__exit__(None, None, None)
+
+    def until(self, look: Callable[[], T | None]) -> T:
+        """Polls the launcher until `look` gives something."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not (found := look()):
+            assert time.monotonic() < deadline, f"nothing came in time: {self.happenings}"
+            self.happenings += self.launcher.poll(0.02)
+        return found
+
+    def started(self, *names: str) -> None:
+        """Waits until these (all, if none is named) are running."""
+        self.until(lambda: all(self.state(name) == "running" for name in names or self.names()))
+
+    def names(self) -> list[str]:
+        return [row.name for row in self.launcher.status()]
+
+    def state(self, name: str) -> str:
+        return next(row.state for row in self.launcher.status() if row.name == name)
+
+    def pid(self, name: str) -> int:
+        return next(row.pid for row in self.launcher.status() if row.name == name)
+
+    def kinds(self, name: str) -> list[str]:
+        return [each.kind for each in self.happenings if each.component == name]
+
+    def outcome(self) -> Outcome:
+        return self.until(lambda: self.launcher.outcome)
+
+    def result(self) -> dict[str, Any]:
+        return dict(self.folder.read_result() or {})
+
+
+def lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_run_from_launch_to_its_end(run_folder: Path) -> None:
+    with Run(run_folder, {**ACTS, "eval-0": "work"}) as run:
+        assert run.folder.in_use
+        assert run.folder.sockets.stat().st_mode & 0o777 == 0o700
+        run.started()
+        pids = {name: run.pid(name) for name in run.names()}
+        titles = {n: " ".join(psutil.Process(p).cmdline()).strip() for n, p in pids.items()}
+        assert titles == {
+            name: f"python -P -m {MODULE} --name {name} --folder {run_folder}" for name in pids
+        }
+        run.launcher.stop(interrupted=True)
+        assert run.outcome() == Outcome("interrupted", "interrupted")
+    assert not any(map(lives, pids.values()))
+    assert not run.folder.in_use
+    assert not run.folder.sockets.exists()
+    result = run.result()
+    assert (result["status"], result["iterations"], result["seed"]) == ("interrupted", 7, 0)
+    ends = {name: (c["restarts"], c["exit_code"]) for name, c in result["components"].items()}
+    assert ends == dict.fromkeys(pids, (0, 0))
+    assert all(0 < c["alive_seconds"] < 20 for c in result["components"].values())
+    (replay, *_) = json.loads(run.folder.topology.read_text())["components"]
+    assert (
+        replay["command"]
+        == f"{sys.executable} -P -m {MODULE} --name replay-0 --folder {run_folder}"
+    )
+    assert set(json.loads(run.folder.addresses.read_text())) == {
+        "learner.control",
+        "supervisor.control",
+    }
+
+
+def test_a_run_that_ends_by_itself(run_folder: Path) -> None:
+    with Run(run_folder, {**ACTS, "learner": "solve"}) as run:
+        assert run.launcher.wait(DEADLINE_SECONDS) == Outcome("stopped", "solved")
+        assert not run.launcher.running
+        assert run.launcher.poll() is not None
+    assert run.result()["goal_met"] is True
+
+
+def test_who_is_killed_is_started_again(run_folder: Path) -> None:
+    """One that was forked, one with a command line of its own, and the one that owns the run."""
+    with Run(run_folder, {**ACTS, "loggerplex": "work"}) as run:
+        run.started()
+        for name in ACTS:
+            old = run.pid(name)
+            os.kill(old, signal.SIGKILL)
+            run.until(lambda n=name: "restart" in run.kinds(n))  # type: ignore[misc]
+            run.started(name)
+            assert run.pid(name) not in (0, old)
+        lost = [each for each in run.happenings if each.kind == "lost"]
+        assert lost == [Happening(name, "lost", "killed by SIGKILL") for name in ACTS]
+        run.launcher.stop()
+        assert run.outcome().status == "stopped"
+    restarts = {name: each["restarts"] for name, each in run.result()["components"].items()}
+    assert restarts == {**dict.fromkeys(ACTS, 1), "loggerplex": 0}
+    events = [json.loads(line) for line in run.folder.events.read_text().splitlines()]
+    told = [
+        (e["event"], e["detail"], e["fields"]["name"])
+        for e in events
+        if e["component"] == "supervisor" and e["event"] == "lost"
+    ]
+    assert told == [("lost", f"{name}: killed by SIGKILL", name) for name in ACTS]
+
+
+@pytest.mark.parametrize("name", ["replay-0", "agent-0"])
+def test_who_cannot_start_shows_its_first_error(run_folder: Path, name: str) -> None:
+    with Run(run_folder, {**ACTS, name: "crash"}) as run:
+        outcome = run.outcome()
+    error = f"{name}: ValueError('the environment is broken') (the first of 3 deaths)"
+    assert (outcome.status, outcome.reason) == ("failed", error)
+    assert outcome.details.startswith("Traceback")
+    assert outcome.details.endswith("ValueError: the environment is broken")
+    assert run.kinds(name) == ["lost", "restart", "lost", "restart", "lost", "failed"]
+    result = run.result()
+    assert (result["status"], result["reason"]) == ("failed", error)
+    assert result["components"][name]["exit_code"] == 1
+    assert run.launcher.logs(name)[-1] == "ValueError: the environment is broken"
+
+
+def test_the_first_error_is_shown_not_the_last(run_folder: Path) -> None:
+    with Run(run_folder, {"agent-0": "fail later"}) as run:
+        outcome = run.outcome()
+    assert outcome.reason == "agent-0: ValueError('fail at start 1') (the first of 3 deaths)"
+    assert "fail at start 1" in outcome.details
+    assert "fail at start 2" not in outcome.details
+
+
+def test_a_wrong_config_fails_at_once(run_folder: Path) -> None:
+    with Run(run_folder, {**ACTS, "agent-0": "misconfigured"}) as run:
+        outcome = run.outcome()
+    assert outcome.reason == "agent-0: env_config.env_name is 'parts', which nobody knows"
+    assert run.result()["components"]["agent-0"] | {"alive_seconds": 0} == {
+        "restarts": 0,
+        "exit_code": 2,
+        "alive_seconds": 0,
+    }
+
+
+def test_a_learner_that_cannot_start_leaves_a_result_all_the_same(run_folder: Path) -> None:
+    with Run(run_folder, {**ACTS, "learner": "vanish"}, max_restarts=0) as run:
+        assert run.outcome() == Outcome("failed", "learner: ended with exit code 7")
+    result = run.result()
+    assert (result["status"], result["goal_met"]) == ("failed", None)
+    assert (result["algorithm"], result["env_name"]) == ("parts", "parts")
+
+
+def test_an_import_that_fails_in_the_zygote_is_the_error(run_folder: Path) -> None:
+    config = make_config(ACTS)
+    run = Run(run_folder)
+    run.launcher = LocalLauncher(
+        config, make_topology(config), run.folder, preload=["no_such_package"]
+    )
+    with run:
+        outcome = run.outcome()
+    assert outcome.status == "failed"
+    assert "cannot import no_such_package: No module named 'no_such_package'" in outcome.reason
+
+
+def test_who_gives_no_sign_of_life_is_killed_and_replaced(run_folder: Path) -> None:
+    with Run(run_folder, timeout=0.6) as run:
+        run.started()
+        old = run.pid("agent-0")
+        os.kill(old, signal.SIGSTOP)
+        run.until(lambda: "restart" in run.kinds("agent-0"))
+        assert not lives(old)
+        assert run.happenings[0].detail.startswith("gave no sign of life for ")
+        run.started("agent-0")
+        run.launcher.kill()
+
+
+def test_what_a_component_has_started_dies_with_it(run_folder: Path) -> None:
+    acts = {"replay-0": "parent", "learner": "learn", "agent-0": "parent"}
+    with Run(run_folder, acts) as run:
+        run.started()
+        for name in ("replay-0", "agent-0"):
+            (grandchild,) = psutil.Process(run.pid(name)).children()
+            os.kill(run.pid(name), signal.SIGKILL)
+            run.until(lambda g=grandchild: not psutil.pid_exists(g.pid))  # type: ignore[misc]
+        run.launcher.kill()
+
+
+def test_who_does_not_leave_is_killed(run_folder: Path) -> None:
+    acts = {"replay-0": "stubborn", "agent-0": "work", "learner": "learn"}
+    with Run(run_folder, acts, grace_seconds=0.1) as run:
+        run.started()
+        run.launcher.stop()
+        run.outcome()
+    components = run.result()["components"]
+    assert components["replay-0"]["exit_code"] == -9
+    assert components["agent-0"]["exit_code"] == 0
+
+
+def test_killing_leaves_nobody(run_folder: Path) -> None:
+    acts = {"replay-0": "stubborn", "learner": "deaf", "agent-0": "hang", "agent-1": "work"}
+    with Run(run_folder, acts) as run:
+        run.started("replay-0", "learner", "agent-1")
+        pids = [run.pid(name) for name in acts]
+        run.launcher.stop(interrupted=True)
+        start = time.monotonic()
+        run.launcher.kill()
+        assert time.monotonic() - start < 2.0
+        assert not run.launcher.running
+        assert not any(map(lives, pids))
+    assert run.result()["status"] == "interrupted"
+    assert not run.folder.in_use
+
+
+def test_killing_while_the_zygote_still_imports(run_folder: Path) -> None:
+    with Run(run_folder) as run:
+        run.launcher.kill()
+        assert not run.launcher.running
+    assert run.result()["status"] == "interrupted"
+
+
+def test_a_dead_zygote_is_started_again_and_takes_nobody_with_it(run_folder: Path) -> None:
+    config = make_config(ACTS)
+    zygote = Zygote.start([MODULE])
+    run = Run(run_folder)
+    run.launcher = LocalLauncher(config, make_topology(config), run.folder, zygote=zygote)
+    with run:
+        run.started()
+        agent, old_zygote = run.pid("agent-0"), zygote.pid
+        os.kill(old_zygote, signal.SIGKILL)
+        run.until(lambda: zygote.pid != old_zygote)
+        assert (run.pid("agent-0"), lives(agent)) == (agent, True)
+        assert run.happenings == []
+        os.kill(agent, signal.SIGKILL)
+        run.until(lambda: "restart" in run.kinds("agent-0"))
+        run.started("agent-0")
+        run.launcher.stop()
+        assert run.outcome().status == "stopped"
+    ends = {name: (c["restarts"], c["exit_code"]) for name, c in run.result()["components"].items()}
+    assert ends == {"replay-0": (0, 0), "learner": (0, 0), "agent-0": (1, 0)}
+
+
+def test_tcp(run_folder: Path) -> None:
+    with Run(run_folder, transport="tcp") as run:
+        run.started()
+        book = json.loads(run.folder.addresses.read_text())
+        assert book["learner.control"]["bind"].startswith("tcp://127.0.0.1:")
+        run.launcher.stop()
+        assert run.outcome().status == "stopped"
+
+
+def test_a_folder_in_use_is_left_alone(run_folder: Path) -> None:
+    run, other = Run(run_folder), RunFolder(run_folder)
+    other.lock()
+    with pytest.raises(UsageError, match="is in use"):
+        run.launcher.launch()
+    assert not run.folder.topology.exists()
+    other.unlock()
+    run.__exit__()
+
+
+def test_a_folder_that_the_caller_has_locked_stays_locked(run_folder: Path) -> None:
+    run = Run(run_folder)
+    run.folder.lock()
+    with run:
+        run.launcher.kill()
+    assert run.folder.in_use
+    run.folder.unlock()
+
+
+def test_waiting_has_a_deadline(run_folder: Path) -> None:
+    with Run(run_folder) as run:
+        with pytest.raises(DeadlineError, match=r"goes on after 0\.1 s"):
+            run.launcher.wait(0.1)
+        run.launcher.kill()
+
+
+def test_commands_from_another_process(run_folder: Path) -> None:
+    with Run(run_folder) as run, adopt(run_folder) as adopted:
+        run.started()
+
+        def ask(command: Callable[[], Any]) -> Any:
+            """Asks from a thread of its own, as another process would."""
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(1) as pool:
+                future = pool.submit(command)
+                run.until(future.done)
+                return future.result()
+
+        rows = ask(adopted.status)
+        assert [(row.name, row.state, row.restarts) for row in rows] == [
+            (name, "running", 0) for name in ACTS
+        ]
+        assert rows[0].pid == run.pid("replay-0")
+        ask(lambda: adopted.scale("agent", 2))
+        run.started("agent-1")
+        ask(lambda: adopted.scale("agent", 1))
+        run.until(lambda: run.state("agent-1") == "gone")
+        old = run.pid("learner")
+        ask(lambda: adopted.restart("learner"))
+        run.until(lambda: run.pid("learner") not in (0, old))
+        assert (run.folder.checkpoints / "saved").exists()
+        run.started("learner")
+        for command, message in [
+            (lambda: adopted.scale("replay", 2), "cannot scale 'replay'; this run has agent"),
+            (lambda: adopted.scale("agent", "many"), "cannot scale to 'many'"),  # type: ignore[arg-type]
+            (lambda: adopted.restart("agent-7"), "no component 'agent-7'; there are replay-0"),
+            (lambda: adopted._ask("dance", {}), "unknown command 'dance'; there are status"),
+        ]:
+            with pytest.raises(RefusedError, match=message):
+                ask(command)
+        ask(adopted.stop)
+        run.outcome()
+        assert adopted.wait(5.0) == Outcome("stopped", "stopped by command")
+        assert {row.name: row.exit_code for row in adopted.status()} == {
+            **dict.fromkeys(ACTS, 0),
+            "agent-1": 0,
+        }
+        with pytest.raises(UsageError, match="is not running: nobody supervises it"):
+            adopted.stop()
+
+
+def test_what_was_never_launched_cannot_be_adopted(run_folder: Path) -> None:
+    with pytest.raises(UsageError, match="holds no run"):
+        adopt(run_folder)
+
+
+SUPERVISOR = f"""
+import sys, time
+from session.config import Config
+from session.folder import RunFolder
+from session.launchers.local import LocalLauncher
+from tests.session.launchers.parts import make_topology
+folder = RunFolder(sys.argv[1])
+config = Config.load_file(folder.config)
+launcher = LocalLauncher(config, make_topology(config), folder, preload=[{MODULE!r}])
+launcher.launch()
+while launcher.running:
+    launcher.poll(0.05)
+"""
+
+
+def test_a_killed_supervisor_leaves_nothing(run_folder: Path) -> None:
+    acts = {"replay-0": "work", "learner": "learn", "agent-0": "parent"}
+    folder = make_run(run_folder, make_config(acts))
+    with subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(run_folder)]) as supervisor:
+        wait_until(lambda: [b.state for b in read_beats(folder.alive).values()] == ["running"] * 3)
+        family = psutil.Process(supervisor.pid).children(recursive=True)
+        assert len(family) == 5  # three components, a child of one, the zygote
+        assert folder.in_use
+        supervisor.kill()
+    killed = time.monotonic()
+    wait_until(lambda: not any(lives(each.pid) for each in family))
+    wait_until(lambda: not folder.sockets.exists())
+    assert time.monotonic() - killed < 5.0
+    assert not folder.in_use
+
+
+def wait_until(look: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not look():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def test_a_run_can_be_launched_again_after_a_kill(run_folder: Path) -> None:
+    with Run(run_folder) as run:
+        run.started()
+        run.launcher.kill()
+    run.folder.result.unlink()
+    run.folder.sockets.mkdir()
+    (run.folder.sockets / "learner.control").touch()
+    config = make_config(ACTS)
+    run.launcher = LocalLauncher(config, make_topology(config), run.folder, preload=[MODULE])
+    with run:
+        run.started()
+        run.launcher.stop()
+        assert run.outcome().status == "stopped"

@@ -1,0 +1,110 @@
+"""The record of a run goes on over restarts, and never falls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from session.clock import CountedClock
+from session.config import Config
+from session.default_configs import BASE_CONFIG
+from surreal_like.learner.judge import Verdict
+from surreal_like.learner.record import Record
+
+
+def config(**run: Any) -> Config:
+    whole = BASE_CONFIG.copy()
+    whole.algorithm = "dqn"
+    whole.env_config.env_name = "gym:CartPole-v1"
+    whole["run"] = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0} | run
+    return whole
+
+
+def counts(steps: int, *, size: int = 10) -> dict[str, Any]:
+    sender = {
+        "rows": steps + 2,
+        "base": 0,
+        "inserted": steps + 2,
+        "dropped": 0,
+        "holes": 0,
+        "env_steps": steps,
+        "episodes": steps // 10,
+    }
+    return {
+        "replay-0/1": {
+            "sampled": 4 * steps,
+            "size": size,
+            "sampleable": size,
+            "bytes": 100 * size,
+            "evicted": 0,
+            "senders": {"agent-0/1": sender},
+        }
+    }
+
+
+def test_a_restarted_record_counts_on(tmp_path: Path) -> None:
+    one = Record(config(), CountedClock())
+    one.hear_counts(counts(100))
+    one.hear_episodes([{"return": 20.0, "length": 20, "metrics": {}}])
+    one.iterations = 50
+    one.save(tmp_path / "record.json", 50)
+    two = Record(config(), CountedClock())
+    two.restore(tmp_path / "record.json", 30)
+    line = two.line(30, 7, counts(100).values())
+    assert (line["env_steps"], line["episodes"], line["iterations"]) == (100, 10, 50)
+    assert line["iteration"] == 30
+    assert line["repeated_iterations"] == 20
+    assert line["train"]["mean_return_100"] == 20.0
+    assert line["run_id"] == one.line(50, 7, []).pop("run_id")
+
+
+def test_a_record_without_a_file_begins_at_zero(tmp_path: Path) -> None:
+    record = Record(config(), CountedClock())
+    record.restore(tmp_path / "none.json", 0)
+    assert record.line(0, 1, [])["env_steps"] == 0
+
+
+def test_wall_seconds_of_earlier_parts_count() -> None:
+    clock = CountedClock()
+    for _ in range(1500):
+        clock.advance()
+    assert Record(config(), clock).wall_seconds == 1.5
+    assert Record(config(seconds_before=10.0), clock).wall_seconds == 11.5
+
+
+def test_users_numbers_have_mean_min_and_max_without_nan() -> None:
+    record = Record(config(), CountedClock())
+    for value in (1.0, float("nan"), 3.0):
+        record.hear_episodes([{"return": 0.0, "length": 1, "metrics": {"my/score": value}}])
+    line = record.line(0, 1, [])
+    assert line["metrics"] == {"my/score": {"mean": 2.0, "min": 1.0, "max": 3.0}}
+    assert record.progress().metrics == {"my/score": 2.0}
+    json.dumps(line, allow_nan=False)
+
+
+def test_only_the_last_hundred_episodes_count() -> None:
+    record = Record(config(), CountedClock())
+    record.hear_episodes({"return": float(i), "length": i} for i in range(300))
+    assert record.train()["mean_return_100"] == sum(range(200, 300)) / 100
+
+
+def test_the_result_has_every_key_of_its_schema() -> None:
+    record = Record(config(), CountedClock())
+    record.hear_counts(counts(100))
+    result = record.result(Verdict("stopped", True, "why"), 5)
+    assert set(result) >= {
+        *("status", "goal_met", "reason", "algorithm", "env_name", "seed", "wall_seconds"),
+        *("env_steps", "episodes", "iterations", "eval", "best_eval", "train", "rates", "lag"),
+        *("experience", "solved", "run_id"),
+    }
+    assert result["experience"] == {
+        "pushed": 102,
+        "inserted": 102,
+        "dropped": 0,
+        "unreceipted": 0,
+        "holes": 0,
+        "unknown_at_most": 0,
+        "sampled": 400,
+    }
+    json.dumps(result, allow_nan=False)

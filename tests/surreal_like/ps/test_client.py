@@ -1,0 +1,98 @@
+"""What the asking side makes of answers, good and bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from session.errors import DecodeError, RefusedError
+from session.wire.sockets import RouterSocket
+from surreal_like.data.parameters import Parameters
+from surreal_like.ps.client import ParameterClient
+from tests.surreal_like.agent.rig import LearnerPeer, Rig, make_rig
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with make_rig() as made:
+        yield made
+
+
+Reply = Callable[[RouterSocket, Any], None]
+
+
+def answered(rig: Rig, reply: Reply, *, info: bool = False) -> tuple[ParameterClient, Any]:
+    """A client that has asked once, and what it made of the reply."""
+    router = rig.wire("ps").router("ps.requests")
+    client = ParameterClient(rig.wire("agent-0").dealer("ps.requests"), rig.clock)
+    rig.until(client.ask_info if info else client.ask)
+    came: list[Any] = []
+
+    def take() -> bool:
+        if (request := router.receive()) is not None:
+            reply(router, request)
+        parameters = client.receive()
+        if parameters is not None:
+            came.append(parameters)
+        return not client.waiting
+
+    rig.until(take)
+    return client, came
+
+
+def parameters(rig: Rig) -> Parameters:
+    return LearnerPeer(rig).publish()
+
+
+def test_parameters_are_taken_once(rig: Rig) -> None:
+    published = parameters(rig)
+    fields = published.fields()
+
+    def twice(router: RouterSocket, request: Any) -> None:
+        router.reply(request, "parameters", fields, {"flat": published.flat})
+        router.reply(request, "parameters", fields, {"flat": published.flat})
+
+    client, came = answered(rig, twice)
+    rig.pass_time(0.02)
+    assert client.receive() is None
+    assert [each.order for each in came] == [published.order] == [client.have]
+    assert client.newest.iteration == 10
+
+
+def test_what_was_not_asked_is_ignored(rig: Rig) -> None:
+    def wrong_first(router: RouterSocket, request: Any) -> None:
+        known = request.message.fields["id"]
+        request.message.fields["id"] = known + 7
+        router.reply(request, "refused", {"reason": "not for you"})
+        request.message.fields["id"] = known
+        router.reply(request, "empty")
+
+    client, came = answered(rig, wrong_first)
+    assert not came
+    assert client.newest.order == (0, 0)
+
+
+def test_a_refusal_is_an_error(rig: Rig) -> None:
+    with pytest.raises(RefusedError, match="has been replaced"):
+        answered(rig, lambda router, request: router.refuse(request, "it has been replaced"))
+
+
+@pytest.mark.parametrize("kind", ["parameters", "not_modified"])
+def test_an_answer_without_its_fields_is_an_error(rig: Rig, kind: str) -> None:
+    with pytest.raises(DecodeError):
+        answered(rig, lambda router, request: router.reply(request, kind, {"version": 1}))
+
+
+def test_news_of_the_end_come_with_every_kind_of_answer(rig: Rig) -> None:
+    info = {"final": True}
+    fields = {"version": 3, "incarnation": 9, "iteration": 4, "info": info}
+
+    def end(router: RouterSocket, request: Any) -> None:
+        router.reply(request, "info", fields)
+
+    client, _ = answered(rig, end, info=True)
+    assert client.newest.final
+    assert client.newest.order == (9, 3)
+    assert client.have == (0, 0)
