@@ -100,8 +100,6 @@ class Context:
         # In a script: heartbeat, telemetry and hello; a process has its Frame for that.
         self.pulse: Callable[[], object] = lambda: None
         self._state = "starting"
-        self._busy_until = 0.0
-        self._doing = ""
 
     def metrics(self, client_id: str) -> TensorplexClient:
         """A metrics client with another id than the component's, on the same socket."""
@@ -126,24 +124,23 @@ class Context:
         return self.wire.identity.incarnation
 
     def busy(self, seconds: float, doing: str) -> None:
-        """Says that the next beat may come ``seconds`` later than usual, and why."""
-        self._busy_until = self.clock.now() + seconds
-        self._doing = doing
-        self.beat(self._state)
+        """Says that the next beat may come ``seconds`` later than usual, and why.
+
+        The next beat says that it is over.
+        """
+        self.beat(self._state, doing, busy_seconds=seconds)
 
     def event(self, kind: str, detail: str = "", **fields: object) -> None:
         """Notes something that happened to the run: a line of ``events.jsonl``."""
         self.log.event(kind, detail, **fields)
 
-    def beat(self, state: str, doing: str | None = None) -> None:
+    def beat(self, state: str, doing: str = "", *, busy_seconds: float = 0.0) -> None:
         """Writes the heartbeat file."""
         self._state = state
         if self.folder is None:
             return
-        busy = max(0.0, self._busy_until - self.clock.now())
-        doing = self._doing if doing is None and busy else doing or ""
         now = WallClock().time()
-        beat = Beat(self.name, self.incarnation, state, os.getpid(), now, busy, doing)
+        beat = Beat(self.name, self.incarnation, state, os.getpid(), now, busy_seconds, doing)
         write_beat(self.folder.alive, beat)
 
     def accept(self, welcome: Welcome) -> None:

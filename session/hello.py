@@ -91,9 +91,16 @@ class Hello:
         if answer.kind == "refused":
             raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
         fields = answer.fields
-        version = tuple(fields["version"])
-        self.welcome = Welcome(
-            fields["starts"], fields["incarnation"], (version[0], version[1]), fields["iteration"]
-        )
+        try:
+            incarnation, version = map(int, fields["version"])
+            self.welcome = Welcome(
+                int(fields["starts"]),
+                int(fields["incarnation"]),
+                (incarnation, version),
+                int(fields["iteration"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            # Whoever answered so is no parameter server; the hello is said again.
+            return
         self._fields["incarnation"] = self.welcome.incarnation
         self._due = float("inf")

@@ -176,7 +176,7 @@ class Frame:
 
     def close(self) -> None:
         """Closes the service and says goodbye."""
-        if self.state == "done":
+        if self.state in ("done", "failed"):
             return
         if self._service is not None:
             self._service.close()

@@ -109,10 +109,26 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     config = user.copy().extend(default, strict=True)
     check_choices(config)
     check_resolved(config)
+    _check_stop(config.session_config)
     env = config.env_config
     env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
     find_algorithm(config.algorithm).check(env.obs_spec, env.action_spec, env_name=env.env_name)
     return _record(config)
+
+
+def _check_stop(session: Config) -> None:
+    """Refuses goals that nobody could ever see reached."""
+    stop = session.stop
+    if stop.eval_return is not None and session.evaluator.num < 1:
+        raise ConfigError(
+            f"session_config.stop.eval_return is {stop.eval_return}, but there is no evaluator: "
+            "set session_config.evaluator.num to 1, or eval_return to null"
+        )
+    if (stop.metric is None) != (stop.above is None):
+        raise ConfigError(
+            f"session_config.stop.metric is {stop.metric} and above is {stop.above}: a goal needs "
+            "both, as in {metric: my/score, above: 3}"
+        )
 
 
 def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...]:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from session.checkpoint import Checkpoints, read_state
 from session.config import Config
-from session.errors import UsageError
+from session.errors import CheckpointError, UsageError
 from session.extension import leaves, shown
 from session.folder import RunFolder, write_atomically
 from surreal_like.code_snapshot import own_file, own_file_changed
@@ -89,6 +90,25 @@ def check_same(
             f"--allow-change {','.join(refused)}"
         )
     return found
+
+
+def check_checkpoints(folder: RunFolder) -> str:
+    """Refuses to go on from nothing; returns what is wrong with the newest checkpoint, if it is.
+
+    Raises:
+        CheckpointError: there are checkpoints, but none of them is whole.
+    """
+    complaint = ""
+    for path in Checkpoints(folder.checkpoints / "learner").newest_first():
+        try:
+            read_state(path)
+        except CheckpointError as error:
+            complaint = complaint or str(error)
+            continue
+        return complaint
+    if complaint:
+        raise CheckpointError(f"no checkpoint of run {folder} is whole: {complaint}")
+    return ""
 
 
 def seconds_reached(folder: RunFolder) -> float:

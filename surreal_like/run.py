@@ -19,6 +19,7 @@ from surreal_like.experiment import read_experiment
 from surreal_like.interrupts import Interrupts
 from surreal_like.machine import check_memory, check_ports
 from surreal_like.resume import (
+    check_checkpoints,
     check_same,
     recorded_config,
     reopen,
@@ -224,6 +225,8 @@ def _resolve(order: _Order, starter: Starter, folder: RunFolder, watch: Watch) -
         taken |= session_changes(before, config)
         for path, (was, now) in taken.items():
             watch.note(f"changed: {path} was {was}, is {now}")
+        if complaint := check_checkpoints(folder):
+            watch.note(f"going on from the checkpoint before: {complaint}")
         run["first_started"] = (before.get("run") or run)["first_started"]
         run["seconds_before"] = seconds_reached(folder)
     config.session_config.folder = str(folder.path)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
 from session.component import Topology
 from session.config import Config
-from session.errors import RunError, UsageError
+from session.errors import RunError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
 from session.launchers.launcher import Outcome
@@ -153,7 +155,7 @@ class SerialStarter:
     """Everything in this thread, on a counted clock: two runs with one seed are identical."""
 
     def __init__(self) -> None:
-        self._launched: Any = None
+        self._run: SerialRun | None = None
 
     def started(self, command_started: float) -> float:
         """The counted clock begins at 0."""
@@ -165,15 +167,69 @@ class SerialStarter:
 
     def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
         """Every component a service that is ticked in turn."""
-        from session.launchers.serial import SerialLauncher
-
-        self._launched = SerialLauncher(config, topology, folder)
-        self._launched.launch()
-        launched: Launched = self._launched
-        return launched
+        self._run = SerialRun(config, topology, folder)
+        return self._run
 
     def close(self) -> None:
         """Closes what is left of the run."""
-        if self._launched is not None:
-            with suppress(UsageError):
-                self._launched.kill()
+        if self._run is not None:
+            self._run.close()
+
+
+class SerialRun:
+    """A serial run, polled for a moment at a time.
+
+    Args:
+        config: the resolved experiment.
+        topology: its components.
+        folder: the run folder, locked already.
+    """
+
+    def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
+        import torch
+
+        from session.launchers.serial import SerialLauncher
+
+        self._details = ""
+        threads = torch.get_num_threads()
+        self._restore: Callable[[], None] = lambda: torch.set_num_threads(threads)
+        # More threads would add up numbers in another order on another machine.
+        self._launcher = SerialLauncher(
+            config, topology, folder, prepare=lambda: torch.set_num_threads(1)
+        )
+        self._launcher.launch()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, None while it goes on."""
+        outcome = self._launcher.outcome
+        return outcome and replace(outcome, details=self._details or outcome.details)
+
+    def poll(self, timeout_seconds: float = 0.0) -> list[Happening]:
+        """Makes rounds for so long; an error of a component has ended the run, and is told there."""
+        until = time.monotonic() + timeout_seconds
+        try:
+            while self._launcher.step() and time.monotonic() < until:
+                pass
+        except SurrealError as error:
+            self._details = str(error)
+        except Exception:  # noqa: BLE001 - the code of algorithm and environment is the user's
+            self._details = traceback.format_exc().strip()
+        return []
+
+    def components(self) -> Mapping[str, Mapping[str, Any]]:
+        """Name -> restarts, exit_code, alive_seconds."""
+        return self._launcher.components()
+
+    def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
+        """Begins the clean end."""
+        self._launcher.stop(interrupted=interrupted, reason=reason)
+
+    def kill(self) -> None:
+        """Ends everything at once."""
+        self._launcher.kill()
+
+    def close(self) -> None:
+        """Ends what still runs, and puts torch's threads back."""
+        self._launcher.kill()
+        self._restore()

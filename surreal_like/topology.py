@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from session.component import Component, Restart, Topology
 from session.config import Config
+from session.errors import ConfigError
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")
 _EVERYONE = ("ps.requests", *_TELEMETRY)
@@ -17,15 +18,32 @@ def make_topology(config: Config) -> Topology:
     Args:
         config: the resolved experiment; its ``session_config`` and ``learner_config.replay`` say
             how many processes of each kind there are.
+
+    Raises:
+        ConfigError: a number of processes that cannot be.
     """
     session = config.session_config
+    _at_least(0, "session_config.agent.num", session.agent.num)
+    _at_least(0, "session_config.evaluator.num", session.evaluator.num)
+    replay_shards = config.learner_config.replay.replay_shards
+    _at_least(1, "learner_config.replay.replay_shards", replay_shards)
     limits = Restart(session.launcher.max_restarts, session.launcher.restart_window_seconds)
-    return Topology(_components(config, limits))
+    shards = range(replay_shards)
+    return Topology(
+        [
+            *_telemetry_servers(limits),
+            *_servers(shards, limits),
+            *_clients(config, shards, limits),
+        ]
+    )
 
 
-def _components(config: Config, restart: Restart) -> Iterator[Component]:
-    session = config.session_config
-    shards = range(config.learner_config.replay.replay_shards)
+def _at_least(least: int, key: str, number: int) -> None:
+    if number < least:
+        raise ConfigError(f"{key} is {number}, expected {least} or more")
+
+
+def _telemetry_servers(restart: Restart) -> Iterator[Component]:
     yield Component(
         "loggerplex",
         "loggerplex",
@@ -42,6 +60,9 @@ def _components(config: Config, restart: Restart) -> Iterator[Component]:
         connects=("ps.requests", "loggerplex.records"),
         restart=restart,
     )
+
+
+def _servers(shards: range, restart: Restart) -> Iterator[Component]:
     yield Component(
         "ps",
         "ps",
@@ -61,6 +82,10 @@ def _components(config: Config, restart: Restart) -> Iterator[Component]:
         needs_torch=True,
         restart=restart,
     )
+
+
+def _clients(config: Config, shards: range, restart: Restart) -> Iterator[Component]:
+    session = config.session_config
     for index in range(session.agent.num):
         yield Component(
             f"agent-{index}",

@@ -8,6 +8,7 @@ from main.cli.columns import columns
 from main.cli.figures import count, decimal, duration
 from main.cli.parser import Parser
 from main.cli.runs import RUNS, all_runs
+from main.cli.tail import last_object
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
@@ -73,7 +74,8 @@ def _runs() -> None:
 
 
 def _row(folder: RunFolder) -> list[str]:
-    result = folder.read_result() or {}
+    # What still runs has no result yet, but it reports.
+    result = folder.read_result() or last_object(folder.progress) or {}
     best = result.get("best_eval") or {}
     try:
         config = Config.load_file(folder.config)

@@ -52,6 +52,7 @@ class LiveTable(Watch):
     def begin(self, folder: RunFolder, config: Config) -> None:
         """Draws the first table."""
         self._view = View(folder, config)
+        self._view.pass_over()
         # Time spent in earlier parts of a resumed run counts, too.
         self._started -= (config.get("run") or {}).get("seconds_before", 0.0)
 

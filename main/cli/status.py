@@ -63,7 +63,7 @@ def _as_data(view: View) -> dict[str, Any]:
 
 def _head(view: View) -> list[str]:
     line = view.line
-    lines = [view.title, _state_line(view)]
+    lines = [f"{view.title} · {view.folder}", _state_line(view)]
     if not line:
         return lines
     rates, train = line["rates"], line["train"]
@@ -73,7 +73,7 @@ def _head(view: View) -> list[str]:
         ["training return", decimal(train["mean_return_100"]), "last 100 episodes"],
         ["greedy return", _mean(line.get("eval")), f"best {_mean(line.get('best_eval'))}"],
     ]
-    for budget in view.budgets():
+    for budget in view.budgets() if view.folder.in_use else []:
         left = f"{duration(budget.left_seconds)} left" if budget.left_seconds is not None else ""
         used = f"{count(budget.used)} of {count(budget.limit)}"
         rows.append([f"budget {budget.name}", used, left])

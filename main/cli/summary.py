@@ -18,6 +18,9 @@ _WAY = {
     "to_learner_seconds": "to learner",
 }
 
+# A budget ended before the goal, or somebody ended the run.
+_RESUMABLE = (3, 130)
+
 
 def summary(ended: Run) -> list[str]:
     """The lines; the first says how it ended."""
@@ -28,13 +31,11 @@ def summary(ended: Run) -> list[str]:
         ["experience", _experience(result)],
         ["policy lag", _lag(result)],
         ["where the time went", _way(result)],
-        ["", _waiting(ended.progress())],
+        ["learner waited", _waiting(ended.progress())],
         ["restarts", _restarts(result)],
         ["run folder", str(ended.folder)],
-        ["next", f"surreal-like evaluate {ended.folder}" if _has_best(ended) else ""],
-        ["", f"tensorboard --logdir {ended.folder / 'tensorboard'}"],
-        ["", _resume(ended)],
     ]
+    rows += [["" if index else "next", line] for index, line in enumerate(_next(ended))]
     return [outcome(result), columns([], [row for row in rows if row[1]])]
 
 
@@ -100,7 +101,7 @@ def _way(result: Mapping[str, Any]) -> str:
 
 def _waiting(progress: list[dict[str, Any]]) -> str:
     shares = [line["waiting_share"] for line in progress if line.get("iterations")]
-    return f"the learner waited for {percent(statistics.fmean(shares))} of it" if shares else ""
+    return f"{percent(statistics.fmean(shares))} of its time" if shares else ""
 
 
 def _restarts(result: Mapping[str, Any]) -> str:
@@ -112,13 +113,16 @@ def _restarts(result: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _has_best(ended: Run) -> bool:
-    return (ended.folder / "checkpoints" / "best").is_dir()
-
-
-def _resume(ended: Run) -> str:
-    unfinished = ended.exit_code in (3, 130)
-    return f"surreal-like train --resume --folder {ended.folder}" if unfinished else ""
+def _next(ended: Run) -> list[str]:
+    """Commands that make sense now."""
+    folder, commands = ended.folder, []
+    if (folder / "checkpoints" / "best").is_dir():
+        commands.append(f"surreal-like evaluate {folder}")
+    if ended.exit_code in _RESUMABLE:
+        commands.append(f"surreal-like train --resume --folder {folder}")
+    if ended.exit_code == 1:
+        commands.append(f"surreal-like logs {folder} --level warning")
+    return [*commands, f"tensorboard --logdir {folder / 'tensorboard'}"]
 
 
 def seeds_table(runs: Mapping[int, Run]) -> str:

@@ -40,7 +40,7 @@ class Canvas:
     def draw_preparation(self, path: Path) -> None:
         """Before there is anything to show."""
         doing = "importing torch, building one environment"
-        text = Text.assemble((path.name, "bold"), (f" · {doing}", "dim"))
+        text = Text.assemble(("preparing", "bold"), (f" · {doing} · {path}", "dim"))
         self._live.update(Group(Text(), text), refresh=True)
 
     def draw(self, view: View, clock: str) -> None:
@@ -64,9 +64,10 @@ def render(view: View, clock: str) -> Group:
         clock: how long it has been going.
     """
     gap = Text()
-    title = Text.assemble((view.title, "bold"), (f" · {clock}", "dim"))
-    parts = [_numbers(view), gap, _conditions(view), gap] if view.line else []
-    return Group(gap, title, gap, *parts, _components(view))
+    title = Text.assemble((view.title, "bold"), (f" · {clock} · {view.folder}", "dim"))
+    if not view.line:
+        return Group(gap, title, gap, _components(view))
+    return Group(gap, title, gap, _numbers(view), gap, _conditions(view), gap, _components(view))
 
 
 def _numbers(view: View) -> Table:

@@ -127,8 +127,7 @@ def _finish(given: argparse.Namespace, ended: Run) -> None:
             sys.stderr.write(f"{ended.details}\n")
         reason = ended.result.get("reason") or "no reason was left"
         sys.stderr.write(
-            f"surreal-like: error: run failed: {' '.join(str(reason).split())}; "
-            f"more: surreal-like logs {ended.folder}\n"
+            f"surreal-like: error: run {ended.folder} failed: {' '.join(str(reason).split())}\n"
         )
 
 

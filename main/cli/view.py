@@ -86,6 +86,12 @@ class View:
         self.beats = read_beats(self.folder.alive)
         return bool(lines)
 
+    def pass_over(self) -> None:
+        """Takes what earlier parts of the run have left as known."""
+        self.look()
+        self.take_new_best()
+        self._events.lines()
+
     def new_events(self) -> list[dict[str, Any]]:
         """Events since the last call that a person wants to know of."""
         return [event for event in self._events.objects() if self._is_news(event)]
@@ -103,10 +109,10 @@ class View:
 
     @property
     def title(self) -> str:
-        """Run, algorithm and environment in one line."""
+        """Algorithm, environment and seed in one line."""
         config = self.config
         return (
-            f"{self.folder.path.name} · {config.algorithm} on {config.env_config.env_name} · "
+            f"{config.algorithm} on {config.env_config.env_name} · "
             f"seed {config.session_config.seed}"
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import IO, Any
 
 from main.cli.figures import count, decimal, duration, percent, rate
@@ -33,14 +32,11 @@ class Lines(Watch):
         self._view: View | None = None
         self._due = 0.0
 
-    def prepare(self, path: Path) -> None:
-        """Names the folder."""
-        self.note(f"run folder {path}")
-
     def begin(self, folder: RunFolder, config: Config) -> None:
-        """Names the experiment."""
+        """Names the run."""
         self._view = View(folder, config)
-        self.note(self._view.title)
+        self._view.pass_over()
+        self.note(f"{self._view.title} · {folder}")
 
     def note(self, text: str) -> None:
         """One line of its own."""
@@ -105,5 +101,5 @@ def progress_line(view: View) -> str:
     parts.append(f"replay {percent(view.replay_fill)}")
     for budget in view.budgets()[:1]:
         left = f", {duration(budget.left_seconds)} left" if budget.left_seconds is not None else ""
-        parts.append(f"{percent(budget.share)} of {budget.name}{left}")
+        parts.append(f"{percent(min(1.0, budget.share))} of {budget.name}{left}")
     return "  ".join(parts)

@@ -32,9 +32,12 @@ from session.launchers.launcher import (
     last_lines,
     write_run_files,
 )
-from session.launchers.serial_end import Leaving, Owner
+from session.launchers.serial_end import TELEMETRY, Leaving, Owner
 from session.service import Frame
 from session.wire import AddressBook, Identity, Wire
+
+# What telemetry may still do when a run has broken.
+_LAST_ROUNDS = 200
 
 
 class SerialLauncher:
@@ -135,6 +138,7 @@ class SerialLauncher:
         """
         if self._leaving is None:
             return False
+        self._broken = None
         try:
             self._round()
             if self._owner is not None:
@@ -291,11 +295,12 @@ class SerialLauncher:
     def _close(self) -> None:
         """Leaves nothing behind, whatever was open."""
         self._leaving = None
-        for frame in self._frames:
-            # Those that have ended well are closed already; the others must not hide the error.
-            with suppress(Exception):
-                if frame.state != "failed":
-                    frame.close()
+        # Telemetry stands first, and is closed last: it still writes what the others have said.
+        for frame in reversed(self._frames):
+            # Those that have ended well are closed already; the others must not hide the error,
+            # nor may one more Ctrl-C keep the rest open.
+            with suppress(Exception, KeyboardInterrupt):
+                self._end(frame)
         if self._owner is not None:
             self._owner.wire.close(0.0)
         if self._zmq_context is not None:
@@ -303,6 +308,15 @@ class SerialLauncher:
         self._zmq_context = None
         if self._locked:
             self._folder.unlock()
+
+    def _end(self, frame: Frame) -> None:
+        if frame.context.component.kind in TELEMETRY and frame.state != "failed":
+            frame.context.stopping = True
+            for _ in range(_LAST_ROUNDS):
+                self._clock.advance()
+                if frame.finished or not frame.step():
+                    break
+        frame.close()
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ from session.service import Frame
 from session.wire import Wire
 
 _CLIENTS = ("agent", "evaluator")
-_TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
+TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
 _ASK_AGAIN_SECONDS = 1.0
 
 
@@ -73,5 +73,5 @@ class Leaving:
         """Those whose turn it is to leave."""
         living = [frame for frame in self._frames if not frame.finished]
         clients = [frame for frame in living if frame.context.component.kind in _CLIENTS]
-        servers = [frame for frame in living if frame.context.component.kind not in _TELEMETRY]
+        servers = [frame for frame in living if frame.context.component.kind not in TELEMETRY]
         return clients or servers or living

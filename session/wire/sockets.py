@@ -138,6 +138,7 @@ class Socket:
         self.counters = Counters()
         self._wire = wire
         self._monitor: zmq.Socket[bytes] | None = None
+        self._file: tuple[Path, int] | None = None
         address = wire.addresses[endpoint]
         self.raw: zmq.Socket[bytes] = wire.context.socket(self.pattern)
         self._inproc = address.connect.startswith("inproc://")
@@ -163,11 +164,13 @@ class Socket:
 
     def _bind(self, address: str) -> None:
         try:
+            path = Path(address.removeprefix("ipc://"))
             if address.startswith("ipc://"):
                 # The last process of a run removes this folder; one that starts again makes it.
-                folder = Path(address.removeprefix("ipc://")).parent
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.raw.bind(address)
+            if address.startswith("ipc://"):
+                self._file = (path, path.stat().st_ino)
         except (OSError, zmq.ZMQError) as error:
             self.raw.close(0)
             raise UsageError(
@@ -199,6 +202,14 @@ class Socket:
             self._monitor.close(0)
             self._monitor = None
         self.raw.close(round(linger_seconds * 1000))
+        if self._file is not None:
+            self._remove(*self._file)
+
+    def _remove(self, path: Path, inode: int) -> None:
+        """Removes the file of an ipc address, which libzmq leaves; not that of a successor."""
+        with suppress(OSError):
+            if path.stat().st_ino == inode:
+                path.unlink()
 
     def writable(self) -> bool:
         """True if a message can be sent now."""

@@ -198,8 +198,11 @@ class Agent:
         if self._context is None:
             self.attach(script_context(self.session_config, self._kind))
             self._in_script = True
+            section = "agent" if self._kind == "agent" else "evaluator"
+            torch.set_num_threads(self.session_config[section].threads)
+        assert self._context is not None  # attached
+        self._context.pulse()
         if self._client is None:
-            assert self._context is not None  # attached
             wire = self._context.wire
             self._client = ParameterClient(wire.dealer("ps.requests"), self._context.clock)
         return self._client

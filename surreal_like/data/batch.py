@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from session import nest
 
-_NESTS = ("obs", "obs_next", "actions", "extras")
-
 
 class Batch(dict[str, Any]):
     """A batch of experience, such as ``batch.rewards``.
@@ -29,14 +27,19 @@ class Batch(dict[str, Any]):
             raise AttributeError(f"the batch has no '{name}'; it has {known}") from None
 
 
-def make_batch(columns: Mapping[str, npt.NDArray[Any]]) -> Batch:
+def make_batch(columns: Mapping[str, Any]) -> Batch:
     """The batch whose nests are spelled out as columns, such as ``obs/image``.
 
     Args:
-        columns: name -> array, as a ``batch`` message of replay carries them.
+        columns: name -> array or tensor, named as a ``batch`` message of replay names them.
     """
-    names = {column.split("/")[0] for column in columns}
-    batch = Batch((name, nest.unflatten(columns, name)) for name in sorted(names))
+    batch = Batch()
+    for name, column in columns.items():
+        root, slash, _ = name.partition("/")
+        if not slash:
+            batch[name] = column
+        elif root not in batch:
+            batch[root] = nest.unflatten(columns, root)
     batch.setdefault("extras", {})
     return batch
 

@@ -19,6 +19,7 @@ from session.wire.channel import Channel
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary, mean_metrics
 from surreal_like.env.vector import as_vector
+from surreal_like.script import current_context
 
 _EPISODES_KEPT = 1000
 _HEADER_EVERY = 20
@@ -103,7 +104,8 @@ class TensorplexMonitor(EpisodeMonitor):
     """Reports to Tensorplex; the two below say for whom.
 
     client_id: under which the curves appear.
-    tensorplex: a client of a running component; without one nothing leaves this process.
+    tensorplex: a client of a running component; by default that of the script which this is, and
+        where it is none nothing leaves this process.
     global_step: what the curves are drawn over, by default the steps of this environment.
     """
 
@@ -120,10 +122,16 @@ class TensorplexMonitor(EpisodeMonitor):
         super().__init__(env, interval_seconds=interval_seconds, clock=clock)
         nowhere = Channel(None, "tensorplex")
         self.tensorplex = tensorplex or TensorplexClient(client_id, nowhere, clock=self._clock)
+        # A script is known once its sender, inside of this wrapper, or its agent has connected.
+        self._looks_for_script = tensorplex is None
         self._global_step = global_step or (lambda: self.env_steps)
 
     def report(self, episodes: list[EpisodeSummary], steps_per_second: float) -> None:
         """Sends speed, mean return, mean length, and the means of the environment's own metrics."""
+        context = current_context() if self._looks_for_script else None
+        if context is not None:
+            self.tensorplex = context.metrics(self.tensorplex.client_id)
+            self._looks_for_script = False
         values = {"steps_per_second": steps_per_second}
         if episodes:
             values["return"] = float(np.mean([episode["return"] for episode in episodes]))

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from session.loggerplex.client import Log, make_log
-from session.tensorplex.client import TensorplexClient
 
 from session.clock import WallClock
 from session.config import Config
 from session.errors import ConfigError
+from session.loggerplex.client import Log, make_log
 from session.periodic import Every
+from session.tensorplex.client import TensorplexClient
 from session.wire.channel import Channel
 from session.wire.sockets import poll
 from surreal_like.data.batch import Batch, make_batch
@@ -142,6 +142,8 @@ class Learner:
             from surreal_like.script import script_context
 
             self.connect(script_context(self.session_config, "learner"))
+            # More threads than cores to spare make small networks slower by an order.
+            torch.set_num_threads(self.session_config.learner.threads)
         assert self._context is not None  # set by connect
         return self._context
 
@@ -167,7 +169,8 @@ class Learner:
 
     def to_batch(self, sampled: Sampled) -> Batch:
         """The batch on this learner's device."""
-        return Batch(to_tensor(dict(make_batch(sampled.columns)), self.device))
+        columns = {name: to_tensor(column, self.device) for name, column in sampled.columns.items()}
+        return make_batch(columns)
 
     def publish_parameter(self, iteration: int, message: str = "", *, final: bool = False) -> bool:
         """Publishes the present parameters, not more often than the config allows.
@@ -187,6 +190,7 @@ class Learner:
         if early and not final:
             return False
         self._published_at = (now, iteration)
+        self.iteration = iteration
         modules = self.module_dict()
         self.publisher.publish(
             read_flat(modules),

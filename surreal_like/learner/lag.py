@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +25,8 @@ class Lag:
     """Policy lag in versions and in updates, and mean durations along the way of experience."""
 
     def __init__(self) -> None:
-        self._versions: deque[tuple[int, int]] = deque(maxlen=_HISTORY)
-        self._known = np.empty((0, 2))
+        self._versions: list[int] = []
+        self._iterations: list[int] = []
         self._rows = 0
         self._sum_versions = 0.0
         self._sum_updates = 0.0
@@ -35,21 +35,31 @@ class Lag:
 
     def hear_publication(self, version: int, iteration: int) -> None:
         """Remembers how many updates a version has had."""
-        self._versions.append((version, iteration))
-        self._known = np.asarray(self._versions, np.float64)
+        self._versions.append(version)
+        self._iterations.append(iteration)
+        if len(self._versions) > 2 * _HISTORY:
+            del self._versions[:_HISTORY], self._iterations[:_HISTORY]
 
     def hear_batch(self, versions: npt.NDArray[np.int64], iteration: int) -> None:
         """Takes the versions ``[B]`` that a batch's rows were acted with."""
         if not self._versions:
             return
-        newest = self._versions[-1][0]
-        # After a restart of the learner a row may be of a version that it does not know yet.
-        behind = np.maximum(0, newest - versions)
+        newest = self._versions[-1]
+        mean, oldest = float(versions.mean()), int(versions.min())
         self._rows += versions.size
-        self._sum_versions += float(behind.sum())
-        self._max_versions = max(self._max_versions, int(behind.max()))
-        acted = np.interp(float(versions.mean()), self._known[:, 0], self._known[:, 1])
-        self._sum_updates += max(0.0, iteration - float(acted)) * versions.size
+        # After a restart of the learner a row may be of a version that it does not know yet.
+        self._sum_versions += max(0.0, newest - mean) * versions.size
+        self._max_versions = max(self._max_versions, newest - oldest)
+        self._sum_updates += max(0.0, iteration - self._updates_of(mean)) * versions.size
+
+    def _updates_of(self, version: float) -> float:
+        """Updates that a version has had, between two known ones in proportion."""
+        at = bisect_left(self._versions, version)
+        if at == 0 or at == len(self._versions):
+            return self._iterations[min(at, len(self._versions) - 1)]
+        low, high = self._versions[at - 1], self._versions[at]
+        share = (version - low) / (high - low)
+        return self._iterations[at - 1] * (1 - share) + self._iterations[at] * share
 
     def hear_stamps(self, stamps: Mapping[str, float]) -> None:
         """Takes the stamps of one traced batch and the chunk that its rows came with."""

@@ -9,19 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import safetensors.torch
-from safetensors import SafetensorError
 from torch import nn
 
-from session.errors import CheckpointError
 from surreal_like.data.parameters import Manifest, parameter_hash
-from surreal_like.network.flat import (
-    check_manifest,
-    load_flat,
-    manifest_of,
-    named_tensors,
-    read_flat,
-)
+from surreal_like.network.files import load_parameters, save_parameters
+from surreal_like.network.flat import load_flat, manifest_of, named_tensors, read_flat
 
 
 class Module(nn.Module):
@@ -73,24 +65,15 @@ class Module(nn.Module):
     def save(self, file_path: str | Path) -> None:
         """Writes parameters and buffers to a file in the format of safetensors."""
         with self.parameter_lock:
-            # Copies, because the format refuses tensors that share memory, as tied weights do.
-            tensors = {name: each.clone() for name, each in self.state_dict().items()}
-        safetensors.torch.save_file(tensors, file_path)
+            save_parameters(self, file_path)
 
     def load(self, file_path: str | Path) -> None:
         """Reads what `save` wrote.
 
         Raises CheckpointError if the file cannot be read, SpecError if its tensors do not fit.
         """
-        try:
-            tensors = safetensors.torch.load_file(file_path)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"cannot read parameters from {file_path}: {error}") from error
-        # The file has an order of its own.
-        ours = dict(sorted(named_tensors(self).items()))
-        check_manifest(manifest_of(ours), manifest_of(dict(sorted(tensors.items()))))
         with self.parameter_lock:
-            self.load_state_dict(tensors)
+            load_parameters(self, file_path)
 
     def __getstate__(self) -> dict[str, Any]:
         # A lock can be neither copied nor sent.

@@ -12,6 +12,18 @@ import torch
 from session import nest
 
 
+def _hear_the_warning() -> None:
+    """Received arrays are read-only views; torch has no such tensors, and says so, once."""
+    array = np.zeros(1)
+    array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        torch.from_numpy(array)
+
+
+_hear_the_warning()
+
+
 def to_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
     """A nest of tensors over a nest of arrays; nothing is copied on the CPU.
 
@@ -19,26 +31,17 @@ def to_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
         arrays: nest of numpy arrays; read-only ones must not be written through the tensors.
         device: where the tensors are to be.
     """
-    return nest.map(lambda array: _share(array).to(device, non_blocking=True), arrays)
+    return nest.map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), arrays)
 
 
 def to_float_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
     """A nest of float32 tensors from a nest of arrays or numbers of any dtype."""
-    return nest.map(lambda a: _share(np.asarray(a)).to(device, torch.float32), arrays)
+    return nest.map(lambda a: torch.from_numpy(np.asarray(a)).to(device, torch.float32), arrays)
 
 
 def to_array(tensors: Any) -> Any:
     """A nest of arrays from a nest of tensors, arrays or numbers, without gradient."""
     return nest.map(_array, tensors)
-
-
-def _share(array: npt.NDArray[Any]) -> torch.Tensor:
-    if array.flags.writeable:
-        return torch.from_numpy(array)
-    # Received arrays are views on the message; torch has no read-only tensors and says so.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(array)
 
 
 def _array(value: Any) -> npt.NDArray[Any]:

@@ -121,9 +121,13 @@ class Learner(Service):
             if kind == "save" and self.context.folder is not None:
                 (self.context.folder.checkpoints / "saved").touch()
                 self._control.reply(request, "saved", {"path": "checkpoints/saved"})
-            elif kind == "stop" and self._act != "deaf":
+            elif kind == "stop" and self._act == "deaf" and self.context.folder is not None:
+                (self.context.folder.path / "asked").touch()
+            elif kind == "stop":
                 self._verdict = "interrupted" if fields["interrupted"] else fields["reason"]
                 self._control.reply(request, "stopping")
+            elif kind == "status":
+                self._control.reply(request, "status", {"at": self.context.clock.now()})
         return False
 
     def drain(self) -> None:
@@ -140,6 +144,24 @@ class Learner(Service):
         return True
 
 
+class Asker(Worker):
+    """Asks the learner in each of its turns and waits for the answer."""
+
+    def __init__(self, context: Context, act: str) -> None:
+        super().__init__(context, act)
+        self._learner = context.wire.dealer("learner.control")
+        self.answers: list[float] = []
+
+    def tick(self) -> bool:
+        if self.act == "ask and break" and len(self.answers) == 3:
+            raise ValueError("broken in a turn")
+        self.answers.append(self._learner.request("status").fields["at"])
+        if self.context.folder is not None:
+            notes = self.context.folder.path / f"{self.context.name}.answers"
+            notes.write_text(json.dumps(self.answers))
+        return super().tick()
+
+
 class Listener(Worker):
     """Writes the records that come to loggerplex into ``events.jsonl``."""
 
@@ -154,6 +176,10 @@ class Listener(Worker):
             for record in message.fields["records"]:
                 file.write(json.dumps(record) + "\n")
         return True
+
+    @property
+    def done(self) -> bool:
+        return self._done and not self._records.readable()
 
 
 def build(context: Context) -> Service:
@@ -172,6 +198,8 @@ def build(context: Context) -> Service:
         return Learner(context, act)
     if context.component.kind == "loggerplex":
         return Listener(context, act)
+    if act.startswith("ask"):
+        return Asker(context, act)
     return Worker(context, act)
 
 

@@ -405,6 +405,18 @@ def test_an_ipc_folder_that_has_gone_is_made_again_for_this_user_alone(
     assert until(pull.receive).kind == "chunk"
 
 
+def test_a_closed_socket_leaves_no_file_and_takes_nobody_elses(
+    tmp_path: Path, wires: Wires
+) -> None:
+    book = AddressBook.ipc(ENDPOINTS, tmp_path)
+    first = wires.make(book, "ps").router("ps.requests")
+    second = wires.make(book, "ps").router("ps.requests")  # takes the path over
+    first.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["ps.requests"]
+    second.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_ipc_folder_that_cannot_be_made_is_named(tmp_path: Path, wires: Wires) -> None:
     (tmp_path / "file").touch()
     book = AddressBook.ipc(ENDPOINTS, tmp_path / "file" / "sockets")

@@ -75,6 +75,7 @@ class Line(Module):
     def __init__(self, width: int = 3) -> None:
         super().__init__()
         self.line = torch.nn.Linear(2, width)
+        self.scale: torch.Tensor
         self.register_buffer("scale", torch.ones(1))
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
@@ -93,7 +94,6 @@ class LineAgent(Agent):
         self.seen_first: list[list[bool]] = []
 
     def act(self, obs: Any) -> Any:
-        assert torch.is_inference_mode_enabled() or self._context is None
         values = self.network(obs)
         self.seen_first.append(self.first.tolist())
         actions = values.argmax(1)
@@ -103,8 +103,8 @@ class LineAgent(Agent):
         return {"network": self.network}
 
 
-def make_config(**session: Any) -> Config:
-    """A resolved experiment: Count, one agent; ``session`` is what differs from its defaults."""
+def make_config(env: Mapping[str, Any] | None = None, **session: Any) -> Config:
+    """A resolved experiment: Count, one agent; ``env`` and ``session`` are what differs."""
     config = Config(
         {
             "algorithm": "tests",
@@ -114,6 +114,7 @@ def make_config(**session: Any) -> Config:
                 "num_envs": 2,
                 "obs_spec": dict(Count.obs_spec),
                 "action_spec": dict(Count.action_spec),
+                **(env or {}),
             },
             "session_config": {
                 "agent": {"num": 1, "fetch_interval_seconds": 0.0},
@@ -271,10 +272,12 @@ class Rig:
 
 
 @contextmanager
-def make_rig(*, run: RunFolder | None = None, **session: Any) -> Iterator[Rig]:
+def make_rig(
+    *, run: RunFolder | None = None, env: Mapping[str, Any] | None = None, **session: Any
+) -> Iterator[Rig]:
     """A rig in a folder of its own, ended and removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="r"))
-    rig = Rig(make_config(**session), folder, run)
+    rig = Rig(make_config(env, **session), folder, run)
     try:
         yield rig
     finally:
@@ -308,7 +311,7 @@ class ReplayPeer:
         self.missing: list[int] = []
         self.open = self.telling = True
         self.handled = self.inserted = 0
-        self.incarnation = 0
+        self.sender, self.incarnation = "", 0
         rig.stepping.append(self.tick)
 
     def tick(self) -> None:
@@ -319,11 +322,11 @@ class ReplayPeer:
         if self.telling and now - self._told_at >= 0.1:
             self._told_at = now
             told = [self.incarnation, self.handled, self.inserted, 0, 0]
-            senders = {"agent-0": told} if self.incarnation else {}
+            senders = {self.sender: told} if self.sender else {}
             self._receipts.publish(Message("receipts", {"senders": senders}))
 
     def _take(self, message: Message) -> None:
-        self.incarnation = message.sender.incarnation
+        self.sender, self.incarnation = message.sender.name, message.sender.incarnation
         sequence: int = message.fields["seq"]
         self.handled = max(self.handled, message.fields["receipted"])
         if sequence <= self.handled:

@@ -1,0 +1,83 @@
+"""A process whose only work is to supervise a run, and what signals mean to it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from session.folder import RunFolder
+from session.heartbeat import read_beats
+from tests.session.launchers.parts import MODULE, make_config, make_run
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE_SECONDS = 20.0
+
+SUPERVISOR = f"""
+import sys
+from session.config import Config
+from session.folder import RunFolder
+from session.launchers.detached import supervise
+from session.launchers.local import LocalLauncher
+from tests.session.launchers.parts import make_topology
+folder = RunFolder(sys.argv[1])
+config = Config.load_file(folder.config)
+outcome = supervise(LocalLauncher(config, make_topology(config), folder, preload=[{MODULE!r}]))
+print(outcome.status, outcome.reason)
+"""
+
+
+def wait_until(look: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not look():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def start(folder: RunFolder) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def all_run(folder: RunFolder, acts: dict[str, str]) -> bool:
+    beats = read_beats(folder.alive)
+    return len(beats) == len(acts) and {beat.state for beat in beats.values()} == {"running"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_ends_the_run_cleanly(run_folder: Path, number: signal.Signals) -> None:
+    acts = {"learner": "learn", "agent-0": "work"}
+    folder = make_run(run_folder, make_config(acts))
+    with start(folder) as supervisor:
+        wait_until(lambda: all_run(folder, acts))
+        supervisor.send_signal(number)
+        said, _ = supervisor.communicate(timeout=DEADLINE_SECONDS)
+    assert said == "interrupted interrupted\n"
+    assert not folder.in_use
+    assert dict(folder.read_result() or {})["iterations"] == 7
+
+
+def test_the_second_signal_ends_it_at_once(run_folder: Path) -> None:
+    acts = {"learner": "deaf", "agent-0": "stubborn"}
+    folder = make_run(run_folder, make_config(acts, grace_seconds=60.0))
+    with start(folder) as supervisor:
+        wait_until(lambda: all_run(folder, acts))
+        supervisor.send_signal(signal.SIGINT)
+        wait_until((run_folder / "asked").exists)
+        began = time.monotonic()
+        supervisor.send_signal(signal.SIGINT)
+        supervisor.communicate(timeout=DEADLINE_SECONDS)
+        assert time.monotonic() - began < 5.0
+    result = dict(folder.read_result() or {})
+    assert result["status"] == "interrupted"
+    assert {c["exit_code"] for c in result["components"].values()} == {-9}
+    assert not folder.in_use
+    assert not folder.sockets.exists()

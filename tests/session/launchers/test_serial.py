@@ -1,0 +1,255 @@
+"""The serial launcher: one thread, counted time, everything in turn."""
+
+import json
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.errors import DeadlineError, UsageError
+from session.folder import RunFolder
+from session.heartbeat import read_beats
+from session.launchers.adopted import adopt
+from session.launchers.launcher import Outcome
+from session.launchers.serial import SerialLauncher
+from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
+
+ACTS = {"loggerplex": "work", "replay-0": "work", "learner": "solve", "agent-0": "work"}
+ROUNDS = 30_000
+
+
+def make(path: Path, acts: Mapping[str, str] = ACTS, **settings: Any) -> SerialLauncher:
+    config = make_config(acts, **settings)
+    return SerialLauncher(config, make_topology(config), make_run(path, config))
+
+
+def rounds(launcher: SerialLauncher, limit: int = ROUNDS) -> int:
+    """Runs to the end; returns how many rounds that took."""
+    for count in range(limit):
+        if not launcher.step():
+            return count
+    raise AssertionError(f"goes on after {limit} rounds")
+
+
+def test_a_run_from_launch_to_its_end(run_folder: Path) -> None:
+    launcher = make(run_folder)
+    threads = threading.active_count()
+    launcher.launch()
+    folder = RunFolder(run_folder)
+    assert folder.in_use
+    assert launcher.running
+    launcher.step()
+    assert [row.state for row in launcher.status()] == ["running"] * 4
+    assert {each.state for each in read_beats(folder.alive).values()} == {"running"}
+    assert launcher.run() == Outcome("stopped", "solved")
+    assert threading.active_count() == threads
+    assert not launcher.running
+    assert not launcher.step()
+    assert not folder.in_use
+    assert {each.state for each in read_beats(folder.alive).values()} == {"done"}
+    result = dict(folder.read_result() or {})
+    ends = {name: (c["restarts"], c["exit_code"]) for name, c in result["components"].items()}
+    assert ends == dict.fromkeys(ACTS, (0, 0))
+    book = json.loads(folder.addresses.read_text())
+    assert book["learner.control"]["bind"] == "inproc://learner.control"
+
+
+def test_everybody_leaves_soon_after_the_learner(run_folder: Path) -> None:
+    launcher = make(run_folder)
+    launcher.launch()
+    assert 100 <= rounds(launcher) < 150  # the learner works for 0.1 s: a hundred rounds
+
+
+def test_servers_leave_before_telemetry(run_folder: Path) -> None:
+    launcher = make(run_folder)
+    launcher.launch()
+    gone: list[str] = []
+    while launcher.step():
+        gone += [r.name for r in launcher.status() if r.state == "gone" and r.name not in gone]
+    assert gone == ["learner", "agent-0", "replay-0"]
+
+
+def events(path: Path) -> list[tuple[str, str]]:
+    records = [json.loads(line) for line in RunFolder(path).events.read_text().splitlines()]
+    return [(each["component"], each["event"]) for each in records if "event" in each]
+
+
+def test_events_reach_the_log_to_the_last(run_folder: Path) -> None:
+    make_and_run(run_folder)
+    assert {(name, "start") for name in ACTS if name != "loggerplex"} <= set(events(run_folder))
+
+
+def test_events_of_a_run_that_broke_reach_the_log(run_folder: Path) -> None:
+    with make(run_folder, {**ACTS, "learner": "crash"}) as launcher:
+        launcher.launch()
+        with pytest.raises(ValueError, match="the environment is broken"):
+            launcher.run()
+    assert ("learner", "failed") in events(run_folder)
+
+
+def make_and_run(path: Path, acts: Mapping[str, str] = ACTS) -> SerialLauncher:
+    launcher = make(path, acts)
+    launcher.launch()
+    launcher.run()
+    return launcher
+
+
+def test_two_runs_do_the_same(tmp_path: Path) -> None:
+    acts = {"learner": "solve", "eval-0": "ask", "eval-1": "ask", "agent-0": "work"}
+    notes = []
+    for name in ("one", "two"):
+        make_and_run(tmp_path / name, acts)
+        notes.append([(tmp_path / name / f"eval-{i}.answers").read_text() for i in (0, 1)])
+    assert notes[0] == notes[1]
+    answers = json.loads(notes[0][0])
+    assert len(answers) > 10
+    assert answers == sorted(answers)
+
+
+def test_stopping_asks_the_learner(run_folder: Path) -> None:
+    launcher = make(run_folder, {**ACTS, "learner": "learn"})
+    launcher.launch()
+    for _ in range(300):
+        assert launcher.step()
+    launcher.stop(interrupted=True)
+    assert launcher.run() == Outcome("interrupted", "interrupted")
+    assert dict(RunFolder(run_folder).read_result() or {})["iterations"] == 7
+
+
+def test_stopping_before_the_first_round(run_folder: Path) -> None:
+    launcher = make(run_folder, {**ACTS, "learner": "learn"})
+    launcher.launch()
+    launcher.stop(interrupted=True)
+    assert rounds(launcher) < 10
+    assert launcher.outcome is not None
+    assert launcher.outcome.status == "interrupted"
+
+
+def test_who_does_not_leave_is_closed(run_folder: Path) -> None:
+    acts = {"replay-0": "stubborn", "learner": "solve", "eval-0": "stubborn"}
+    launcher = make(run_folder, acts, grace_seconds=0.2)
+    launcher.launch()
+    assert rounds(launcher) < 1500
+    assert launcher.outcome == Outcome("stopped", "solved")
+
+
+def test_an_exception_goes_through_and_the_run_has_failed(run_folder: Path) -> None:
+    acts = {"learner": "learn", "eval-0": "ask and break", "agent-0": "work"}
+    with make(run_folder, acts) as launcher:
+        launcher.launch()
+        with pytest.raises(ValueError, match="broken in a turn") as caught:
+            launcher.run()
+        assert caught.traceback[-1].name == "tick"
+    reason = "eval-0: ValueError('broken in a turn')"
+    assert launcher.outcome == Outcome("failed", reason)
+    folder = RunFolder(run_folder)
+    result = dict(folder.read_result() or {})
+    assert (result["status"], result["reason"]) == ("failed", reason)
+    codes = {name: c["exit_code"] for name, c in result["components"].items()}
+    assert codes == {"learner": None, "eval-0": 1, "agent-0": None}
+    assert not folder.in_use
+    assert read_beats(folder.alive)["eval-0"].doing == "ValueError('broken in a turn')"
+
+
+def test_the_one_who_broke_is_named_not_the_one_who_waited_for_it(run_folder: Path) -> None:
+    """The learner breaks in the turn that it has while the evaluator waits."""
+    acts = {"eval-0": "ask", "learner": "crash"}
+    with make(run_folder, acts) as launcher:
+        launcher.launch()
+        with pytest.raises(ValueError, match="the environment is broken"):
+            launcher.run()
+    assert launcher.outcome is not None
+    assert launcher.outcome.reason == "learner: ValueError('the environment is broken')"
+
+
+def test_an_interrupt_between_two_lines_leaves_nothing_open(run_folder: Path) -> None:
+    launcher = make(run_folder)
+    launcher.launch()
+
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    launcher._frames[0].step = interrupt  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        launcher.run()
+    assert launcher.outcome is not None
+    assert launcher.outcome.status == "interrupted"
+    assert not RunFolder(run_folder).in_use
+
+
+def test_killing_is_at_once(run_folder: Path) -> None:
+    launcher = make(run_folder, {**ACTS, "learner": "learn"})
+    launcher.launch()
+    launcher.step()
+    launcher.kill()
+    assert not launcher.running
+    assert launcher.outcome is not None
+    assert launcher.outcome.status == "interrupted"
+    launcher.kill()
+
+
+def test_modules_are_there_before_threads_are_set_and_threads_before_anything_is_built(
+    run_folder: Path,
+) -> None:
+    seen: list[bool] = []
+    config = make_config(ACTS)
+    folder = make_run(run_folder, config)
+
+    def prepare() -> None:
+        seen.append(MODULE in sys.modules)
+        assert read_beats(folder.alive) == {}
+
+    launcher = SerialLauncher(config, make_topology(config), folder, prepare=prepare)
+    launcher.launch()
+    launcher.kill()
+    assert seen == [True]
+
+
+def test_own_modules_are_found_behind_all_others(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    config = make_config(ACTS)
+    config.session_config.import_path = [str(tmp_path)]
+    launcher = SerialLauncher(config, make_topology(config), make_run(run_folder, config))
+    launcher.launch()
+    assert sys.path[-1] == str(tmp_path)
+    launcher.kill()
+
+
+def test_one_thread_takes_no_other_commands(run_folder: Path) -> None:
+    with make(run_folder) as launcher:
+        launcher.launch()
+        with pytest.raises(UsageError, match="cannot be scaled"):
+            launcher.scale("agent", 3)
+        with pytest.raises(UsageError, match="cannot restart 'agent-0'"):
+            launcher.restart("agent-0")
+        with (
+            adopt(run_folder) as adopted,
+            pytest.raises(UsageError, match="runs in one thread: it takes no commands"),
+        ):
+            adopted.stop()
+
+
+def test_waiting_has_a_deadline(run_folder: Path) -> None:
+    with make(run_folder, {**ACTS, "learner": "learn"}) as launcher:
+        launcher.launch()
+        with pytest.raises(DeadlineError, match=r"goes on after 0\.05 s"):
+            launcher.wait(0.05)
+
+
+def test_a_run_that_was_never_launched_has_no_end(run_folder: Path) -> None:
+    with pytest.raises(UsageError, match="never launched"):
+        make(run_folder).run()
+
+
+def test_a_folder_in_use_is_left_alone(run_folder: Path) -> None:
+    launcher, other = make(run_folder), RunFolder(run_folder)
+    other.lock()
+    with pytest.raises(UsageError, match="is in use"):
+        launcher.launch()
+    other.unlock()
+    assert not RunFolder(run_folder).topology.exists()

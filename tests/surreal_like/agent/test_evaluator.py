@@ -1,0 +1,233 @@
+"""The evaluator's process over real sockets, with a learner that the test plays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import main.ps
+from session.context import Context
+from session.service import Frame
+from surreal_like.agent.evaluator import EvaluatorService
+from surreal_like.agent.loop import make_agent
+from surreal_like.env.vector import SyncVector
+from surreal_like.network.flat import read_flat
+from tests.surreal_like.agent.rig import Count, LearnerPeer, LineAgent, Rig, make_rig
+from tests.surreal_like.agent.test_scoring import ControlPeer
+
+
+def build(context: Context) -> EvaluatorService:
+    mode = context.config.session_config.evaluator.mode
+    return EvaluatorService(context, make_agent(context, LineAgent, mode))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with make_rig() as made:
+        made.start("ps", main.ps.build)
+        yield made
+
+
+def started(rig: Rig, incarnation: int = 5) -> Frame:
+    return rig.start("eval-0", build, incarnation=incarnation)
+
+
+def service(frame: Frame) -> EvaluatorService:
+    assert isinstance(frame._service, EvaluatorService)
+    return frame._service
+
+
+def seeds(rig: Rig, frame: Frame) -> list[int]:
+    rig.until(lambda: frame._service)
+    env = service(frame)._env
+    assert isinstance(env, SyncVector)
+    return [seed for each in env.envs if isinstance(each, Count) for seed in each.seeds]
+
+
+def test_a_version_is_played_and_its_score_told(rig: Rig) -> None:
+    learner, control = LearnerPeer(rig), ControlPeer(rig)
+    started(rig)
+    published = learner.publish(env_steps=500)
+    rig.until(lambda: control.heard)
+    score, has_flat = control.heard[0]
+    assert has_flat
+    expected = {
+        "version": 1,
+        "incarnation": published.incarnation,
+        "iteration": 10,
+        "env_steps": 500,
+        "confirm": False,
+        "mean_return": 6.0,
+        "std_return": 0.0,
+        "min_return": 6.0,
+        "max_return": 6.0,
+        "episodes": 6,
+        "mean_length": 3.0,
+    }
+    assert {name: score[name] for name in expected} == expected
+    assert score["seconds"] >= 0.0
+
+
+def test_the_parameters_that_were_played_go_along(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    flats: list[Any] = []
+
+    class Keeping(ControlPeer):
+        def tick(self) -> None:
+            while (request := self.router.receive()) is not None:
+                flats.append(request.message.arrays["flat"].copy())
+                self.router.reply(request, "noted", {"confirm": False, "best": 1.0})
+
+    Keeping(rig)
+    started(rig)
+    learner.publish()
+    rig.until(lambda: flats)
+    assert (flats[0] == read_flat({"network": learner.network})).all()
+
+
+def test_each_version_is_played_once_with_a_pause_between(rig: Rig) -> None:
+    learner, control = LearnerPeer(rig), ControlPeer(rig)
+    started(rig)
+    learner.publish()
+    rig.until(lambda: control.heard)
+    rig.pass_time(3.0)
+    assert len(control.heard) == 1
+    learner.publish()
+    rig.until(lambda: len(control.heard) == 2)
+    told = rig.clock.now()
+    learner.publish()
+    rig.until(lambda: len(control.heard) == 3)
+    assert rig.clock.now() - told >= 1.0
+    assert [score["version"] for score, _ in control.heard] == [1, 2, 3]
+
+
+def test_a_version_is_played_again_where_the_learner_wants_it_confirmed(rig: Rig) -> None:
+    learner, control = LearnerPeer(rig), ControlPeer(rig)
+    control.answers = [{"confirm": True, "best": 6.0}, {"confirm": False, "best": 6.0}]
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: len(control.heard) == 2)
+    learner.publish()
+    first, second = (score for score, _ in control.heard)
+    assert (first["confirm"], second["confirm"]) == (False, True)
+    assert (first["version"], second["version"]) == (1, 1)
+    rig.until(lambda: len(control.heard) == 3)
+    assert control.heard[2][0]["version"] == 2
+    assert len(seeds(rig, frame)) == 6  # seeded once: no episode is ever played again
+
+
+def test_seeds_never_repeat_over_restarts_and_evaluators() -> None:
+    drawn: list[int] = []
+    with make_rig(evaluator={"num": 2}) as rig:
+        rig.start("ps", main.ps.build)
+        for name, incarnation in (("eval-0", 5), ("eval-1", 5), ("eval-0", 6)):
+            frame = rig.start(name, build, incarnation=incarnation)
+            drawn += seeds(rig, frame)
+    assert len(drawn) == len(set(drawn)) == 18
+
+
+@pytest.mark.parametrize(("wanted", "streams"), [(0, 6), (4, 4), (50, 6)])
+def test_there_is_at_most_one_stream_per_episode(wanted: int, streams: int) -> None:
+    with make_rig(evaluator={"num_envs": wanted}) as rig:
+        rig.start("ps", main.ps.build)
+        learner, control = LearnerPeer(rig), ControlPeer(rig)
+        frame = started(rig)
+        assert len(seeds(rig, frame)) == streams
+        learner.publish()
+        rig.until(lambda: control.heard)
+        assert control.heard[0][0]["episodes"] == 6
+
+
+def test_A19_S3_it_acts_in_the_mode_of_the_config() -> None:
+    with make_rig(evaluator={"mode": "eval_stochastic"}) as rig:
+        rig.start("ps", main.ps.build)
+        frame = started(rig)
+        rig.until(lambda: frame._service)
+        assert service(frame)._agent.agent_mode == "eval_stochastic"
+
+
+def test_S2_environments_are_those_of_evaluation() -> None:
+    with make_rig(env={"env_args": {"length": 2}, "eval_mode": {"length": 5}}) as rig:
+        rig.start("ps", main.ps.build)
+        learner, control = LearnerPeer(rig), ControlPeer(rig)
+        started(rig)
+        learner.publish()
+        rig.until(lambda: control.heard)
+        assert control.heard[0][0]["mean_length"] == 5.0
+
+
+@pytest.fixture
+def endless() -> Iterator[Rig]:
+    """A rig whose episodes do not end."""
+    with make_rig(env={"env_args": {"length": 10**6}}) as made:
+        made.start("ps", main.ps.build)
+        yield made
+
+
+def test_a_tick_takes_a_few_steps_only(endless: Rig) -> None:
+    rig = endless
+    learner = LearnerPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: frame._service and service(frame)._evaluation)
+    agent = service(frame)._agent
+    assert isinstance(agent, LineAgent)
+    before = len(agent.seen_first)
+    service(frame).tick()
+    assert 1 <= len(agent.seen_first) - before <= 8
+
+
+def test_the_end_of_the_run_ends_it_inside_an_evaluation(endless: Rig) -> None:
+    rig = endless
+    learner = LearnerPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: frame._service and service(frame)._evaluation)
+    learner.publish(final=True)
+    rig.until(lambda: frame.finished)
+    assert rig.clock.now() < 3.0
+
+
+def test_it_ends_when_it_is_told_to(rig: Rig) -> None:
+    frame = started(rig)
+    rig.until(lambda: frame._service)
+    frame.context.stopping = True
+    rig.until(lambda: frame.finished)
+
+
+def test_it_waits_for_a_learner_that_is_restarted(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: frame._service and service(frame)._scores.busy)
+    rig.pass_time(0.2)
+    control = ControlPeer(rig, 10)
+    rig.until(lambda: control.heard)
+    assert control.heard[0][0]["version"] == 1
+
+
+def test_an_unanswered_score_is_given_up_and_the_next_version_played(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: frame._service and service(frame)._scores.busy)
+    rig.clock.seconds += 61.0
+    rig.until(lambda: not service(frame)._scores.busy)
+    control = ControlPeer(rig)
+    learner.publish()
+    rig.until(lambda: control.heard)
+    assert [score["version"] for score, _ in control.heard] == [2]
+
+
+def test_it_reports_its_own_curves(rig: Rig) -> None:
+    learner, control = LearnerPeer(rig), ControlPeer(rig)
+    started(rig)
+    learner.publish()
+    rig.until(lambda: control.heard)
+    rig.until(lambda: rig.scalars("eval/0"))
+    values = rig.scalars("eval/0")
+    assert (values["return"], values["episode_length"]) == (6.0, 3.0)
+    assert np.isfinite(values["version_lag"])

@@ -1,0 +1,259 @@
+"""The agent's process over real sockets, with a learner and a replay that the test plays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import main.ps
+from session.context import Context
+from session.errors import RefusedError
+from session.service import Frame
+from surreal_like.agent.loop import AgentService, make_agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.errors import SpecError
+from tests.surreal_like.agent.rig import LearnerPeer, Line, LineAgent, ReplayPeer, Rig, make_rig
+from tests.surreal_like.ps.test_server import client
+
+
+def build(context: Context) -> AgentService:
+    return AgentService(context, make_agent(context, LineAgent, AgentMode.training))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with make_rig() as made:
+        made.start("ps", main.ps.build)
+        yield made
+
+
+def started(rig: Rig, incarnation: int = 5) -> Frame:
+    return rig.start("agent-0", build, incarnation=incarnation)
+
+
+def service(frame: Frame) -> AgentService:
+    assert isinstance(frame._service, AgentService)
+    return frame._service
+
+
+def accounts(rig: Rig) -> Any:
+    asking = rig.wire("learner", 9).dealer("ps.requests")
+    return asking.request("accounts", timeout_seconds=5.0).fields["accounts"]
+
+
+def test_A20_an_agent_acts_with_what_it_fetches_and_its_rows_arrive(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: len(replay.chunks) >= 4)
+    agent = service(frame)._agent
+    assert agent.agent_mode is AgentMode.training
+    assert set(np.unique(replay.column("version"))) == {1}
+    with torch.no_grad():
+        values = learner.network(torch.as_tensor(replay.column("obs").reshape(-1, 2)))
+    assert np.allclose(replay.column("extras/values").reshape(-1, 3), values.numpy(), atol=1e-6)
+    assert (replay.column("action").reshape(-1) == values.argmax(1).numpy()).all()
+    assert replay.column("step_type")[:, 0].tolist()[:8] == [0, 1, 1, 2, 0, 1, 1, 2]
+
+
+def test_no_step_is_taken_before_the_first_parameters(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    rig.pass_time(1.0)
+    assert service(frame)._sender.window.pushed == 0
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    assert (replay.column("version") == 1).all()
+
+
+def test_first_is_set_before_each_act(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: len(replay.chunks) >= 2)
+    agent = service(frame)._agent
+    assert isinstance(agent, LineAgent)
+    beginnings = [first[0] for first in agent.seen_first[:8]]
+    assert beginnings == [True, False, False, False, True, False, False, False]
+
+
+def test_acting_keeps_no_gradients(rig: Rig) -> None:
+    seen: list[bool] = []
+
+    class Watching(LineAgent):
+        def act(self, obs: Any) -> Any:
+            seen.append(torch.is_inference_mode_enabled())
+            return super().act(obs)
+
+    learner = LearnerPeer(rig)
+    rig.start("agent-0", lambda c: AgentService(c, make_agent(c, Watching, "training")))
+    learner.publish()
+    rig.until(lambda: len(seen) > 3)
+    assert all(seen)
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_newer_parameters_are_taken_while_it_steps(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    for version in (1, 2, 3):
+        learner.publish(env_steps=100 * version)
+        rig.until(lambda: replay.chunks and replay.column("version")[-1, 0] == learner.version)
+    versions = replay.column("version")[:, 0]
+    assert set(versions.tolist()) == {1, 2, 3}
+    assert (np.diff(versions) >= 0).all()
+    assert service(frame)._agent.progress == (300, 30)
+
+
+def test_a_full_window_stops_stepping_until_replay_reads() -> None:
+    with make_rig(sender={"max_unreceipted_bytes": 1500}) as rig:
+        rig.start("ps", main.ps.build)
+        learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+        replay.open = False
+        frame = started(rig)
+        learner.publish()
+        rig.until(lambda: frame._service and not service(frame)._sender.window.ready)
+        window = service(frame)._sender.window
+        pushed = window.pushed
+        rig.pass_time(0.5)
+        assert window.pushed == pushed
+        assert window.unreceipted_bytes <= 1500
+        replay.open = True
+        rig.until(lambda: window.pushed > pushed)
+
+
+def test_at_the_end_of_the_run_everything_is_handed_over(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: len(replay.chunks) > 2)
+    learner.publish(final=True)
+    rig.until(lambda: frame.finished)
+    assert replay.chunks[-1].tail or replay.chunks[-1].columns["step_type"][-1, 0] == 2
+    (goodbye,) = replay.goodbyes
+    assert goodbye["rows"] == replay.rows()
+    account = accounts(rig)["agent-0/5"]
+    assert account["final"]
+    assert account["pushed"] == account["inserted"] == replay.rows()
+    assert (account["unreceipted"], account["dropped"]) == (0, 0)
+    assert account["env_steps"] == int((replay.column("step_type") != 0).sum())
+
+
+def test_an_agent_that_is_told_to_end_takes_its_leave_too(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    frame.context.stopping = True
+    rig.until(lambda: frame.finished)
+    assert len(replay.goodbyes) == 1
+    assert accounts(rig)["agent-0/5"]["final"]
+
+
+def test_without_replay_the_leave_has_a_deadline(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: frame._service and service(frame)._sender.window.pushed)
+    learner.publish(final=True)
+    rig.until(lambda: service(frame)._phase == "receipts")
+    began = rig.clock.now()
+    for _ in range(400):
+        rig.step(0.05)
+        if frame.finished:
+            break
+    assert frame.finished
+    assert 6.9 < rig.clock.now() - began < 10.0
+    account = accounts(rig)["agent-0/5"]
+    assert account["final"]
+    assert account["unreceipted"] == account["pushed"] > 0
+
+
+def test_without_a_parameter_server_the_farewell_has_a_deadline(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    rig.frames.pop("ps").context.wire.close(0)
+    frame.context.stopping = True
+    rig.pass_time(12.0)
+    assert frame.finished
+    assert len(replay.goodbyes) == 1
+
+
+def test_an_agent_stays_after_its_goodbye_where_the_run_says_so() -> None:
+    with make_rig(at_end="idle") as rig:
+        rig.start("ps", main.ps.build)
+        learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+        frame = started(rig)
+        learner.publish()
+        rig.until(lambda: replay.chunks)
+        learner.publish(final=True)
+        rig.until(lambda: replay.goodbyes)
+        rig.pass_time(5.0)
+        assert not frame.finished
+        frame.context.stopping = True
+        rig.pass_time(0.01)
+        assert frame.finished
+
+
+def test_other_modules_than_the_learners_end_the_agent_with_both_sides(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    started(rig)
+    learner.publish(network=Line(width=7))
+    with pytest.raises(SpecError, match=r"\[3, 2\].*\[7, 2\]"):
+        rig.until(lambda: False)
+
+
+def test_a_replaced_agent_ends_when_it_asks(rig: Rig) -> None:
+    learner, _ = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: frame._service and service(frame)._sender.window.pushed)
+    rig.frames.pop("agent-0")
+    started(rig, incarnation=6)
+    rig.pass_time(0.2)
+    rig.frames["older"] = frame
+    with pytest.raises(RefusedError, match="replaced by incarnation 6"):
+        rig.until(lambda: False)
+
+
+def test_agents_report_speed_returns_and_lag(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: len(replay.chunks) > 3)
+    rig.clock.seconds += 1.0
+    rig.until(lambda: "return" in rig.scalars("agent/0"))
+    values = rig.scalars("agent/0")
+    assert values["return"] == 6.0
+    assert values["episode_length"] == 3.0
+    assert values["steps_per_second"] > 0
+    assert {"version_lag", "unreceipted_bytes", "my/action"} <= set(values)
+    assert service(frame).status()["version"] == 1.0
+
+
+def test_agents_of_one_run_draw_different_torch_numbers(rig: Rig) -> None:
+    draws = []
+    for name in ("agent-0", "agent-1"):
+        make_agent(rig.context(name), LineAgent, AgentMode.training)
+        draws.append(float(torch.rand(())))
+    assert draws[0] != draws[1]
+
+
+def test_fetching_never_holds_up_the_steps(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    server = rig.frames.pop("ps")  # it answers nothing from now on
+    chunks = len(replay.chunks)
+    rig.until(lambda: len(replay.chunks) > chunks + 3)
+    rig.frames["ps"] = server
+    learner.publish()
+    rig.until(lambda: service(frame)._agent.version == 2)
+    assert client(rig).fetch(5.0) is not None
