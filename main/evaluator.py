@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from session.context import Context
-from session.service import Service, run_service
+from session.process import run_service
+from session.service import Service
 from surreal_like.agent.evaluator import EvaluatorService
 from surreal_like.agent.loop import make_agent
 from surreal_like.experiment import algorithm_of

@@ -8,7 +8,8 @@ import torch
 
 from session.context import Context
 from session.errors import UsageError
-from session.service import Service, run_service
+from session.process import run_service
+from session.service import Service
 from surreal_like.experiment import algorithm_of
 from surreal_like.learner.worker import LearnerService
 from surreal_like.topology import make_topology
@@ -22,8 +23,7 @@ def build(context: Context) -> Service:
     torch.set_num_threads(config.session_config.learner.threads)
     torch.manual_seed(context.seed)
     context.busy(60.0, "building the learner")
-    algorithm = algorithm_of(config, context.folder)
-    learner = algorithm.learner(
+    learner = algorithm_of(config, context.folder).learner(
         learner_config=config.learner_config,
         env_config=config.env_config,
         session_config=config.session_config,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from session.context import Context
 from session.loggerplex.server import Loggerplex
-from session.service import Service, run_service
+from session.process import run_service
+from session.service import Service
 from surreal_like.topology import make_topology
 
 

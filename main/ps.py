@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from session.context import Context
-from session.service import Service, run_service
+from session.process import run_service
+from session.service import Service
 from surreal_like.ps.server import ParameterServer
 from surreal_like.topology import make_topology
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from session.context import Context
 from session.errors import ConfigError
-from session.service import Service, run_service
+from session.process import run_service
+from session.service import Service
 from surreal_like.replay.server import ReplayService
 from surreal_like.topology import make_topology
 

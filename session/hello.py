@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from session.clock import Clock
 from session.errors import RefusedError
 from session.wire import PROTOCOL_VERSION, Message
-from session.wire.sockets import DealerSocket
+from session.wire.requests import DealerSocket
 
 _RETRY_SECONDS = 1.0
 

@@ -75,6 +75,7 @@ def _check_without_algorithm(user: Config) -> None:
     known = Config({key: user[key] for key in ("env_config", "session_config")})
     wanted = Config({key: BASE_CONFIG[key] for key in known})
     check_choices(known.extend(wanted, strict=True))
+    _check_stop(known.session_config)
 
 
 def defaults(algorithm: str) -> Config:
@@ -109,7 +110,6 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     config = user.copy().extend(default, strict=True)
     check_choices(config)
     check_resolved(config)
-    _check_stop(config.session_config)
     env = config.env_config
     env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
     find_algorithm(config.algorithm).check(env.obs_spec, env.action_spec, env_name=env.env_name)

@@ -16,6 +16,7 @@ from surreal_like.replay.storage import LINK_BYTES
 
 # step_type, reward, discount, version, and what links a row to its neighbours.
 _FIXED_BYTES = 1 + 4 + 4 + 8 + LINK_BYTES
+_LAST_PORT = 65_535
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -85,14 +86,17 @@ def check_ports(config: Config) -> None:
     port: int = config.session_config.tensorplex.prometheus_port
     if port <= 0:
         return
+    reason = "there is no such port" if port > _LAST_PORT else ""
     try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except (OSError, OverflowError) as error:
-        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+        if not reason:
+            socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        reason = str(error.strerror or error).lower()
+    if reason:
         raise UsageError(
             f"session_config.tensorplex.prometheus_port is {port}: {reason}; choose another, or 0 "
             "for none"
-        ) from None
+        )
 
 
 def find_available_bytes() -> int:

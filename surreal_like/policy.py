@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from session import nest
+from session.checkpoint import read_state
 from session.config import Config
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
@@ -57,13 +59,12 @@ class Policy:
     def _batch(self, obs: Any) -> tuple[Any, bool]:
         """The observation with a leading axis, and whether it came with one."""
         arrays = nest.map(lambda spec, x: np.asarray(x, spec.dtype), self._spec, obs)
-        extra = {
-            array.ndim - len(spec.dim)
-            for spec, array in zip(nest.leaves(self._spec), nest.leaves(arrays), strict=True)
-        }
+        pairs = list(zip(nest.leaves(self._spec), nest.leaves(arrays), strict=True))
+        extra = {array.ndim - len(spec.dim) for spec, array in pairs}
+        fits = all(array.shape[array.ndim - len(spec.dim) :] == spec.dim for spec, array in pairs)
         batched = extra == {1}
-        if not batched and extra != {0}:
-            shapes = [array.shape for array in nest.leaves(arrays)]
+        if not fits or not (batched or extra == {0}):
+            shapes = [array.shape for _, array in pairs]
             raise DataError(
                 f"observation of shapes {shapes} fits env_config.obs_spec neither as one "
                 f"observation nor as a batch: {self.config.env_config.obs_spec}"
@@ -80,13 +81,16 @@ def load_policy(folder: str | Path, checkpoint: str = "best") -> Policy:
 
     Raises:
         UsageError: this is no run folder.
-        CheckpointError: there is no such checkpoint.
+        CheckpointError: there is no such checkpoint, or it is not whole.
     """
     run = RunFolder(folder)
     if not run.config.exists():
         raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
     config = Config.load_file(str(run.config))
+    # Behind everything else: a user's folder must not hide the library's own modules.
+    sys.path.extend(p for p in config.session_config.import_path if p not in sys.path)
     path = checkpoint_path(run, checkpoint)
+    read_state(path)
     modes = {True: AgentMode.eval_deterministic, False: AgentMode.eval_stochastic}
     agents = {greedy: _load_agent(config, run, path, mode) for greedy, mode in modes.items()}
     return Policy(agents, config)

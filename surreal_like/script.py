@@ -25,6 +25,7 @@ from session.config import Config
 from session.context import Context, Launch
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
+from session.process import remove_socket_folders
 from session.service import Build, Frame, Service
 from session.wire import AddressBook
 from surreal_like.topology import make_topology
@@ -168,7 +169,13 @@ def _leave() -> None:
         _SCRIPT.index = 0
         if frame is not None and zmq_context is not None:
             frame.close()
-            zmq_context.destroy(0)
+            _give_back(frame, zmq_context)
+
+
+def _give_back(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
+    addresses = frame.context.wire.addresses
+    zmq_context.destroy(0)
+    remove_socket_folders(addresses)
 
 
 def _wait_for(background: _Background) -> None:
@@ -197,7 +204,7 @@ def _serve(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
         frame.fail(error)
         raise
     finally:
-        zmq_context.destroy(0)
+        _give_back(frame, zmq_context)
 
 
 def _build_idle(context: Context) -> Service:

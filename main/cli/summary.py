@@ -42,16 +42,17 @@ def summary(ended: Run) -> list[str]:
 def outcome(result: Mapping[str, Any]) -> str:
     """How it ended, in one line."""
     solved = (result.get("solved") or {}).get("greedy_seconds")
-    took = duration(result.get("wall_seconds"))
-    steps = f"{count(result.get('env_steps'))} env steps"
-    reason = result.get("reason") or "no reason was left"
+    reason = " ".join(str(result.get("reason") or "no reason was left").split())
     if solved is not None and result.get("goal_met"):
         at = count(result["solved"]["greedy_env_steps"])
         return f"solved in {solved:.1f} s and {at} env steps: {reason}"
-    words = {"failed": "failed", "interrupted": "interrupted"}.get(str(result.get("status")))
-    if words is None:
-        words = {True: "goal met", False: "goal not met"}.get(result["goal_met"], "done")
-    return f"{words} after {took} and {steps}: {' '.join(str(reason).split())}"
+    words = str(result.get("status"))
+    if words == "stopped":
+        words = {True: "goal met", False: "goal not met", None: "done"}[result.get("goal_met")]
+    if "env_steps" in result:
+        took, steps = duration(result["wall_seconds"]), count(result["env_steps"])
+        words += f" after {took} and {steps} env steps"
+    return f"{words}: {reason}"
 
 
 def _best(result: Mapping[str, Any]) -> str:

@@ -14,9 +14,10 @@ from session.launchers.launcher import SUPERVISOR_CONTROL
 from session.loggerplex.client import make_log
 from session.wire import AddressBook, Identity, Wire
 from session.wire.channel import Channel
-from session.wire.sockets import Request, RouterSocket
+from session.wire.requests import Request, RouterSocket
 
 NAME = "supervisor"
+_REQUESTS_PER_LOOK = 100
 _ASK_AGAIN_SECONDS = 1.0
 _CLOSE_SECONDS = 0.2
 
@@ -56,7 +57,9 @@ class ControlSockets:
 
     def requests(self) -> Iterator[Request]:
         """Yields the commands that have come; each wants an answer."""
-        while (request := self.router.receive()) is not None:
+        for _ in range(_REQUESTS_PER_LOOK):
+            if (request := self.router.receive()) is None:
+                return
             yield request
 
     def ask(self, question: Ask) -> None:

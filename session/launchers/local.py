@@ -32,7 +32,7 @@ from session.launchers.processes import Processes
 from session.launchers.supervision import Phase, Supervision
 from session.launchers.zygote import Zygote
 from session.periodic import Every
-from session.wire.sockets import Request
+from session.wire.requests import Request
 
 _LISTEN_SECONDS = 0.2
 _POLL_SECONDS = 0.05

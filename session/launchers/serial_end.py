@@ -48,7 +48,7 @@ class Leaving:
 
     Args:
         frames: all components.
-        grace_seconds: after which those whose turn it is are asked, and then closed.
+        grace_seconds: after which agents and evaluators that have not left are told to.
     """
 
     def __init__(self, frames: list[Frame], grace_seconds: float) -> None:
@@ -63,10 +63,9 @@ class Leaving:
         if group != self._group:
             self._group, self._deadline = group, now + self._grace_seconds
         clients = any(frame.context.component.kind in _CLIENTS for frame in group)
-        for frame in group:
-            if now > self._deadline + self._grace_seconds:
-                frame.close()
-            elif not clients or now > self._deadline:
+        if not clients or now > self._deadline:
+            for frame in group:
+                # From then on its frame keeps the deadline.
                 frame.context.stopping = True
 
     def _next(self) -> list[Frame]:

@@ -17,13 +17,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from setproctitle import setproctitle
 
 from session.errors import DeadlineError, RunError
 from session.launchers.forker import Forker, Lines, kill_group
-from session.service import LIFELINE
+from session.process import LIFELINE
 
 # A process that forks must not have started a thread pool.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -212,8 +212,8 @@ class Zygote:
             self._process.wait()
 
 
-def main(argv: Sequence[str]) -> int:
-    """Imports what is slow, then serves; returns the exit code."""
+def main(argv: Sequence[str]) -> NoReturn:
+    """Imports what is slow, then serves; never returns."""
     lines = Lines(socket.socket(fileno=int(argv[0])))
     setproctitle(" ".join(["python", "-P", "-m", "session.launchers.zygote", *argv]))
     start = time.monotonic()
@@ -228,8 +228,9 @@ def main(argv: Sequence[str]) -> int:
     gc.freeze()
     lines.send({"ready": round(time.monotonic() - start, 3)})
     Forker(lines).run()
-    return 0
+    # There is nothing to tidy up, and much to take apart: torch would need half a second.
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    main(sys.argv[1:])

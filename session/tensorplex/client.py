@@ -62,9 +62,13 @@ class TensorplexClient:
         self, tag_value_dict: Mapping[str, SupportsFloat], global_step: SupportsInt
     ) -> None:
         """Reports several numbers of one step."""
-        values = {check_tag(tag): self._number(tag, value) for tag, value in tag_value_dict.items()}
+        values = self.checked(tag_value_dict)
         if values:
             self._put("scalars", "", global_step, {"values": values})
+
+    def checked(self, tag_value_dict: Mapping[str, SupportsFloat]) -> dict[str, float]:
+        """The numbers as they would be reported."""
+        return {check_tag(tag): self._number(tag, value) for tag, value in tag_value_dict.items()}
 
     def add_histogram(self, tag: str, values: npt.ArrayLike, global_step: SupportsInt) -> None:
         """Reports how numbers of any shape are distributed; NaN and infinity are left out."""

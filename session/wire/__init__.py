@@ -2,7 +2,7 @@
 
 from session.wire.codec import PROTOCOL_VERSION, Identity, Message, decode, encode
 from session.wire.endpoint import Address, AddressBook
-from session.wire.sockets import Wire
+from session.wire.wire import Wire
 
 __all__ = [
     "PROTOCOL_VERSION",

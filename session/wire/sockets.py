@@ -1,30 +1,29 @@
-"""Sockets of one component: never blocking, bounded, counted.
+"""One-way sockets, and what every socket shares: never blocking, bounded, counted.
 
-A :class:`Wire` makes them from endpoint names. The pattern decides who binds: PULL, XPUB and
-ROUTER bind, PUSH, SUB and DEALER connect. Every call looks at the socket's events first, because
-libzmq otherwise handles commands when the CPU's cycle counter says so, and two serial runs differ.
+The pattern decides who binds: PULL, XPUB and ROUTER bind, PUSH, SUB and DEALER connect. Every call
+looks at the socket's events first, because libzmq otherwise handles commands when the CPU's cycle
+counter says so, and two serial runs differ.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from session.errors import DeadlineError, OversizeError, RefusedError, UsageError, WireError
-from session.wire.codec import Array, Buffer, Identity, Message, decode, encode, size_bytes
-from session.wire.endpoint import AddressBook
+from session.errors import OversizeError, UsageError, WireError
+from session.wire.codec import Buffer, Message, decode, encode, size_bytes
+
+if TYPE_CHECKING:
+    from session.wire.wire import Wire
 
 _TOPIC = b"p"
-_HELD_ANSWERS = 64
-_PAUSE_SECONDS = 0.05
 _KERNEL_BUFFER_BYTES = 1 << 20
 
 
@@ -50,81 +49,6 @@ def poll(sockets: list[zmq.Socket[bytes]], timeout_seconds: float) -> None:
     for socket in sockets:
         poller.register(socket, zmq.POLLIN)
     poller.poll(round(timeout_seconds * 1000))
-
-
-class Wire:
-    """Makes the sockets of one component and closes them; owns no ZeroMQ context.
-
-    Args:
-        context: the one context of this process.
-        addresses: where each endpoint is.
-        identity: stamped on every message.
-        max_message_bytes: larger messages are refused on both sides.
-        stopping: true once waiting must end.
-        pause: called with the sockets to wait for and seconds, while a request waits; the serial
-            launcher ticks the other components there.
-        on_reject: called with (endpoint, sender name, reason) once per sender and endpoint.
-    """
-
-    def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        addresses: AddressBook,
-        identity: Identity,
-        *,
-        max_message_bytes: int = 1 << 28,
-        stopping: Callable[[], bool] = lambda: False,
-        pause: Callable[[list[zmq.Socket[bytes]], float], None] = poll,
-        on_reject: Callable[[str, str, str], None] = lambda endpoint, sender, reason: None,
-    ) -> None:
-        self.context = context
-        self.addresses = addresses
-        self.identity = identity
-        self.max_message_bytes = max_message_bytes
-        self.stopping = stopping
-        self.pause = pause
-        self.sockets: list[Socket] = []
-        self._on_reject = on_reject
-        self._complained: set[tuple[str, str]] = set()
-
-    def pull(self, endpoint: str, *, high_water_mark: int = 8) -> PullSocket:
-        """Binds the receiving end of a one-way stream."""
-        return PullSocket(self, endpoint, high_water_mark)
-
-    def push(self, endpoint: str, *, high_water_mark: int = 8) -> PushSocket:
-        """Connects the sending end of a one-way stream."""
-        return PushSocket(self, endpoint, high_water_mark)
-
-    def publisher(self, endpoint: str, *, high_water_mark: int = 8) -> PublisherSocket:
-        """Binds a publisher that sees each new subscriber."""
-        return PublisherSocket(self, endpoint, high_water_mark)
-
-    def subscriber(self, endpoint: str, *, high_water_mark: int = 8) -> SubscriberSocket:
-        """Connects a subscriber of everything that the endpoint publishes."""
-        return SubscriberSocket(self, endpoint, high_water_mark)
-
-    def router(self, endpoint: str, *, high_water_mark: int = 1000) -> RouterSocket:
-        """Binds the answering end of requests."""
-        return RouterSocket(self, endpoint, high_water_mark)
-
-    def dealer(self, endpoint: str, *, high_water_mark: int = 1000) -> DealerSocket:
-        """Connects the asking end of requests."""
-        return DealerSocket(self, endpoint, high_water_mark)
-
-    def counters(self) -> Mapping[str, Counters]:
-        """Endpoint -> what its socket has seen."""
-        return {socket.endpoint: socket.counters for socket in self.sockets}
-
-    def close(self, linger_seconds: float = 1.0) -> None:
-        """Closes every socket; what was sent may still leave for ``linger_seconds``."""
-        while self.sockets:
-            self.sockets[-1].close(linger_seconds)
-
-    def reject(self, endpoint: str, sender: str, reason: str) -> None:
-        """Reports a refused message, once per sender and endpoint."""
-        if (endpoint, sender) not in self._complained:
-            self._complained.add((endpoint, sender))
-            self._on_reject(endpoint, sender, reason)
 
 
 class Socket:
@@ -341,154 +265,3 @@ class SubscriberSocket(Socket):
             if (message := self._decode(frames[1:], one_run=True)) is not None:
                 return message
         return None
-
-
-@dataclass(slots=True)
-class Request:
-    """A message that wants an answer."""
-
-    peer: bytes
-    message: Message
-
-
-@dataclass(slots=True)
-class _Peer:
-    held: deque[list[Buffer]] = field(default_factory=deque)
-
-
-class RouterSocket(Socket):
-    """Answers requests; an answer for a full peer is held until the peer takes it."""
-
-    pattern = zmq.ROUTER
-    binds = True
-
-    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int) -> None:
-        self._peers: dict[bytes, _Peer] = {}
-        super().__init__(wire, endpoint, high_water_mark)
-
-    def _configure(self, high_water_mark: int) -> None:
-        super()._configure(high_water_mark)
-        # A ROUTER drops in silence otherwise.
-        self.raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
-
-    def receive(self) -> Request | None:
-        """The next good request, or None if there is none now."""
-        self._send_held()
-        while (frames := self._receive()) is not None:
-            message = self._decode(frames[1:], one_run=False)
-            if message is not None and type(message.fields.get("id")) is int:
-                return Request(frames[0].bytes, message)
-        return None
-
-    def reply(
-        self,
-        request: Request,
-        kind: str,
-        fields: dict[str, Any] | None = None,
-        arrays: Mapping[str, Array] | None = None,
-    ) -> None:
-        """Answers a request."""
-        answer = Message(kind, dict(fields or {}), arrays or {})
-        answer.fields["id"] = request.message.fields["id"]
-        frames = self._encode(answer)
-        peer = self._peers.get(request.peer)
-        if peer is None and self._send(request.peer, frames):
-            return
-        self._hold(request.peer, frames)
-
-    def refuse(self, request: Request, reason: str) -> None:
-        """Answers that the request cannot be served; the asker gets a RefusedError."""
-        self.reply(request, "refused", {"reason": reason})
-
-    def _send(self, peer: bytes, frames: list[Buffer]) -> bool:
-        """False if the peer is full; a peer that has gone needs no answer."""
-        self.readable()
-        try:
-            self.raw.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return False
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-            self.counters.unanswered += 1
-        return True
-
-    def _hold(self, peer: bytes, frames: list[Buffer]) -> None:
-        held = self._peers.setdefault(peer, _Peer()).held
-        if len(held) < _HELD_ANSWERS:
-            held.append(frames)
-        else:
-            self.counters.unanswered += 1
-
-    def _send_held(self) -> None:
-        for identity, peer in list(self._peers.items()):
-            while peer.held and self._send(identity, peer.held[0]):
-                peer.held.popleft()
-            if not peer.held:
-                del self._peers[identity]
-
-
-class DealerSocket(Socket):
-    """Asks; each request carries an id, the answer carries it back."""
-
-    pattern = zmq.DEALER
-    binds = False
-
-    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int) -> None:
-        self._last_id = 0
-        super().__init__(wire, endpoint, high_water_mark)
-
-    def send(
-        self,
-        kind: str,
-        fields: dict[str, Any] | None = None,
-        arrays: Mapping[str, Array] | None = None,
-    ) -> int | None:
-        """Asks without waiting; returns the request's id, or None if it cannot leave now."""
-        if not self.writable():
-            return None
-        message = Message(kind, dict(fields or {}), arrays or {})
-        message.fields["id"] = self._last_id + 1
-        try:
-            self.raw.send_multipart(self._encode(message), zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return None
-        self._last_id += 1
-        return self._last_id
-
-    def receive(self) -> Message | None:
-        """The next answer (its request's id is ``fields['id']``), or None if there is none now."""
-        while (frames := self._receive()) is not None:
-            message = self._decode(frames, one_run=False)
-            if message is not None and type(message.fields.get("id")) is int:
-                return message
-        return None
-
-    def request(
-        self,
-        kind: str,
-        fields: dict[str, Any] | None = None,
-        arrays: Mapping[str, Array] | None = None,
-        *,
-        timeout_seconds: float = 10.0,
-    ) -> Message:
-        """Asks and waits for the answer; answers to earlier requests are thrown away.
-
-        Raises:
-            DeadlineError: no answer in time, or this component is stopping.
-            RefusedError: the other side says why it will not.
-        """
-        # A request waits in real time even in the serial launcher: it is asked for by hand.
-        deadline = time.monotonic() + timeout_seconds
-        request_id: int | None = None
-        while time.monotonic() < deadline and not self._wire.stopping():
-            if request_id is None:
-                request_id = self.send(kind, fields, arrays)
-            answer = self.receive()
-            if answer is not None and answer.fields["id"] == request_id:
-                if answer.kind == "refused":
-                    raise RefusedError(str(answer.fields.get("reason", "")))
-                return answer
-            if answer is None:
-                self._wire.pause([self.raw], _PAUSE_SECONDS if request_id else 0.005)
-        raise DeadlineError(f"{self.endpoint} did not answer '{kind}' within {timeout_seconds:g} s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from session.context import Context
@@ -16,10 +16,12 @@ class Acting:
     Args:
         version: of the parameters that are acted with.
         account: gives the sender's account, for the parameter server; None without a sender.
+        metrics: the agent's own numbers, the newest of each; they travel with episodes that end.
     """
 
     version: int = 0
     account: Callable[[], Mapping[str, Any]] | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 def acting_of(context: Context) -> Acting:

@@ -93,6 +93,8 @@ class Agent:
         self._client: ParameterClient | None = None
         self._in_script = False
         self._report_due = Every(calls=1, clock=clock.now)
+        self._own_metrics: dict[str, float] = {}
+        self._unreported: dict[str, float] = {}
         # In a script the sender, made before this agent, connects after it.
         this_is_agent(agent_id)
 
@@ -133,6 +135,7 @@ class Agent:
         self._context = context
         self.log, self.tensorplex = context.log, context.tensorplex
         self.rng = np.random.default_rng(context.seed)
+        acting_of(context).metrics = self._own_metrics
         seconds = self.session_config.tensorplex.update_schedule[self._group]
         self._report_due = Every(seconds=seconds, clock=context.clock.now)
 
@@ -189,10 +192,21 @@ class Agent:
     def update_tensorplex(
         self, tag_value_dict: Mapping[str, float], global_step: int | None = None
     ) -> None:
-        """Reports scalars, once per interval of ``session_config.tensorplex.update_schedule``."""
+        """Reports scalars, once per interval of ``session_config.tensorplex.update_schedule``.
+
+        The newest of each name is reported. It also counts as a number of each episode that ends,
+        beside those of the environment.
+
+        Raises:
+            UsageError: a name or a value cannot be reported.
+        """
+        numbers = self.tensorplex.checked(tag_value_dict)
+        self._own_metrics |= numbers
+        self._unreported |= numbers
         if self._report_due():
             step = self.progress.env_steps if global_step is None else global_step
-            self.tensorplex.add_scalars(dict(tag_value_dict), step)
+            self.tensorplex.add_scalars(self._unreported, step)
+            self._unreported = {}
 
     def _connected(self) -> ParameterClient:
         if self._context is None:

@@ -115,8 +115,8 @@ class AgentService(Service):
         window, agent = self._sender.window, self._agent
         values = {
             "version_lag": float(self._fetcher.lag),
-            "unreceipted_bytes": float(window.unreceipted_bytes),
-            "resent_chunks": float(window.resent),
+            ".core/unreceipted_bytes": float(window.unreceipted_bytes),
+            ".core/resent_chunks": float(window.resent),
         }
         epsilon = getattr(agent, "epsilon", None)
         if isinstance(epsilon, float):

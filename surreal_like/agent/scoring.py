@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.clock import Clock
-from session.wire.sockets import DealerSocket
+from session.errors import RefusedError
+from session.wire.requests import DealerSocket
 
 _ANSWER_SECONDS = 5.0
 _GIVE_UP_SECONDS = 60.0
@@ -56,7 +57,10 @@ class ScoreClient:
 
         Returns:
             Once it is noted: whether the same version must play again. False too if the learner
-            refused it, or has been away for too long. None until then.
+            has been away for too long. None until then.
+
+        Raises:
+            RefusedError: the learner does not take such a score.
         """
         if self._score is None:
             return None
@@ -69,6 +73,8 @@ class ScoreClient:
         while (answer := self.socket.receive()) is not None:
             if answer.fields["id"] == self._id:
                 self._score = self._flat = None
+                if answer.kind == "refused":
+                    raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
                 self.best = answer.fields.get("best", self.best)
                 return bool(answer.fields.get("confirm", False))
         if now >= self._give_up_at:

@@ -82,6 +82,8 @@ class ExpSenderWrapper(VectorWrapper):
         self._written: list[EpisodeSummary] = []
         self._streams = list(range(self.num_envs))
         self._first_at = self._pump_at = 0.0
+        self._cut_at_ends = self._settings.cut == "episodes"
+        self._flush_seconds: float = self._settings.flush_time
         self._in_script = context is None
         self._link = None if context is None else SenderLink(context, self._settings)
 
@@ -142,9 +144,8 @@ class ExpSenderWrapper(VectorWrapper):
 
     def pump(self) -> None:
         """Hears receipts, sends what can leave, and cuts a chunk that has waited long enough."""
-        link = self._connected()
-        flush_seconds = self._settings.flush_time
-        if flush_seconds and self._buffer.rows and link.now() - self._first_at >= flush_seconds:
+        link, seconds = self._connected(), self._flush_seconds
+        if seconds and self._buffer.rows and link.now() - self._first_at >= seconds:
             self._cut()
         link.sender.pump()
         if self._in_script:
@@ -178,20 +179,26 @@ class ExpSenderWrapper(VectorWrapper):
         self._row = row
 
     def _write(self, row: dict[str, Array]) -> None:
-        link, buffer = self._connected(), self._buffer
+        link, buffer = self._link or self._connected(), self._buffer
         now = link.now()
         if buffer.version != link.acting.version:
-            buffer.version = link.acting.version
+            buffer.begin_version(link.acting.version)
         if not buffer.rows:
             self._first_at = now
         buffer.write(row)
         if self.finished:
-            self._written += self.finished
-        if buffer.full or (self._settings.cut == "episodes" and self._ended[0]):
+            self._note_finished()
+        if buffer.rows == buffer.length or (self._cut_at_ends and self._ended[0]):
             self._cut()
         elif now >= self._pump_at:
             self._pump_at = now + _PUMP_SECONDS
             self.pump()
+
+    def _note_finished(self) -> None:
+        own = self._connected().acting.metrics
+        self._written += [
+            {**episode, "metrics": {**own, **episode["metrics"]}} for episode in self.finished
+        ]
 
     def _end_rows(self, *, final: bool = False) -> None:
         """Sends off the newest row, at which no action will be taken."""
@@ -201,9 +208,10 @@ class ExpSenderWrapper(VectorWrapper):
         # Where every stream has just begun there is nothing to complete.
         if row and not self.first.all():
             self._buffer.write_end(row)
-            self._written += self.finished
+            self._note_finished()
             tail = final or open_episodes
-        if self._buffer.full or (self._buffer.rows and (final or tail)):
+        full = self._buffer.rows == self._buffer.length
+        if full or (self._buffer.rows and (final or tail)):
             self._cut(tail=tail)
         if tail:
             self._buffer.begin()

@@ -30,6 +30,10 @@ class RowBuffer:
         length: T, rows per stream when it is full.
         num_envs: N.
         obs_spec, action_spec: of one stream; what is written is checked against them.
+
+    Attributes:
+        rows: rows per stream that wait to be cut, at most ``length``.
+        version: of the parameters that the next row is acted with.
     """
 
     def __init__(
@@ -41,7 +45,8 @@ class RowBuffer:
         action_spec: Mapping[str, Any],
     ) -> None:
         self.rows = 0
-        self._length = length
+        self.length = length
+        self.version = 0
         self._num_envs = num_envs
         self._obs_specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
         self._action_spec = parse_action_spec(action_spec).array
@@ -49,22 +54,11 @@ class RowBuffer:
         self._columns: dict[str, Array] = {}
         self._targets: list[tuple[str, Array, tuple[int, ...], np.dtype[Any]]] = []
         self._first = np.ones(num_envs, np.bool_)
-        self._version = 0
         self._versions: list[tuple[int, int]] = [(0, 0)]
 
-    @property
-    def full(self) -> bool:
-        """True when :meth:`cut` is due."""
-        return self.rows == self._length
-
-    @property
-    def version(self) -> int:
-        """Version of the parameters that the next row is acted with."""
-        return self._version
-
-    @version.setter
-    def version(self, version: int) -> None:
-        self._version = version
+    def begin_version(self, version: int) -> None:
+        """The next row is acted with parameters of another version."""
+        self.version = version
         self._versions.append((self.rows, version))
 
     def begin(self) -> None:
@@ -125,7 +119,7 @@ class RowBuffer:
             "action": self._action_spec,
             **self._extras,
         }
-        shape = (self._length, self._num_envs)
+        shape = (self.length, self._num_envs)
         self._columns = {
             name: np.empty((*shape, *spec.dim), spec.dtype) for name, spec in specs.items()
         }
@@ -140,7 +134,7 @@ class RowBuffer:
             DataError: a value is NaN or out of its bounds, or an episode begins where it ends.
         """
         columns = self._columns
-        if self.rows < self._length:
+        if self.rows < self.length:
             # A short chunk must not hold the memory of a long one; the rest is written again.
             columns = {name: column[: self.rows].copy() for name, column in columns.items()}
         else:
@@ -153,7 +147,7 @@ class RowBuffer:
         columns["version"] = self._version_column()
         self._check(columns, first)
         self._first = last[-1]
-        self._versions = [(0, self._version)]
+        self._versions = [(0, self.version)]
         self.rows = 0
         return columns
 

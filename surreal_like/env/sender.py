@@ -132,7 +132,7 @@ class ExpSender:
             fields["receipted"] = self.window.receipted
             fields["receipted_rows"] = self.window.receipted_rows
             if fields.get("stamps"):
-                fields["stamps"].setdefault("sent", now)
+                fields["stamps"]["sent"] = now
             if not self._experience.send(kept.message):
                 return
             self.window.sent(now)

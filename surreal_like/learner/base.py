@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from session.context import Context
 
 _WAIT_SECONDS = 0.05
+# In this group the second part is the section of the curves.
+_CLIENT_ID = "learner/learner"
 
 
 class Saveable(Protocol):
@@ -57,6 +59,7 @@ class Learner:
         device: where the tensors of :meth:`learn` are.
         iteration: updates that the present weights have had.
         env_steps: environment steps of the whole run, as far as known; for schedules.
+        own_metrics: what :meth:`update_tensorplex` was last told, by name.
         log: records what the learner does.
         tensorplex: metrics; :meth:`update_tensorplex` is the usual way.
     """
@@ -72,10 +75,12 @@ class Learner:
         self.env_steps = 0
         clock = WallClock()
         self.log: Log = make_log("learner", Channel(None, "loggerplex"), level="info", clock=clock)
-        self.tensorplex = TensorplexClient("learner/0", Channel(None, "tensorplex"), clock=clock)
+        self.tensorplex = TensorplexClient(_CLIENT_ID, Channel(None, "tensorplex"), clock=clock)
         self._context: Context | None = None
         self._publish_due = Every(calls=1, clock=clock.now)
         self._metrics_due = self._publish_due
+        self.own_metrics: dict[str, float] = {}
+        self._unreported: dict[str, float] = {}
 
     @classmethod
     def default_config(cls) -> Config:
@@ -85,7 +90,10 @@ class Learner:
     def learn(self, batch: Batch) -> Mapping[str, float | torch.Tensor]:
         """One update from a batch; returns metrics by name, as numbers or 0-dimensional tensors.
 
-        ``priorities`` among them, a tensor ``[B]``, goes back to replay instead.
+        Their means over the last 100 updates are reported; a whole number (``int``) is a count, of
+        which the newest is. ``priorities`` among them, a tensor ``[B]``, goes back to replay
+        instead; ``skipped`` that is not 0 says that the update was no good, see
+        ``learner_config.max_bad_updates``.
         """
         raise NotImplementedError
 
@@ -113,7 +121,7 @@ class Learner:
     def connect(self, context: Context) -> None:
         """Connects to replay and begins to publish; done by the frame, or at first use."""
         self._context = context
-        self.log, self.tensorplex = context.log, context.tensorplex
+        self.log, self.tensorplex = context.log, context.metrics(_CLIENT_ID)
         replay, session = self.learner_config.replay, self.session_config
         self.replay = ReplayClient(
             context.wire,
@@ -205,10 +213,21 @@ class Learner:
     def update_tensorplex(
         self, tag_value_dict: Mapping[str, float], global_step: int | None = None
     ) -> None:
-        """Reports scalars, once per ``session_config.tensorplex.update_schedule.learner``."""
+        """Reports scalars, once per ``session_config.tensorplex.update_schedule.learner``.
+
+        The newest of each name is reported. It also counts as a number of each training episode
+        that ends, beside those of environment and agent.
+
+        Raises:
+            UsageError: a name or a value cannot be reported.
+        """
+        numbers = self.tensorplex.checked(tag_value_dict)
+        self.own_metrics |= numbers
+        self._unreported |= numbers
         if self._metrics_due():
-            step = self.iteration if global_step is None else global_step
-            self.tensorplex.add_scalars(dict(tag_value_dict), step)
+            step = self.env_steps if global_step is None else global_step
+            self.tensorplex.add_scalars(self._unreported, step)
+            self._unreported = {}
 
 
 def choose_device(name: str) -> torch.device:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import SurrealError
-from session.wire.sockets import Request, RouterSocket
+from session.wire.requests import Request, RouterSocket
 
 Flat = npt.NDArray[np.uint8]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,41 @@ _WAY = (
 )
 
 
+@dataclass(slots=True)
+class _Sums:
+    """Lag of some rows together."""
+
+    rows: int = 0
+    versions: float = 0.0
+    updates: float = 0.0
+    max_versions: int = 0
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(
+            self.rows + other.rows,
+            self.versions + other.versions,
+            self.updates + other.updates,
+            max(self.max_versions, other.max_versions),
+        )
+
+    def summary(self) -> dict[str, float | None]:
+        if not self.rows:
+            return {"mean_versions": None, "max_versions": None, "mean_updates": None}
+        return {
+            "mean_versions": self.versions / self.rows,
+            "max_versions": self.max_versions,
+            "mean_updates": self.updates / self.rows,
+        }
+
+
 class Lag:
     """Policy lag in versions and in updates, and mean durations along the way of experience."""
 
     def __init__(self) -> None:
         self._versions: list[int] = []
         self._iterations: list[int] = []
-        self._rows = 0
-        self._sum_versions = 0.0
-        self._sum_updates = 0.0
-        self._max_versions = 0
+        self._before = _Sums()
+        self._recent = _Sums()
         self._way: dict[str, list[float]] = {}
 
     def hear_publication(self, version: int, iteration: int) -> None:
@@ -46,11 +72,12 @@ class Lag:
             return
         newest = self._versions[-1]
         mean, oldest = float(versions.mean()), int(versions.min())
-        self._rows += versions.size
+        recent = self._recent
+        recent.rows += versions.size
         # After a restart of the learner a row may be of a version that it does not know yet.
-        self._sum_versions += max(0.0, newest - mean) * versions.size
-        self._max_versions = max(self._max_versions, newest - oldest)
-        self._sum_updates += max(0.0, iteration - self._updates_of(mean)) * versions.size
+        recent.versions += max(0.0, newest - mean) * versions.size
+        recent.max_versions = max(recent.max_versions, newest - oldest)
+        recent.updates += max(0.0, iteration - self._updates_of(mean)) * versions.size
 
     def _updates_of(self, version: float) -> float:
         """Updates that a version has had, between two known ones in proportion."""
@@ -71,13 +98,13 @@ class Lag:
 
     def summary(self) -> dict[str, float | None]:
         """``mean_versions``, ``max_versions``, ``mean_updates`` over the whole run."""
-        if not self._rows:
-            return {"mean_versions": None, "max_versions": None, "mean_updates": None}
-        return {
-            "mean_versions": self._sum_versions / self._rows,
-            "max_versions": self._max_versions,
-            "mean_updates": self._sum_updates / self._rows,
-        }
+        return (self._before + self._recent).summary()
+
+    def take_recent(self) -> dict[str, float | None]:
+        """The same over the batches since the last call."""
+        recent, self._recent = self._recent, _Sums()
+        self._before += recent
+        return recent.summary()
 
     def way(self) -> dict[str, float]:
         """Part of the way -> mean seconds, of the traced experience."""
@@ -85,10 +112,11 @@ class Lag:
 
     def state(self) -> dict[str, Any]:
         """Plain data for a file."""
-        sums = [self._rows, self._sum_versions, self._sum_updates, self._max_versions]
+        every = self._before + self._recent
+        sums = [every.rows, every.versions, every.updates, every.max_versions]
         return {"sums": sums, "way": self._way}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from what :meth:`state` gave."""
-        self._rows, self._sum_versions, self._sum_updates, self._max_versions = state["sums"]
+        self._before = _Sums(*state["sums"])
         self._way = {name: list(total) for name, total in state["way"].items()}

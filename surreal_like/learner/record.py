@@ -20,6 +20,13 @@ from surreal_like.learner.judge import Judge, Progress, Verdict
 from surreal_like.learner.lag import Lag
 
 _RECENT_EPISODES = 100
+# In a line of progress -> in the counts of a shard.
+_REPLAY = {
+    "size": "size",
+    "sampleable": "sampleable",
+    "size_bytes": "bytes",
+    "evicted": "evicted",
+}
 
 
 class Record:
@@ -46,6 +53,7 @@ class Record:
         whole = f"{config.fingerprint()}/{session.seed}/{began}"
         self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
         self._episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
+        self._new_episodes = 0
         self._last = (self.wall_seconds, 0, 0)
         self._row_bytes = 1.0
 
@@ -54,9 +62,19 @@ class Record:
         """Seconds of this run since its command's start, earlier parts of it included."""
         return max(0.0, self._clock.time() - self._started) + self._before
 
-    def hear_episodes(self, finished: Iterable[Mapping[str, Any]]) -> None:
-        """Takes summaries of finished training episodes."""
-        self._episodes.extend(finished)
+    def hear_episodes(
+        self, finished: Iterable[Mapping[str, Any]], own: Mapping[str, float] | None = None
+    ) -> None:
+        """Takes summaries of finished training episodes.
+
+        Args:
+            finished: ``return``, ``length`` and the environment's and agent's own ``metrics``.
+            own: the learner's own numbers when they ended.
+        """
+        for episode in finished:
+            metrics = {**(own or {}), **(episode.get("metrics") or {})}
+            self._episodes.append({**episode, "metrics": metrics})
+            self._new_episodes += 1
 
     def hear_counts(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
         """Takes the newest counts of every shard."""
@@ -86,7 +104,7 @@ class Record:
     def _own_numbers(self) -> dict[str, list[float]]:
         values: dict[str, list[float]] = {}
         for episode in self._episodes:
-            for name, value in (episode.get("metrics") or {}).items():
+            for name, value in episode["metrics"].items():
                 values.setdefault(name, []).append(float(value))
         return dict(sorted(values.items()))
 
@@ -98,11 +116,12 @@ class Record:
     def line(
         self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """One line of ``progress.jsonl``; rates are those since the line before."""
+        """One line of ``progress.jsonl``; rates and lag are those since the line before."""
         seconds, env_steps, iterations = self.wall_seconds, self.accounts.env_steps, self.iterations
         before = self._last
         self._last = (seconds, env_steps, iterations)
         passed = max(1e-9, seconds - before[0])
+        new_episodes, self._new_episodes = self._new_episodes, 0
         shards = list(counts)
         results = self.judge.results()
         return {
@@ -110,6 +129,7 @@ class Record:
             "wall_seconds": seconds,
             **self._counters(iteration),
             "version": version,
+            "episodes_this_iter": new_episodes,
             "train": self.train(),
             "eval": results["eval"],
             "best_eval": results["best_eval"],
@@ -118,12 +138,9 @@ class Record:
                 "updates_per_second": (iterations - before[2]) / passed,
                 "samples_per_insert": self._samples_per_insert(),
             },
-            "lag": self.lag.summary(),
+            "lag": self.lag.take_recent(),
             "experience": self.experience(),
-            "replay": {
-                name: sum(shard[name] for shard in shards)
-                for name in ("size", "sampleable", "bytes", "evicted")
-            },
+            "replay": {name: sum(shard[key] for shard in shards) for name, key in _REPLAY.items()},
             "metrics": self._metric_summaries(),
         }
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import zmq
 
@@ -22,6 +21,7 @@ from surreal_like.learner.control import Control, Flat
 from surreal_like.learner.ending import Ending
 from surreal_like.learner.judge import Verdict
 from surreal_like.learner.record import Record
+from surreal_like.learner.report import Report
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.replay.client import Sampled
@@ -59,24 +59,16 @@ class LearnerService(Service):
             status=self._status,
         )
         self._ps = context.wire.dealer("ps.requests")
-        self._progress: IO[str] = folder.progress.open("a")
-        self._curves = {
-            name: context.metrics(f"learner/{name}")
-            for name in ("return", "steps_per_second", "lag", "replay", "learn", "time")
-        }
+        self._report = Report(context, self._record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
-        self._report_due = Every(seconds=session.learner.report_seconds, clock=clock.now)
         self._updates = Rate(clock=clock.now)
         self._bad_updates = 0
-        self._metrics: Mapping[str, float | torch.Tensor] = {}
         self._verdict: Verdict | None = None
         self._ending: Ending | None = None
         self._done = False
         self._waiting_since = clock.now()
-        self._waited = 0.0
-        self._began = clock.now()
-        self._report()
+        self._tell()
         learner.publish_parameter(learner.iteration, "start")
         self._note_publication()
 
@@ -106,8 +98,8 @@ class LearnerService(Service):
             busy |= self._learn()
         if self._judge_due():
             self._judge()
-        if self._report_due():
-            self._report()
+        if self._report.due():
+            self._tell()
         if self._saver.due():
             self._save()
         return busy
@@ -117,11 +109,10 @@ class LearnerService(Service):
         now = self._context.clock.now()
         if sampled is None:
             return False
-        self._waited += now - self._waiting_since
         learner, record = self._learner, self._record
         metrics = dict(learner.learn(learner.to_batch(sampled)))
         self._take_priorities(sampled, metrics)
-        self._metrics = metrics
+        self._report.hear_update(metrics, now - self._waiting_since)
         learner.iteration += 1
         record.iterations += 1
         self._updates.add()
@@ -170,7 +161,7 @@ class LearnerService(Service):
     def _count(self) -> None:
         record, replay = self._record, self._learner.replay
         record.hear_counts(replay.counts())
-        record.hear_episodes(replay.take_finished())
+        record.hear_episodes(replay.take_finished(), self._learner.own_metrics)
         record.hear_training()
         self._learner.env_steps = record.accounts.env_steps
 
@@ -203,7 +194,7 @@ class LearnerService(Service):
         if not ending.over(self._context.clock.now(), replay.counts(), final):
             return
         assert self._verdict is not None  # an ending begins with one
-        self._report()
+        self._tell()
         self._write_result(self._verdict)
         self._done = True
 
@@ -231,7 +222,7 @@ class LearnerService(Service):
 
     def close(self) -> None:
         """Closes the progress file."""
-        self._progress.close()
+        self._report.close()
 
     def _stop(self, reason: str, interrupted: bool) -> None:
         status = "interrupted" if interrupted else "stopped"
@@ -239,11 +230,7 @@ class LearnerService(Service):
         self._begin_ending(Verdict(status, goal_met, reason))
 
     def _status(self) -> dict[str, Any]:
-        return self._record.line(
-            self._learner.iteration,
-            self._learner.publisher.version,
-            self._learner.replay.counts().values(),
-        )
+        return self._report.line
 
     def _save(self) -> str:
         learner, context = self._learner, self._context
@@ -273,8 +260,7 @@ class LearnerService(Service):
             + (" (again)" if evaluation["confirm"] else ""),
             iteration=evaluation["iteration"],
         )
-        name = "confirmed" if evaluation["confirm"] else "greedy"
-        self._curves["return"].add_scalar(name, seen["mean_return"], seen["env_steps"])
+        self._report.hear_evaluation(seen)
         if self._ending is None:
             self._judge()
         return {"confirm": confirm, "best": judge.best["mean_return"] if judge.best else None}
@@ -288,55 +274,15 @@ class LearnerService(Service):
         except CheckpointError as error:
             self._context.event("checkpoint_failed", str(error))
 
-    def _report(self) -> None:
+    def _tell(self) -> None:
         learner, record = self._learner, self._record
         self._count()
-        line = record.line(
-            learner.iteration, learner.publisher.version, learner.replay.counts().values()
-        )
-        line["waiting_share"] = self._waiting_share()
-        line["learn"] = {name: _number(value) for name, value in self._metrics.items()}
-        self._progress.write(json.dumps(line) + "\n")
-        self._progress.flush()
+        counts = learner.replay.counts().values()
+        self._report.write(learner.iteration, learner.publisher.version, counts)
         self._saver.record.parent.mkdir(exist_ok=True)
         record.save(self._saver.record, learner.iteration)
-        self._draw(line)
-
-    def _waiting_share(self) -> float:
-        passed = max(1e-9, self._context.clock.now() - self._began)
-        share, self._waited = self._waited / passed, 0.0
-        self._began = self._context.clock.now()
-        return min(1.0, share)
-
-    def _draw(self, line: Mapping[str, Any]) -> None:
-        """Sends the curves that a newcomer looks for first."""
-        step = line["env_steps"]
-        best = line["best_eval"]["mean_return"] if line["best_eval"] else None
-        rates = line["rates"]
-        self._curve("return", step, train=line["train"]["mean_return_100"], best=best)
-        self._curve(
-            "steps_per_second",
-            step,
-            env=rates["env_steps_per_second"],
-            learn=rates["updates_per_second"],
-        )
-        self._curve("lag", step, **line["lag"])
-        self._curve(
-            "replay", step, samples_per_insert=rates["samples_per_insert"], **line["replay"]
-        )
-        self._curve("time", step, waiting_share=line["waiting_share"])
-        self._curve("learn", step, **line["learn"])
-
-    def _curve(self, name: str, step: int, **values: float | None) -> None:
-        known = {tag: value for tag, value in values.items() if value is not None}
-        self._curves[name].add_scalars(known, step)
 
     def _write_result(self, verdict: Verdict) -> None:
         result = self._record.result(verdict, self._learner.iteration)
         result["way"] = self._record.lag.way()
         write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
-
-
-def _number(value: float | torch.Tensor | npt.NDArray[Any]) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from session.clock import Clock
 from session.errors import DecodeError, RefusedError
 from session.wire import Message
-from session.wire.sockets import DealerSocket
+from session.wire.requests import DealerSocket
 from surreal_like.data.parameters import Parameters
 
 _ANSWER_SECONDS = 5.0

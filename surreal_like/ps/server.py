@@ -12,7 +12,7 @@ from session.errors import DecodeError
 from session.periodic import Every
 from session.service import Service
 from session.wire import PROTOCOL_VERSION
-from session.wire.sockets import Request
+from session.wire.requests import Request
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.roll import Refused, Roll
 from surreal_like.ps.store import ParameterStore

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from session.clock import Clock
 from session.wire import Message, Wire
-from session.wire.sockets import DealerSocket, PushSocket, Socket
+from session.wire.requests import DealerSocket
+from session.wire.sockets import PushSocket, Socket
 from surreal_like.data.batch import split
 
 _KEEP_FINISHED = 1000

@@ -52,8 +52,6 @@ class Limiter:
         self.sampled = 0
         self.size = 0
         self.started = False
-        self.insert_blocked_seconds = 0.0
-        self.sample_blocked_seconds = 0.0
         self._wanted_tolerance = tolerance
         self._chunk_rows = chunk_rows
         self._request_rows = request_rows
@@ -154,11 +152,6 @@ class Limiter:
     def drain(self) -> None:
         """From now on every insert is allowed."""
         self._draining = True
-
-    def report_blocked(self, *, insert_seconds: float = 0.0, sample_seconds: float = 0.0) -> None:
-        """Adds time for which one side had something to do and was not allowed to."""
-        self.insert_blocked_seconds += insert_seconds
-        self.sample_blocked_seconds += sample_seconds
 
     def state(self) -> dict[str, Any]:
         """The counts, as plain values."""

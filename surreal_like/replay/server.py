@@ -14,7 +14,7 @@ from session.errors import DecodeError, SurrealError
 from session.periodic import Every, Rate
 from session.service import Service
 from session.wire import Message
-from session.wire.sockets import Request
+from session.wire.requests import Request
 from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.base import Replay
@@ -58,6 +58,7 @@ class ReplayService(Service):
         self._goodbyes: set[str] = set()
         self._parked: deque[tuple[Request, float]] = deque()
         self._finished: dict[bytes, deque[dict[str, Any]]] = {}
+        self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)
         self._stamps: dict[str, float] = {}
         self._ignored_priorities = 0
         self._draining = False
@@ -144,7 +145,7 @@ class ReplayService(Service):
             return
         self._ledger.inserted(chunk)
         self._inserts.add(chunk.size)
-        for finished in self._finished.values():
+        for finished in (self._newest_finished, *self._finished.values()):
             finished.extend(chunk.finished)
         if chunk.stamps:
             self._stamps = {**chunk.stamps, "inserted": self._context.clock.now()}
@@ -265,9 +266,10 @@ class ReplayService(Service):
         senders = self._ledger.senders()
         for key, sender in senders.items():
             sender["goodbye"] = key in self._goodbyes
-        finished = self._finished.setdefault(request.peer, deque(maxlen=_KEEP_FINISHED))
+        # Whoever asks for the first time must not miss the episodes that ended before.
+        finished = self._finished.get(request.peer, self._newest_finished)
         new = list(finished)
-        finished.clear()
+        self._finished[request.peer] = deque(maxlen=_KEEP_FINISHED)
         return {
             "inserted": totals["inserted"],
             "dropped": dict(self._ledger.drops),
@@ -291,7 +293,16 @@ class ReplayService(Service):
 
     def _report(self) -> None:
         step = int(self._inserts.total)
-        numbers = {**self._replay.statistics(), **self.status()}
+        totals = self._ledger.totals()
+        numbers = {
+            **self._replay.statistics(),
+            "inserted": totals["inserted"],
+            "sampled": self._samples.total,
+            "dropped": totals["dropped"],
+            "duplicates": totals["duplicates"],
+            "priorities_ignored": self._ignored_priorities,
+            **self.status(),
+        }
         self._context.tensorplex.add_scalars({f".core/{k}": v for k, v in numbers.items()}, step)
 
     def _look_for_the_end(self) -> None:

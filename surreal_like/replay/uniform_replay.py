@@ -156,27 +156,19 @@ class UniformReplay(Replay):
         """From now on every chunk is taken, whatever the limiter says."""
         self._limiter.drain()
 
-    def report_blocked(self, *, insert_seconds: float = 0.0, sample_seconds: float = 0.0) -> None:
-        """Adds time for which the limiter let chunks or requests wait."""
-        self._limiter.report_blocked(insert_seconds=insert_seconds, sample_seconds=sample_seconds)
-
     def reseed(self, seed: int) -> None:
         """Draws rows by another seed from now on."""
         self._selector.reseed(seed)
 
     def statistics(self) -> dict[str, float]:
-        """Rows: kept, sampleable, and since the start inserted, sampled, evicted; bytes; waits."""
-        limiter = self._limiter
+        """Rows: kept, sampleable, and since the start inserted, sampled, evicted; bytes."""
         return {
             "size": len(self._storage),
             "sampleable": len(self._selector),
             "inserted": self._storage.next_number,
-            "sampled": limiter.sampled,
+            "sampled": self._limiter.sampled,
             "evicted": self._storage.oldest,
             "size_bytes": self._storage.size_bytes,
-            "tolerance": limiter.tolerance,
-            "insert_blocked_seconds": limiter.insert_blocked_seconds,
-            "sample_blocked_seconds": limiter.sample_blocked_seconds,
         }
 
     def state(self) -> dict[str, Any]:

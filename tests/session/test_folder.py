@@ -1,9 +1,11 @@
 """The run folder: made once, held by one launcher, written in whole files."""
 
+import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -96,6 +98,27 @@ def test_looking_does_not_keep_a_launcher_out(run_folder: Path) -> None:
             folder.lock()
             folder.unlock()
         looker.kill()
+
+
+def test_a_lock_whose_file_was_just_removed_is_none(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its former owner removes the file between our opening and our locking it."""
+    folder = RunFolder(run_folder)
+    folder.create()
+    flock = fcntl.flock
+    calls: list[int] = []
+
+    def remove_first(file: IO[str], operation: int) -> None:
+        if not calls:
+            (run_folder / ".lock").unlink()
+        calls.append(operation)
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    folder.lock()
+    assert RunFolder(run_folder).in_use
+    folder.unlock()
 
 
 def test_a_folder_that_is_not_there_cannot_be_locked(run_folder: Path) -> None:

@@ -12,7 +12,8 @@ from session.clock import CountedClock
 from session.errors import RefusedError, UsageError
 from session.hello import Hello, Welcome
 from session.wire import PROTOCOL_VERSION, AddressBook, Identity, Wire
-from session.wire.sockets import Request, RouterSocket, poll
+from session.wire.requests import Request, RouterSocket
+from session.wire.sockets import poll
 
 DEADLINE_SECONDS = 5.0
 WELCOME = {"starts": 2, "incarnation": 1700, "version": [1600, 12], "iteration": 400}

@@ -20,7 +20,8 @@ from session.errors import ConfigError, DeadlineError
 from session.folder import RunFolder, write_atomically
 from session.heartbeat import Beat, read_beat
 from session.launchers.launcher import make_addresses, write_run_files
-from session.service import LIFELINE, Frame, Service
+from session.process import LIFELINE
+from session.service import Frame, Service
 from session.wire import AddressBook, Identity, Wire
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 

@@ -21,7 +21,8 @@ from session.context import Context
 from session.default_configs import BASE_CONFIG
 from session.errors import ConfigError
 from session.folder import RunFolder, write_atomically
-from session.service import Service, run_service
+from session.process import run_service
+from session.service import Service
 
 MODULE = "tests.session.launchers.parts"
 # Forked like components that need torch; the others are started by their command line.
@@ -127,6 +128,8 @@ class Learner(Service):
                 self._verdict = "interrupted" if fields["interrupted"] else fields["reason"]
                 self._control.reply(request, "stopping")
             elif kind == "status":
+                if self._act == "break":
+                    raise ValueError("broken by a question")
                 self._control.reply(request, "status", {"at": self.context.clock.now()})
         return False
 

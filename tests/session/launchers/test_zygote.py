@@ -16,7 +16,7 @@ import pytest
 from session.errors import DeadlineError, RunError
 from session.launchers.forker import kill_group
 from session.launchers.zygote import Zygote
-from session.service import LIFELINE
+from session.process import LIFELINE
 
 ROOT = Path(__file__).resolve().parents[3]
 ACTS = "tests.session.launchers.child_acts"

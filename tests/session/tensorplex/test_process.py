@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from session.wire.sockets import RouterSocket, poll
+from session.wire.requests import RouterSocket
+from session.wire.sockets import poll
 from tests.session.tensorplex.reading import scalars
 from tests.session.tensorplex.rig import Rig
 

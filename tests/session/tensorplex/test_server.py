@@ -13,7 +13,7 @@ from session.context import Context
 from session.errors import ConfigError, UsageError
 from session.tensorplex.server import Tensorplex
 from session.wire import Message
-from session.wire.sockets import DealerSocket
+from session.wire.requests import DealerSocket
 from tests.session.tensorplex.reading import curves, scalars
 from tests.session.tensorplex.rig import Rig
 

@@ -1,11 +1,13 @@
 """Telemetry in front of a socket: bounded, oldest dropped and counted, never in the way."""
 
 import time
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from session.errors import OversizeError
 from session.wire.channel import Channel
 from session.wire.codec import Message
 from session.wire.sockets import PushSocket
@@ -111,3 +113,47 @@ def test_closing_waits_for_a_dead_server_no_longer_than_its_deadline() -> None:
     channel.close(0.1)
     assert 0.1 <= time.monotonic() - start < 1.0
     assert channel.dropped == 1
+
+
+def picture(megabytes: int) -> dict[str, np.ndarray[Any, Any]]:
+    return {"image": np.zeros(megabytes << 20, np.uint8)}
+
+
+def test_large_arrays_travel_in_messages_of_their_own() -> None:
+    socket = Slow(takes=100)
+    channel = Channel(socket, "tensorplex")
+    for n, megabytes in enumerate([1, 9, 9, 30, 1]):
+        channel.put({"n": n}, picture(megabytes))
+    assert channel.flush()
+    assert [[record["n"] for record in m.fields["records"]] for m in socket.taken] == [
+        [0, 1],
+        [2],
+        [3],
+        [4],
+    ]
+
+
+def test_the_memory_of_arrays_is_bounded_too() -> None:
+    socket = Slow(takes=0)
+    channel = Channel(socket, "tensorplex")
+    for n in range(10):
+        channel.put({"n": n}, picture(20))
+    assert (len(channel), channel.dropped) == (3, 7)
+    socket.takes = 9
+    channel.flush()
+    assert numbers(socket) == [7, 8, 9]
+
+
+def test_what_is_larger_than_any_message_is_dropped_and_counted() -> None:
+    class Narrow(Slow):
+        def send(self, message: Message) -> bool:
+            if message.arrays:
+                raise OversizeError("too large")
+            return super().send(message)
+
+    socket = Narrow(takes=9)
+    channel = Channel(socket, "tensorplex")
+    channel.put({"n": 0}, picture(17))
+    channel.put({"n": 1})
+    assert channel.flush()
+    assert (numbers(socket), channel.dropped) == ([1], 1)

@@ -13,7 +13,8 @@ import zmq
 
 from session.errors import DeadlineError, OversizeError, RefusedError, UsageError
 from session.wire import AddressBook, Identity, Message, Wire
-from session.wire.sockets import PullSocket, Request, RouterSocket, poll
+from session.wire.requests import Request, RouterSocket
+from session.wire.sockets import PullSocket, poll
 
 DEADLINE_SECONDS = 5.0
 ENDPOINTS = ("replay-0.experience", "learner.parameters", "ps.requests")

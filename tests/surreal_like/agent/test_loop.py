@@ -63,6 +63,7 @@ def test_A20_an_agent_acts_with_what_it_fetches_and_its_rows_arrive(rig: Rig) ->
 def test_no_step_is_taken_before_the_first_parameters(rig: Rig) -> None:
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     frame = started(rig)
+    rig.until(lambda: frame._service)
     rig.pass_time(1.0)
     assert service(frame)._sender.window.pushed == 0
     learner.publish()
@@ -233,7 +234,7 @@ def test_agents_report_speed_returns_and_lag(rig: Rig) -> None:
     assert values["return"] == 6.0
     assert values["episode_length"] == 3.0
     assert values["steps_per_second"] > 0
-    assert {"version_lag", "unreceipted_bytes", "my/action"} <= set(values)
+    assert {"version_lag", ".core/unreceipted_bytes", "my/action"} <= set(values)
     assert service(frame).status()["version"] == 1.0
 
 

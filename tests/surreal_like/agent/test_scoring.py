@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session.wire.sockets import RouterSocket
+from session.wire.requests import RouterSocket
 from surreal_like.agent.scoring import ScoreClient
 from tests.surreal_like.agent.rig import Rig, make_rig
 
@@ -75,6 +75,19 @@ def test_the_learner_may_want_it_confirmed(rig: Rig) -> None:
     scores.report({"mean_return": 2.0}, FLAT)
     assert noted(rig, scores)
     assert scores.best == 2.0
+
+
+def test_a_score_that_is_refused_is_an_error(rig: Rig) -> None:
+    router, scores = rig.wire("learner", 9).router("learner.control"), client(rig)
+
+    def refuse() -> None:
+        if (request := router.receive()) is not None:
+            router.refuse(request, "'evaluated' with wrong fields")
+
+    rig.stepping.append(refuse)
+    scores.report({"mean_return": 2.0}, FLAT)
+    with pytest.raises(RefusedError, match="wrong fields"):
+        noted(rig, scores)
 
 
 def test_nothing_is_due_without_a_score(rig: Rig) -> None:

@@ -146,6 +146,7 @@ def test_a_reset_inside_an_episode_cuts_the_streams(rig: Rig) -> None:
     assert cut.columns["step_type"].tolist() == [[0, 0], [1, 1], [2, 1]]
     assert rest.columns["step_type"][0].tolist() == [0, 0]
     assert (cut.streams, rest.streams) == ([0, 1], [2, 3])
+    assert [len(chunk.finished) for chunk in replay.chunks] == [1, 1]
 
 
 def test_resets_without_a_step_between_send_nothing(rig: Rig) -> None:
@@ -342,6 +343,22 @@ def test_a_restarted_replay_gets_what_the_dead_one_did_not_confirm(rig: Rig) -> 
     assert second.missing == []
     account = env.sender.account()
     assert (account["pushed"], account["inserted"], account["dropped"]) == (32, 32, 0)
+
+
+def test_receipts_for_an_older_start_of_this_agent_are_not_ours(rig: Rig) -> None:
+    replay, env = ReplayPeer(rig), wrap(rig)
+    replay.telling = False
+    env.reset()
+    play(env, 4)
+    pump_until(rig, env, lambda: replay.chunks)
+    replay.telling = True
+    replay.incarnation -= 1
+    for _ in range(300):
+        env.pump()
+        rig.step()
+    assert env.sender.window.receipted == 0
+    replay.incarnation += 1
+    pump_until(rig, env, lambda: env.sender.window.empty)
 
 
 class Cable:

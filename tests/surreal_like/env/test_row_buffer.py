@@ -97,7 +97,7 @@ def assemble(streams: list[str], length: int) -> tuple[dict[str, Array], Array]:
     for step in range(len(streams[0])):
         letters = "".join(stream[step] for stream in streams)
         rows.write(row(step, letters, reward=rewards[step]))
-        if rows.full:
+        if rows.rows == length:
             chunks.append(rows.cut())
     if rows.rows:
         chunks.append(rows.cut())
@@ -164,11 +164,11 @@ def test_a_chunk_is_never_written_to_again() -> None:
 
 def test_each_row_has_the_version_that_it_was_acted_with() -> None:
     rows = buffer(4)
-    rows.version = 3
+    rows.begin_version(3)
     rows.write(row(0, "S"))
     rows.write(row(1, "S"))
-    rows.version = 4
-    rows.version = 5
+    rows.begin_version(4)
+    rows.begin_version(5)
     rows.write(row(2, "S"))
     assert rows.cut()["version"][:, 0].tolist() == [3, 3, 5]
     rows.write(row(3, "S"))

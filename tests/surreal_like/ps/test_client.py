@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from session.errors import DecodeError, RefusedError
-from session.wire.sockets import RouterSocket
+from session.wire.requests import RouterSocket
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.client import ParameterClient
 from tests.surreal_like.agent.rig import LearnerPeer, Rig, make_rig
@@ -23,10 +23,13 @@ def rig() -> Iterator[Rig]:
 Reply = Callable[[RouterSocket, Any], None]
 
 
-def answered(rig: Rig, reply: Reply, *, info: bool = False) -> tuple[ParameterClient, Any]:
+def answered(
+    rig: Rig, reply: Reply, *, info: bool = False, have: tuple[int, int] = (0, 0)
+) -> tuple[ParameterClient, Any]:
     """A client that has asked once, and what it made of the reply."""
     router = rig.wire("ps").router("ps.requests")
     client = ParameterClient(rig.wire("agent-0").dealer("ps.requests"), rig.clock)
+    client.have = have
     rig.until(client.ask_info if info else client.ask)
     came: list[Any] = []
 
@@ -59,6 +62,17 @@ def test_parameters_are_taken_once(rig: Rig) -> None:
     assert client.receive() is None
     assert [each.order for each in came] == [published.order] == [client.have]
     assert client.newest.iteration == 10
+
+
+def test_older_parameters_are_not_taken(rig: Rig) -> None:
+    older = parameters(rig)
+
+    def stale(router: RouterSocket, request: Any) -> None:
+        router.reply(request, "parameters", older.fields(), {"flat": older.flat})
+
+    client, came = answered(rig, stale, have=(older.incarnation, 2))
+    assert not came
+    assert client.have == (older.incarnation, 2)
 
 
 def test_what_was_not_asked_is_ignored(rig: Rig) -> None:

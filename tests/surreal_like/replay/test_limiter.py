@@ -168,13 +168,6 @@ def test_after_drain_every_insert_is_allowed() -> None:
     assert limiter.can_sample()
 
 
-def test_blocked_time_is_added_up() -> None:
-    limiter = Limiter(10)
-    limiter.report_blocked(insert_seconds=1.5)
-    limiter.report_blocked(insert_seconds=0.5, sample_seconds=3.0)
-    assert (limiter.insert_blocked_seconds, limiter.sample_blocked_seconds) == (2.0, 3.0)
-
-
 def test_restored_limiter_decides_the_same() -> None:
     saved, restored = (Limiter(10, 2.0, 16, chunk_rows=4, request_rows=8) for _ in range(2))
     saved.insert(15)

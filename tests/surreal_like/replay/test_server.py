@@ -76,7 +76,7 @@ class Bench:
     def send(self, *, obs: int = 3, sequence: int | None = None, patient: bool = True) -> bool:
         """One chunk of 5 x 2 rows; False if nobody took it for a while."""
         shape = (5, 2)
-        columns = {
+        columns: dict[str, Any] = {
             "step_type": np.ones(shape, np.uint8),
             "reward": np.ones(shape, np.float32),
             "discount": np.ones(shape, np.float32),

@@ -1,0 +1,168 @@
+"""A component as a process of its own: command line, signals, lifeline, exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import zmq
+from setproctitle import setproctitle
+
+from session.clock import WallClock
+from session.component import Topology
+from session.config import Config
+from session.context import Context, Launch
+from session.errors import SurrealError, UsageError
+from session.folder import RunFolder
+from session.periodic import Every
+from session.service import Build, Frame
+from session.wire import AddressBook
+
+LIFELINE = "SURREAL_LIKE_LIFELINE"
+_LIFELINE_SECONDS = 0.25
+
+TopologyOf = Callable[[Config], Topology]
+
+
+def run_service(
+    kind: str, build: Build, topology_of: TopologyOf, argv: Sequence[str] | None = None
+) -> int:
+    """Runs one component as this process, until it is done or told to end; returns the exit code.
+
+    Args:
+        kind: kind of component, such as ``agent``.
+        build: makes the Service from its Context.
+        topology_of: makes the topology of a resolved config.
+        argv: command line, by default this process's own.
+    """
+    try:
+        launch = _launch(kind, argv, topology_of)
+    except SurrealError as error:
+        sys.stderr.write(f"{kind}: {error}\n")
+        return error.exit_code
+    _set_title(launch)
+    zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        frame = Frame(
+            launch,
+            build,
+            zmq_context,
+            clock=WallClock(),
+            incarnation=time.time_ns() // 1_000_000,
+        )
+    except SurrealError as error:
+        sys.stderr.write(f"{launch.component.name}: {error}\n")
+        zmq_context.destroy(0)
+        return error.exit_code
+    try:
+        return _run(frame)
+    finally:
+        zmq_context.destroy(0)
+        remove_socket_folders(launch.addresses)
+
+
+def _run(frame: Frame) -> int:
+    _handle_signals(frame.context)
+    lifeline = _Lifeline(frame.context)
+    try:
+        while not frame.finished:
+            lifeline.watch()
+            if not frame.step():
+                frame.idle()
+    except SurrealError as error:
+        frame.fail(error)
+        sys.stderr.write(f"{frame.context.name}: {error}\n")
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run must hear of it
+        frame.fail(error)
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _handle_signals(context: Context) -> None:
+    def stop(number: int, stack: object) -> None:
+        context.stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+class _Lifeline:
+    """Ends a component whose launcher has died: the pipe from the launcher is closed then."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._poller = select.poll()
+        self._due = Every(seconds=_LIFELINE_SECONDS, clock=time.monotonic)
+        self._watching = LIFELINE in os.environ
+        if self._watching:
+            self._poller.register(int(os.environ[LIFELINE]), select.POLLIN | select.POLLHUP)
+
+    def watch(self) -> None:
+        if self._watching and self._due() and self._poller.poll(0):
+            self._watching = False
+            self._context.orphaned = True
+            self._context.stopping = True
+
+
+def remove_socket_folders(addresses: AddressBook) -> None:
+    """Removes the folder of a run's ipc sockets if this process was its last user."""
+    folders = {
+        Path(a.bind.removeprefix("ipc://")).parent
+        for a in addresses.values()
+        if a.bind.startswith("ipc://")
+    }
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _launch(kind: str, argv: Sequence[str] | None, topology_of: TopologyOf) -> Launch:
+    parser = argparse.ArgumentParser(
+        prog=f"python -P -m main.{kind}",
+        description=f"One {kind} process of a run. "
+        "Where the run folder is shared: --name and --folder. Elsewhere: --config and --address.",
+    )
+    parser.add_argument("--name", default=None, help="component name, such as agent-0")
+    parser.add_argument(
+        "--folder", help="run folder with config.yaml, topology.json, addresses.json"
+    )
+    parser.add_argument("--config", help="resolved config.yaml, where no folder is shared")
+    parser.add_argument(
+        "--address", help="address book (addresses.json), where no folder is shared"
+    )
+    given = parser.parse_args(argv)
+    if given.folder is None and (given.config is None or given.address is None):
+        parser.error("give --folder, or --config together with --address")
+    return _load(kind, given, topology_of)
+
+
+def _load(kind: str, given: argparse.Namespace, topology_of: TopologyOf) -> Launch:
+    folder = RunFolder(given.folder) if given.folder is not None else None
+    config = Config.load_file(given.config or f"{folder}/config.yaml")
+    if given.address is not None:
+        addresses = AddressBook.load(Path(given.address))
+    else:
+        addresses = AddressBook.load(RunFolder(given.folder).addresses)
+    # Behind everything else: a user's folder must not hide the library's own modules.
+    sys.path.extend(config.session_config.import_path)
+    topology = topology_of(config)
+    name = given.name or next(iter(topology.of_kind(kind))).name
+    component = topology.component(name)
+    if component.kind != kind:
+        raise UsageError(f"'{name}' is a {component.kind}; start it with -m {component.module}")
+    return Launch(component, config, topology, addresses, folder)
+
+
+def _set_title(launch: Launch) -> None:
+    folder = str(launch.folder) if launch.folder is not None else "-"
+    setproctitle(" ".join(["python", "-P", "-m", *launch.component.command(folder)[3:]]))

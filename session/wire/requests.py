@@ -1,0 +1,172 @@
+"""Requests and their answers: each carries an id, and nobody waits without a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from session.errors import DeadlineError, RefusedError
+from session.wire.codec import Array, Buffer, Message
+from session.wire.sockets import Socket
+
+if TYPE_CHECKING:
+    from session.wire.wire import Wire
+
+_HELD_ANSWERS = 64
+_PAUSE_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class Request:
+    """A message that wants an answer."""
+
+    peer: bytes
+    message: Message
+
+
+@dataclass(slots=True)
+class _Peer:
+    held: deque[list[Buffer]] = field(default_factory=deque)
+
+
+class RouterSocket(Socket):
+    """Answers requests; an answer for a full peer is held until the peer takes it."""
+
+    pattern = zmq.ROUTER
+    binds = True
+
+    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int) -> None:
+        self._peers: dict[bytes, _Peer] = {}
+        super().__init__(wire, endpoint, high_water_mark)
+
+    def _configure(self, high_water_mark: int) -> None:
+        super()._configure(high_water_mark)
+        # A ROUTER drops in silence otherwise.
+        self.raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
+
+    def receive(self) -> Request | None:
+        """The next good request, or None if there is none now."""
+        self._send_held()
+        while (frames := self._receive()) is not None:
+            message = self._decode(frames[1:], one_run=False)
+            if message is not None and type(message.fields.get("id")) is int:
+                return Request(frames[0].bytes, message)
+        return None
+
+    def reply(
+        self,
+        request: Request,
+        kind: str,
+        fields: dict[str, Any] | None = None,
+        arrays: Mapping[str, Array] | None = None,
+    ) -> None:
+        """Answers a request."""
+        answer = Message(kind, dict(fields or {}), arrays or {})
+        answer.fields["id"] = request.message.fields["id"]
+        frames = self._encode(answer)
+        peer = self._peers.get(request.peer)
+        if peer is None and self._send(request.peer, frames):
+            return
+        self._hold(request.peer, frames)
+
+    def refuse(self, request: Request, reason: str) -> None:
+        """Answers that the request cannot be served; the asker gets a RefusedError."""
+        self.reply(request, "refused", {"reason": reason})
+
+    def _send(self, peer: bytes, frames: list[Buffer]) -> bool:
+        """False if the peer is full; a peer that has gone needs no answer."""
+        self.readable()
+        try:
+            self.raw.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self.counters.unanswered += 1
+        return True
+
+    def _hold(self, peer: bytes, frames: list[Buffer]) -> None:
+        held = self._peers.setdefault(peer, _Peer()).held
+        if len(held) < _HELD_ANSWERS:
+            held.append(frames)
+        else:
+            self.counters.unanswered += 1
+
+    def _send_held(self) -> None:
+        for identity, peer in list(self._peers.items()):
+            while peer.held and self._send(identity, peer.held[0]):
+                peer.held.popleft()
+            if not peer.held:
+                del self._peers[identity]
+
+
+class DealerSocket(Socket):
+    """Asks; each request carries an id, the answer carries it back."""
+
+    pattern = zmq.DEALER
+    binds = False
+
+    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int) -> None:
+        self._last_id = 0
+        super().__init__(wire, endpoint, high_water_mark)
+
+    def send(
+        self,
+        kind: str,
+        fields: dict[str, Any] | None = None,
+        arrays: Mapping[str, Array] | None = None,
+    ) -> int | None:
+        """Asks without waiting; returns the request's id, or None if it cannot leave now."""
+        if not self.writable():
+            return None
+        message = Message(kind, dict(fields or {}), arrays or {})
+        message.fields["id"] = self._last_id + 1
+        try:
+            self.raw.send_multipart(self._encode(message), zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        self._last_id += 1
+        return self._last_id
+
+    def receive(self) -> Message | None:
+        """The next answer (its request's id is ``fields['id']``), or None if there is none now."""
+        while (frames := self._receive()) is not None:
+            message = self._decode(frames, one_run=False)
+            if message is not None and type(message.fields.get("id")) is int:
+                return message
+        return None
+
+    def request(
+        self,
+        kind: str,
+        fields: dict[str, Any] | None = None,
+        arrays: Mapping[str, Array] | None = None,
+        *,
+        timeout_seconds: float = 10.0,
+    ) -> Message:
+        """Asks and waits for the answer; answers to earlier requests are thrown away.
+
+        Raises:
+            DeadlineError: no answer in time, or this component is stopping.
+            RefusedError: the other side says why it will not.
+        """
+        # A request waits in real time even in the serial launcher: it is asked for by hand.
+        deadline = time.monotonic() + timeout_seconds
+        request_id: int | None = None
+        while time.monotonic() < deadline and not self._wire.stopping():
+            if request_id is None:
+                request_id = self.send(kind, fields, arrays)
+            answer = self.receive()
+            if answer is not None and answer.fields["id"] == request_id:
+                if answer.kind == "refused":
+                    raise RefusedError(str(answer.fields.get("reason", "")))
+                return answer
+            if answer is None:
+                self._wire.pause([self.raw], _PAUSE_SECONDS if request_id else 0.005)
+        raise DeadlineError(f"{self.endpoint} did not answer '{kind}' within {timeout_seconds:g} s")

@@ -1,0 +1,134 @@
+"""What the learner tells of a run while it goes on: lines of ``progress.jsonl``, and curves."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from session.context import Context
+from session.periodic import Every
+from surreal_like.learner.record import Record
+
+_RECENT_UPDATES = 100
+_SECTIONS = ("return", "steps_per_second", "lag", "replay", "performance", "learn", "metrics")
+
+
+class Report:
+    """Appends lines to ``progress.jsonl``, and draws the same numbers as curves.
+
+    Args:
+        context: of the learner's process.
+        record: what is known of the run.
+        path: of the file.
+
+    Attributes:
+        due: says when the next line is.
+        line: the newest one.
+    """
+
+    def __init__(self, context: Context, record: Record, path: Path) -> None:
+        seconds = context.config.session_config.learner.report_seconds
+        self.due = Every(seconds=seconds, clock=context.clock.now)
+        self.line: dict[str, Any] = {}
+        self._record = record
+        self._clock = context.clock
+        self._file: IO[str] = path.open("a")
+        self._curves = {name: context.metrics(f"learner/{name}") for name in _SECTIONS}
+        self._updates: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_UPDATES)
+        self._began = context.clock.now()
+        self._waited = 0.0
+
+    def hear_update(self, metrics: Mapping[str, Any], waited_seconds: float) -> None:
+        """Takes what ``learn`` returned, and how long there was no batch before it."""
+        self._updates.append(metrics)
+        self._waited += waited_seconds
+
+    def hear_evaluation(self, score: Mapping[str, Any]) -> None:
+        """Draws the return of one evaluation."""
+        name = "confirmed" if score["confirm"] else "greedy"
+        self._curves["return"].add_scalar(name, score["mean_return"], score["env_steps"])
+
+    def write(self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]) -> None:
+        """Tells where the run stands.
+
+        Args:
+            iteration: updates that the present weights have had.
+            version: newest publication.
+            counts: of all replay shards.
+        """
+        line = self._record.line(iteration, version, counts)
+        line["waiting_share"] = self._waiting_share()
+        line["learn"] = recent_means(self._updates)
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+        self._draw(line)
+        self.line = line
+
+    def _waiting_share(self) -> float:
+        now = self._clock.now()
+        passed = max(1e-9, now - self._began)
+        share, self._waited, self._began = self._waited / passed, 0.0, now
+        return min(1.0, share)
+
+    def _draw(self, line: Mapping[str, Any]) -> None:
+        rates, best = line["rates"], line["best_eval"]
+        train = line["train"]["mean_return_100"]
+        own = {
+            f"{name}/{key}": value
+            for name, summary in line["metrics"].items()
+            for key, value in summary.items()
+        }
+        sections: dict[str, Mapping[str, float | None]] = {
+            "return": {"train": train, "best": best and best["mean_return"]},
+            "steps_per_second": {
+                "env": rates["env_steps_per_second"],
+                "learn": rates["updates_per_second"],
+            },
+            "lag": line["lag"],
+            "replay": {**line["replay"], "samples_per_insert": rates["samples_per_insert"]},
+            "performance": {"waiting_share": line["waiting_share"]},
+            "learn": line["learn"],
+            "metrics": own,
+        }
+        for name, values in sections.items():
+            known = {tag: value for tag, value in values.items() if value is not None}
+            self._curves[name].add_scalars(known, line["env_steps"])
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def recent_means(updates: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
+    """What several updates returned, as one number for each name.
+
+    A whole number is a count, of which the newest is told; of everything else the mean over those
+    that are finite, None where none is.
+    """
+    values: dict[str, list[Any]] = {}
+    for metrics in updates:
+        for name, value in metrics.items():
+            values.setdefault(name, []).append(value)
+    return {name: _told(each) for name, each in values.items()}
+
+
+def _told(values: list[Any]) -> float | None:
+    if isinstance(values[-1], int):
+        return values[-1]
+    finite = [number for number in _numbers(values) if math.isfinite(number)]
+    # Exact, so that the mean of equal numbers is that number.
+    return math.fsum(finite) / len(finite) if finite else None
+
+
+def _numbers(values: list[Any]) -> list[float]:
+    if all(isinstance(value, torch.Tensor) for value in values):
+        # Copied from the device once, not once for each update.
+        stacked: list[float] = torch.stack(values).detach().reshape(-1).tolist()
+        return stacked
+    return [float(value) for value in values]

@@ -1,0 +1,104 @@
+"""What the documents show works: their files and commands, in a folder of their own."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.examples import ROOT, Block, Run, blocks, run_examples, write_files
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def with_examples(*, slow: bool) -> list[Path]:
+    """The documents that have something to run."""
+    return [
+        document
+        for document in DOCUMENTS
+        if any(run.slow == slow for block in blocks(document) for run in block.runs)
+    ]
+
+
+def by_name(document: Path) -> str:
+    return document.name
+
+
+@pytest.mark.parametrize("document", with_examples(slow=False), ids=by_name)
+def test_examples_run(document: Path, tmp_path: Path) -> None:
+    write_files(document, tmp_path)
+    assert run_examples(document, tmp_path, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("document", with_examples(slow=True), ids=by_name)
+def test_examples_reach_their_goal(document: Path, tmp_path: Path) -> None:
+    write_files(document, tmp_path)
+    assert run_examples(document, tmp_path, slow=True)
+
+
+def test_the_three_pages_on_what_is_ones_own_are_run() -> None:
+    names = {document.name for document in with_examples(slow=False)}
+    own = {f"your_own_{what}.md" for what in ("algorithm", "environment", "replay")}
+    assert own <= names
+    assert own <= {document.name for document in with_examples(slow=True)}
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    import re
+
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\(([\w./-]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+SAMPLE = """
+Text.
+
+<!-- file: a.py -->
+```python
+x = 1
+```
+
+<!-- run add="--on serial a.b={c: 1, d: 2}" exit=3 -->
+<!-- run slow -->
+```console
+$ surreal-like train 'a b'
+what it prints
+```
+
+```yaml
+shown: only
+```
+"""
+
+
+def test_comments_say_what_a_block_is(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(SAMPLE)
+    first, second, third = blocks(document)
+    assert first == Block("python", "x = 1\n", "a.py")
+    assert second.runs == [Run(add=("--on", "serial", "a.b={c: 1, d: 2}"), exit_code=3), Run(True)]
+    assert second.commands() == [["surreal-like", "train", "a b"]]
+    assert not third.runs
+    assert not third.file
+    assert write_files(document, tmp_path) == ["a.py"]
+    assert (tmp_path / "a.py").read_text() == "x = 1\n"
+
+
+@pytest.mark.parametrize("text", ["<!-- run -->\nno block", "```python\nx", "<!-- run ext=1 -->"])
+def test_a_comment_or_block_that_leads_nowhere_is_an_error(tmp_path: Path, text: str) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(text)
+    with pytest.raises(ValueError, match=r"page\.md|no ext"):
+        list(blocks(document))
+
+
+@pytest.mark.parametrize(("command", "works"), [("true", True), ("false", False)])
+def test_a_command_that_fails_fails_the_test(tmp_path: Path, command: str, works: bool) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(f"<!-- run -->\n```console\n$ {command}\n```\n")
+    if works:
+        assert run_examples(document, tmp_path, slow=False) == 1
+        return
+    with pytest.raises(AssertionError, match="ended with 1"):
+        run_examples(document, tmp_path, slow=False)

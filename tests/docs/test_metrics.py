@@ -1,0 +1,209 @@
+"""The glossary of metrics and a run say the same, word for word."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from session.folder import RunFolder
+from session.launchers.serial import SerialLauncher
+from surreal_like.experiment import read_experiment, resolve
+from surreal_like.topology import make_topology
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+ROUNDS = 20_000
+# Only these may be missing in a run in which all goes well.
+WHEN_WRONG = {("session", "dropped_records/<component>")}
+FIRST = {
+    *("return/train", "return/greedy", "return/best"),
+    *("steps_per_second/env", "steps_per_second/learn"),
+}
+OFTEN = dict.fromkeys(("agent", "learner", "replay", "eval"), 0.05)
+SMALL = {
+    "learner_config.replay": {"min_size": 64, "batch_size": 32, "samples_per_insert": 8.0},
+    "learner_config.model.hidden_sizes": [16],
+    "learner_config.algo": {"learning_rate": 5e-3, "epsilon": {"steps": 400}},
+    "env_config.num_envs": 4,
+    "session_config.agent.num": 1,
+    "session_config.sender.flush_iteration": 8,
+    "session_config.evaluator.interval_seconds": 0.05,
+    "session_config.learner.report_seconds": 0.05,
+    "session_config.tensorplex.update_schedule": OFTEN,
+}
+
+
+@dataclass
+class Ended:
+    """What a serial run has left."""
+
+    curves: dict[tuple[str, str], list[float]]
+    lines: list[dict[str, Any]]
+    status: dict[str, set[str]]
+    result: dict[str, Any]
+
+
+def play(path: Path, algorithm: str, env_name: str, **stop: Any) -> Ended:
+    words = [f"{key}={json.dumps(value)}" for key, value in SMALL.items()]
+    words.append(f"session_config.stop={json.dumps(stop)}")
+    config = resolve(read_experiment(None, words, algorithm=algorithm, env_name=env_name))
+    config["run"] = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
+    folder = RunFolder(path)
+    folder.create()
+    config.dump_file(folder.config)
+    status: dict[str, set[str]] = {}
+    with SerialLauncher(config, make_topology(config), folder, prepare=one_thread) as launcher:
+        launcher.launch()
+        for _ in range(ROUNDS):
+            for frame in launcher._frames:
+                service = frame._service if frame.state == "running" else None
+                if service is not None:
+                    status.setdefault(frame.context.component.kind, set()).update(service.status())
+            if not launcher.step():
+                break
+    lines = [json.loads(line) for line in folder.progress.read_text().splitlines()]
+    return Ended(curves_of(folder.tensorboard), lines, status, dict(folder.read_result() or {}))
+
+
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def curves_of(root: Path) -> dict[tuple[str, str], list[float]]:
+    """(Folder, tag) -> values, as TensorBoard reads them."""
+    curves = {}
+    for place, _, files in os.walk(root):
+        if not files:
+            continue
+        events = EventAccumulator(place, size_guidance={"scalars": 0})
+        events.Reload()
+        for tag in events.Tags()["scalars"]:
+            folder = Path(place).relative_to(root).as_posix()
+            curves[folder, tag] = [each.value for each in events.Scalars(tag)]
+    return curves
+
+
+@pytest.fixture(scope="module")
+def dqn(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    path = tmp_path_factory.mktemp("dqn") / "run"
+    return play(path, "dqn", "toy:bandit", eval_return=0.95, env_steps=20_000, eval_episodes=20)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    path = tmp_path_factory.mktemp("own") / "run"
+    place = "tests.docs.own_numbers"
+    stop = {"metric": "my/score", "above": 3, "env_steps": 20_000, "eval_episodes": 20}
+    return play(path, f"{place}:Telling", f"{place}:Scored", **stop)
+
+
+def rows(title: str) -> Iterator[list[str]]:
+    """The rows of the first table below a heading, cells without backticks."""
+    text = DOCUMENT.read_text()
+    section = text.partition(f"\n{title}\n")[2]
+    assert section, title
+    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert table is not None
+    for line in table.group().splitlines()[2:]:
+        yield [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+
+
+def listed(*titles: str) -> set[tuple[str, str]]:
+    """(Folder, tag) of the tables below these headings."""
+    found = [(row[1], row[0]) for title in titles for row in rows(title)]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+TABLES = (
+    "### What to look at first",
+    "### How the parts keep up with each other",
+    "### What a replay shard counts",
+    "### DQN",
+    "### Only when something is wrong",
+)
+
+
+def paths(value: Any, at: Sequence[str] = ()) -> Iterator[str]:
+    """The dotted paths of all values; names of one's own may have dots and are left as <name>."""
+    if not isinstance(value, Mapping):
+        yield ".".join(at)
+        return
+    for key, each in value.items():
+        own = at in (("learn",), ("metrics",))
+        yield from paths(each, (*at, "<name>" if own else key))
+
+
+def test_a_run_draws_exactly_the_curves_of_the_glossary(dqn: Ended) -> None:
+    assert dqn.result["goal_met"] is True
+    assert set(dqn.curves) == listed(*TABLES) - WHEN_WRONG
+
+
+def test_a_newcomer_finds_the_first_tags_in_the_learners_folder(dqn: Ended) -> None:
+    assert {("learner", tag) for tag in FIRST} <= set(dqn.curves)
+    assert FIRST < {tag for _, tag in listed("### What to look at first")}
+    best = dqn.curves["learner", "return/best"]
+    assert best == sorted(best)
+    assert best[-1] == pytest.approx(dqn.result["best_eval"]["mean_return"])
+    assert len(dqn.curves["learner", "return/confirmed"]) == 1
+
+
+def test_progress_has_exactly_the_fields_of_the_glossary(dqn: Ended, own: Ended) -> None:
+    # Before the first evaluation the whole of it is null.
+    whole = [line for line in (*dqn.lines, *own.lines) if line["eval"] and line["best_eval"]]
+    emitted = {path for line in whole for path in paths(line)}
+    documented = [row[0] for row in rows("## progress.jsonl")]
+    assert sorted(emitted) == sorted(documented)
+    learn = {("learner", f"learn/{name}") for line in whole for name in line["learn"]}
+    assert learn == {each for each in listed("### DQN") if each[1].startswith("learn/")}
+
+
+def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
+    documented: dict[str, set[str]] = {}
+    for kind, key, *_ in rows("## State of the components"):
+        documented.setdefault(kind, set()).add(key)
+    assert dqn.status == documented
+
+
+def test_every_row_has_a_unit_or_none_and_a_meaning() -> None:
+    titles = (*TABLES, "### Your own", "## progress.jsonl", "## State of the components")
+    for title in titles:
+        for row in rows(title):
+            assert row[-1], row
+
+
+def test_own_numbers_of_an_environment_are_a_goal(own: Ended) -> None:
+    assert own.result["status"] == "stopped"
+    assert own.result["goal_met"] is True
+    assert own.result["reason"].startswith("my/score 3 reached")
+    assert own.lines[-1]["metrics"]["my/score"] == {"mean": 4.0, "min": 2.0, "max": 6.0}
+
+
+def test_own_numbers_stand_in_progress_once_episodes_have_ended(own: Ended) -> None:
+    assert own.lines[0]["metrics"] == {}
+    last = own.lines[-1]["metrics"]
+    assert set(last) >= {"my/score", "my/luck", "my/asked", "my/parity", "my/batches"}
+    # Two episodes in three have no luck, which is no number.
+    assert last["my/luck"]["min"] >= 3.0
+    assert last["my/asked"]["min"] < last["my/asked"]["mean"] < last["my/asked"]["max"]
+    json.dumps(own.lines, allow_nan=False)
+
+
+def test_own_numbers_are_curves_of_those_who_reported_them(own: Ended) -> None:
+    drawn = set(own.curves)
+    own_tags = {row[0].replace("<name>", "(.+)"): row[1] for row in rows("### Your own")}
+    assert {
+        *(("learner", f"metrics/my/score/{key}") for key in ("mean", "min", "max")),
+        *(("agent/0", f"agent/my/{name}") for name in ("score", "luck", "asked", "parity")),
+        *(("eval/0", f"eval/my/{name}") for name in ("score", "asked", "parity")),
+        ("learner", "learner/my/batches"),
+    } <= drawn
+    usual = listed(*TABLES)
+    for folder, tag in drawn - usual:
+        assert any(re.fullmatch(form, tag) and at == folder for form, at in own_tags.items()), tag

@@ -1,0 +1,61 @@
+"""The command line, called in this process, in an empty folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from main.cli import main
+from surreal_like.experiment import resolve
+
+CONFIG = """\
+algorithm: dqn
+learner_config:
+  replay: {min_size: 64, capacity: 2000, batch_size: 16}
+  model: {hidden_sizes: [16]}
+env_config: {env_name: "toy:chain", num_envs: 4}
+session_config:
+  sender: {flush_iteration: 8}
+  stop: {env_steps: 400, eval_episodes: 4}
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Return a function that runs `surreal-like`; the current folder has `small.yaml`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(CONFIG)
+
+    def run(*argv: str) -> Said:
+        capsys.readouterr()
+        code = main(list(argv))
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resolve experiments in this process, where torch is imported only once."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for module in ("start", "planning"):
+        monkeypatch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)

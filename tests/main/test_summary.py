@@ -1,0 +1,104 @@
+"""How a run that has ended is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from main.cli.summary import outcome, seeds_table, summary
+from surreal_like.run import Run
+
+SOLVED: dict[str, Any] = {
+    "status": "stopped",
+    "goal_met": True,
+    "reason": "eval_return 475 reached: 489.2, again 491.0",
+    "wall_seconds": 12.3,
+    "env_steps": 46_300,
+    "best_eval": {"mean_return": 491.0, "episodes": 100, "iteration": 4400, "env_steps": 46_000},
+    "train": {"mean_return_100": 233.8},
+    "rates": {"samples_per_insert": 8.2},
+    "lag": {"mean_versions": 1.9, "max_versions": 8, "mean_updates": 13.4},
+    "experience": {"pushed": 10, "inserted": 7, "dropped": 1, "holes": 2, "unreceipted": 0},
+    "solved": {"greedy_seconds": 11.8, "greedy_env_steps": 46_300},
+    "way": {"collect_seconds": 0.12, "in_replay_seconds": 2.1},
+    "components": {"agent-0": {"restarts": 1}, "learner": {"restarts": 0}},
+}
+BUDGET = {**SOLVED, "goal_met": False, "reason": "budget of 9 env_steps used", "solved": {}}
+UNSTARTED = {"status": "interrupted", "goal_met": None, "reason": "before\nthe learner"}
+
+
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        (SOLVED, f"solved in 11.8 s and 46,300 env steps: {SOLVED['reason']}"),
+        (BUDGET, "goal not met after 00:12 and 46,300 env steps: budget of 9 env_steps used"),
+        (
+            {**BUDGET, "goal_met": None},
+            "done after 00:12 and 46,300 env steps: budget of 9 env_steps used",
+        ),
+        (
+            {**BUDGET, "goal_met": True},
+            "goal met after 00:12 and 46,300 env steps: budget of 9 env_steps used",
+        ),
+        (
+            {**BUDGET, "status": "failed"},
+            f"failed after 00:12 and 46,300 env steps: {BUDGET['reason']}",
+        ),
+        (UNSTARTED, "interrupted: before the learner"),
+    ],
+)
+def test_the_outcome_in_one_line(result: dict[str, Any], line: str) -> None:
+    assert outcome(result) == line
+
+
+def test_the_summary_tells_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "best").mkdir(parents=True)
+    waiting = [{"iterations": i, "waiting_share": s} for i, s in ((0, 1.0), (5, 0.1), (9, 0.3))]
+    (tmp_path / "progress.jsonl").write_text("".join(f"{json.dumps(w)}\n" for w in waiting))
+    lines = "\n".join(summary(Run(tmp_path, SOLVED))).splitlines()
+    rows = dict(
+        zip(
+            (line[:20].strip() for line in lines[1:]),
+            (x[20:].strip() for x in lines[1:]),
+            strict=True,
+        )
+    )
+    assert rows["best greedy return"] == (
+        "491.0 over 100 episodes, at update 4,400 and 46,000 env steps"
+    )
+    assert rows["experience"] == (
+        "10 rows pushed = 7 inserted + 1 dropped + 2 holes; each sampled 8.2 times"
+    )
+    assert rows["policy lag"] == "1.9 versions, 13.4 updates on average; at most 8 versions"
+    assert rows["where the time went"] == "collect 120 ms, in replay 2.1 s"
+    assert rows["learner waited"] == "20 % of its time"
+    assert rows["restarts"] == "agent-0 1x"
+    assert rows["next"] == f"surreal-like evaluate {tmp_path}"
+
+
+def test_what_to_do_next_depends_on_how_it_ended(tmp_path: Path) -> None:
+    def last(result: dict[str, Any]) -> str:
+        return "\n".join(summary(Run(tmp_path, result)))
+
+    assert "--resume" not in last(SOLVED)
+    assert f"surreal-like train --resume --folder {tmp_path}" in last(BUDGET)
+    assert f"surreal-like train --resume --folder {tmp_path}" in last(UNSTARTED)
+    assert f"surreal-like logs {tmp_path}" in last({**BUDGET, "status": "failed"})
+    assert "evaluate" not in last(SOLVED)
+
+
+def test_seeds_in_a_table_with_median_and_band() -> None:
+    def run(seconds: float | None, result: dict[str, Any]) -> Run:
+        solved = {"greedy_seconds": seconds, "greedy_env_steps": 1}
+        return Run(Path("r"), {**result, "solved": solved})
+
+    runs = {1: run(10.0, SOLVED), 2: run(30.0, SOLVED), 5: run(None, BUDGET)}
+    head, *rows, median = seeds_table(runs).splitlines()
+    assert head.split("   ")[0] == "seed"
+    assert [row.split()[:2] for row in rows] == [["1", "solved"], ["2", "solved"], ["5", "exit"]]
+    assert "exit code 3" in rows[2]
+    assert "2 of 3" in median
+    assert "20.0 s (10.0 s to 30.0 s)" in median

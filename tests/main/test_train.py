@@ -1,0 +1,356 @@
+"""`surreal-like train` from the user's side: what it shows, how it ends, how it goes on."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from session.checkpoint import Checkpoints
+from session.folder import RunFolder
+from tests.main.conftest import CONFIG, Command
+
+SERIAL = ("train", "small.yaml", "--on", "serial")
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(path).read_text())
+    return found
+
+
+def progress(folder: str | Path) -> list[dict[str, Any]]:
+    lines = RunFolder(folder).progress.read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+# -- in one thread --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_is_told_in_lines_and_summed_up(command: Command) -> None:
+    said = command(*SERIAL, "session_config.learner.report_seconds=0.05")
+    assert said.code == 0, said.err
+    first, *lines = said.out.splitlines()
+    folder = re.fullmatch(r"dqn on toy:chain · seed 0 · (runs/small-\d{8}-\d{6})", first)
+    assert folder is not None
+    assert any(re.match(r"\d\d:\d\d  env steps \d+ \(", line) for line in lines)
+    assert any(line.startswith("done after 00:0") for line in lines)
+    assert f"run folder            {folder[1]}" in lines
+    assert "experience            " in said.out
+    assert f"surreal-like evaluate {folder[1]}" in said.out
+    result = read_json(f"{folder[1]}/result.json")
+    assert result["status"] == "stopped"
+    assert result["goal_met"] is None
+    rows = result["experience"]
+    assert rows["pushed"] == rows["inserted"] + rows["dropped"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_quiet_says_nothing_and_json_says_the_result(command: Command) -> None:
+    said = command(*SERIAL, "--quiet", "--folder", "a")
+    assert (said.code, said.out, said.err) == (0, "", "")
+    said = command(*SERIAL, "--json", "--folder", "b")
+    assert json.loads(said.out) == read_json("b/result.json")
+    assert "run folder" in said.err
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_budget_that_ends_before_the_goal_gives_3_and_a_larger_one_goes_on(
+    command: Command,
+) -> None:
+    goal = "session_config.stop.eval_return=99"
+    said = command(*SERIAL, goal, "--folder", "r", "--seed", "7")
+    assert said.code == 3
+    assert "goal not met" in said.out
+    assert "surreal-like train --resume --folder r" in said.out
+    first = read_json("r/result.json")
+    assert first["goal_met"] is False
+
+    said = command(
+        *("train", "--resume", "--folder", "r", "--on", "serial"),
+        *("session_config.stop.env_steps=2500", "session_config.stop.eval_return=null"),
+    )
+    assert said.code == 0, said.err
+    assert "changed: session_config.stop.env_steps was 400, is 2500" in said.out
+    second = read_json("r/result.json")
+    assert second["run_id"] == first["run_id"]
+    assert second["seed"] == 7
+    assert second["env_steps"] >= 2500
+    assert second["iterations"] > first["iterations"]
+    assert second["wall_seconds"] > first["wall_seconds"]
+    for name in ("env_steps", "iterations", "episodes", "wall_seconds"):
+        values = [line[name] for line in progress("r")]
+        assert values == sorted(values), name
+
+
+@pytest.mark.usefixtures("quick")
+def test_resume_finds_the_newest_run_of_its_config(command: Command) -> None:
+    assert command(*SERIAL, "--quiet").code == 0
+    other = Path("other.yaml")
+    other.write_text(CONFIG)
+    assert command("train", "other.yaml", "--on", "serial", "--quiet").code == 0
+    said = command(*SERIAL, "--resume", "session_config.stop.env_steps=500")
+    assert said.code == 0, said.err
+    assert re.search(r"run folder +runs/small-", said.out)
+    assert len(list(Path("runs").iterdir())) == 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_allowed_change_is_taken(command: Command) -> None:
+    assert command(*SERIAL, "--quiet", "--folder", "r").code == 0
+    said = command(
+        *SERIAL,
+        *("--resume", "--folder", "r", "--allow-change", "learner_config.algo"),
+        *("learner_config.algo.learning_rate=1e-4", "session_config.stop.env_steps=500"),
+    )
+    assert said.code == 0, said.err
+    assert "changed: learner_config.algo.learning_rate was 0.001, is 0.0001" in said.out
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_checkpoint_cut_short_is_told_and_the_one_before_is_taken(command: Command) -> None:
+    period = "session_config.checkpoint.period=20"
+    assert command(*SERIAL, "--quiet", "--folder", "r", period).code == 0
+    newest, before, *_ = Checkpoints(Path("r/checkpoints/learner")).newest_first()
+    cut = newest / "params.safetensors"
+    cut.write_bytes(cut.read_bytes()[:10])
+    said = command(*SERIAL, "--resume", "--folder", "r", "session_config.stop.env_steps=500")
+    assert said.code == 0, said.err
+    assert f"going on from the checkpoint before: checkpoint file {cut} has 10 bytes" in said.out
+    result = read_json("r/result.json")
+    assert result["repeated_iterations"] == int(newest.name) - int(before.name)
+
+
+@pytest.mark.usefixtures("quick")
+def test_several_seeds_give_a_table(command: Command) -> None:
+    said = command(*SERIAL, "--seeds", "3..4", "--folder", "many", "--json")
+    assert said.code == 0, said.err
+    results = json.loads(said.out)
+    assert {seed: result["seed"] for seed, result in results.items()} == {"3": 3, "4": 4}
+    *_, head, one, two, median = said.err.splitlines()
+    assert head.split()[0] == "seed"
+    assert one.split()[0] == "3"
+    assert two.rstrip().endswith("many/seed-4")
+    assert median.startswith("median   2 of 2")
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_the_other_commands_tell_of_a_run_that_has_ended(command: Command) -> None:
+    assert command(*SERIAL, "--quiet").code == 0
+    name = next(Path("runs").iterdir()).name
+    said = command("status", "latest")
+    assert said.out.startswith(f"dqn on toy:chain · seed 0 · runs/{name}\ndone · after 00:0")
+    assert re.search(r"learner +done", said.out)
+    told = json.loads(command("status", name, "--json").out)
+    assert told["state"] == "done"
+    assert told["result"]["status"] == "stopped"
+    assert told["components"]["agent-1"]["state"] == "done"
+    assert command("probe", name, "learner").code == 1
+    assert "over already" in command("stop", name).out
+    assert "learner: ending" in command("logs", name, "--component", "learner").out
+    assert command("logs", name, "--level", "critical").out == ""
+    assert command("logs", name, "--follow").out == command("logs", name).out
+    assert re.search(rf"{name} +done +dqn +toy:chain", command("list", "runs").out)
+    played = json.loads(command("evaluate", name, "--episodes", "3", "--json").out)
+    assert played["episodes"] == 3
+    assert "3 episodes" in command("evaluate", name, "--episodes", "3", "--stochastic").out
+
+
+# -- on a terminal --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_live_table_shows_where_a_run_stands(command: Command) -> None:
+    from rich.console import Console
+
+    from main.cli.table import render
+    from main.cli.view import View
+
+    goal = "session_config.stop={eval_return: 4, env_steps: 400, eval_episodes: 4}"
+    assert command(*SERIAL, goal, "--quiet", "--folder", "r").code == 3
+    view = View(RunFolder("r"))
+    view.look({"agent-1": {"restarts": 2}})
+    stream = io.StringIO()
+    Console(file=stream, width=100, highlight=False).print(render(view, "00:14"))
+    lines = stream.getvalue().splitlines()
+    text = "\n".join(lines)
+    assert "dqn on toy:chain · seed 0 · 00:14 · r" in text
+    for label in ("env steps", "updates", "greedy return", "training return", "policy lag"):
+        assert label in text
+    assert any(line.startswith("goal") and "of 4.0 greedy return" in line for line in lines)
+    assert any(line.startswith("budget") and "of 400 env steps" in line for line in lines)
+    assert (
+        "● agent-1\N{NO-BREAK SPACE}done\N{NO-BREAK SPACE}restarted\N{NO-BREAK SPACE}2x"
+        in text.replace("●\N{NO-BREAK SPACE}", "● ")
+    )
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_table_is_drawn_before_anything_has_been_heard(command: Command, quick: None) -> None:
+    from rich.console import Console
+
+    from main.cli.table import render
+    from main.cli.view import View
+
+    assert command("plan", "small.yaml", "--format", "shell", "--folder", "r").code == 0
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(render(View(RunFolder("r")), "00:01"))
+    assert stream.getvalue().count("starting") == 8
+    assert "env steps" not in stream.getvalue()
+
+
+# -- as processes ---------------------------------------------------------------------------------
+
+# Enough for a few seconds of training.
+LONG = ("session_config.stop={env_steps: 100_000_000}",)
+
+
+@contextmanager
+def training(folder: Path, *argv: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `surreal-like train` in a session of its own; kill it if the test fails."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "main.cli", "train", *argv],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.05)
+
+
+def has_trained(run: Path, iterations: int = 20) -> bool:
+    path = RunFolder(run).progress
+    lines = path.read_text().splitlines() if path.exists() else []
+    return (
+        bool(lines) and lines[-1].endswith("}") and json.loads(lines[-1])["iterations"] > iterations
+    )
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the command lines of all processes that name a folder, or work in it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.cwd() == str(folder):
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_processes_train_to_the_end_and_leave_nothing(command: Command, tmp_path: Path) -> None:
+    said = command("train", "small.yaml", "--folder", "r", "session_config.stop.env_steps=3000")
+    assert said.code == 0, said.err + said.out
+    result = read_json("r/result.json")
+    assert set(result["components"]) >= {"learner", "replay-0", "agent-1", "eval-0", "tensorplex"}
+    assert {each["exit_code"] for each in result["components"].values()} == {0}
+    rows = result["experience"]
+    assert rows["pushed"] == rows["inserted"] + rows["dropped"]
+    assert rows["unreceipted"] == rows["holes"] == 0
+    assert "torch==" in Path("r/code/packages.txt").read_text()
+    assert not processes_of(tmp_path)
+    assert not RunFolder("r").sockets.exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(command: Command, tmp_path: Path) -> None:
+    with training(tmp_path, "small.yaml", "--folder", "r", *LONG) as process:
+        wait_for(lambda: has_trained(tmp_path / "r"))
+        assert command("probe", "r", "learner").code == 0
+        assert re.search(r"learner +running", command("status", "r").out)
+        os.killpg(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, out
+    assert "interrupted after" in out
+    assert not processes_of(tmp_path)
+    first = read_json("r/result.json")
+    assert first["status"] == "interrupted"
+    rows = first["experience"]
+    assert rows["pushed"] == rows["inserted"] + rows["dropped"]
+    assert rows["unreceipted"] == rows["holes"] == 0
+
+    budget = f"session_config.stop.env_steps={first['env_steps'] + 500}"
+    said = command("train", "--resume", "--folder", "r", budget)
+    assert said.code == 0, said.err + said.out
+    second = read_json("r/result.json")
+    assert second["run_id"] == first["run_id"]
+    assert second["iterations"] > first["iterations"]
+    assert second["repeated_iterations"] == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(CONFIG)
+    with training(tmp_path, "small.yaml", "--folder", "r") as process:
+        wait_for(lambda: (tmp_path / "r").exists())
+        os.killpg(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    wait_for(lambda: not processes_of(tmp_path), 5.0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"]
+
+
+@pytest.mark.slow
+def test_a_killed_train_leaves_nothing_and_its_run_can_go_on(
+    command: Command, tmp_path: Path
+) -> None:
+    with training(tmp_path, "small.yaml", "--folder", "r", *LONG) as process:
+        wait_for(lambda: has_trained(tmp_path / "r"))
+        process.kill()
+        wait_for(lambda: not processes_of(tmp_path), 5.0)
+    run = RunFolder(tmp_path / "r")
+    assert not run.in_use
+    assert not run.sockets.exists()
+    said = command("train", "--resume", "--folder", "r", "session_config.stop.seconds=1")
+    assert said.code == 0, said.err + said.out
+
+
+@pytest.mark.slow
+def test_a_run_is_stopped_from_another_terminal(command: Command, tmp_path: Path) -> None:
+    with training(tmp_path, "small.yaml", "--folder", "r", "--json", *LONG) as process:
+        wait_for(lambda: has_trained(tmp_path / "r"))
+        said = command("stop", "r")
+        process.communicate(timeout=30)
+    assert said.out == "run r has ended: surreal-like stop\n"
+    assert process.returncode == 130
+    assert not processes_of(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_lines_of_plan_run_without_a_launcher(command: Command, tmp_path: Path) -> None:
+    words = ("plan", "small.yaml", "--format", "shell", "--folder", "r")
+    lines = [line for line in command(*words).out.splitlines() if line[0] != "#"]
+    started = [subprocess.Popen(line, shell=True, cwd=tmp_path) for line in lines]
+    try:
+        wait_for(lambda: all(process.poll() is not None for process in started), 60.0)
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0] * 8
+    assert read_json("r/result.json")["status"] == "stopped"

@@ -1,0 +1,97 @@
+"""A policy out of a run folder: one observation or a batch, the best or a drawn action."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session.errors import CheckpointError, UsageError
+from session.folder import RunFolder
+from surreal_like import load_policy, train
+from surreal_like.errors import DataError
+from surreal_like.evaluate import evaluate
+from surreal_like.experiment import resolve
+from surreal_like.policy import checkpoint_path
+
+OVERRIDES = {
+    "learner_config.replay.min_size": 64,
+    "learner_config.model.hidden_sizes": [16],
+    "learner_config.algo.eval_epsilon": 0.5,
+    "env_config.num_envs": 4,
+    "session_config.sender.flush_iteration": 8,
+    "session_config.stop": {"env_steps": 400, "eval_episodes": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small run that has ended."""
+    folder = tmp_path_factory.mktemp("policy") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("surreal_like.start.resolve_elsewhere", resolve)
+        train(
+            algorithm="dqn",
+            env="toy:chain",
+            overrides=OVERRIDES,
+            launcher="serial",
+            folder=folder,
+        )
+    return folder
+
+
+def observation(place: int) -> np.ndarray[Any, Any]:
+    one_hot: np.ndarray[Any, Any] = np.eye(8, dtype=np.float32)[place]
+    return one_hot
+
+
+def test_one_observation_or_a_batch(run: Path) -> None:
+    policy = load_policy(run, checkpoint="latest")
+    one, state = policy(observation(3))
+    assert np.shape(one) == ()
+    assert state is None
+    batch, state = policy(np.stack([observation(place) for place in range(8)]), state)
+    assert batch.shape == (8,)
+    assert batch[3] == one
+    assert set(batch.tolist()) <= {0, 1}
+    # What is no float32 yet becomes it, as an environment's own observation would.
+    assert policy(observation(3).astype(np.float64))[0] == one
+    assert policy(observation(3).tolist())[0] == one
+
+
+def test_the_best_action_is_always_the_same_and_a_drawn_one_is_not(run: Path) -> None:
+    policy = load_policy(run)
+    batch = np.stack([observation(2)] * 200)
+    greedy, _ = policy(batch)
+    drawn, _ = policy(batch, deterministic=False)
+    assert len(set(greedy.tolist())) == 1
+    assert len(set(drawn.tolist())) == 2
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 2, 8), ()])
+def test_an_observation_of_another_shape_is_refused(run: Path, shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match="neither as one observation nor as a batch"):
+        load_policy(run)(np.zeros(shape, np.float32))
+
+
+def test_checkpoints_by_name_and_number(run: Path) -> None:
+    folder = RunFolder(run)
+    latest = checkpoint_path(folder, "latest")
+    assert checkpoint_path(folder, latest.name) == latest
+    assert checkpoint_path(folder, "best").name == "best"
+    with pytest.raises(CheckpointError, match=f"it has {latest.name}, latest, best"):
+        checkpoint_path(folder, "17")
+    with pytest.raises(UsageError, match="is not a run folder"):
+        load_policy(run / "logs")
+
+
+def test_evaluating_plays_so_many_episodes(run: Path) -> None:
+    found = evaluate(run, episodes=5, checkpoint="latest", seed=1)
+    assert found["episodes"] == 5
+    assert found["min_return"] <= found["mean_return"] <= found["max_return"] <= 1.0
+    # Deterministic play of a deterministic environment: every episode is the same.
+    assert found["std_return"] == 0.0
+    drawn = evaluate(run, episodes=5, checkpoint="latest", seed=1, deterministic=False)
+    assert drawn["std_return"] > 0.0
