@@ -99,7 +99,7 @@ class Context:
         self.tensorplex = self.metrics(self.component.metric_id)
         # In a script: heartbeat, telemetry and hello; a process has its Frame for that.
         self.pulse: Callable[[], object] = lambda: None
-        self._state = "starting"
+        self._state, self._doing = "starting", ""
 
     def metrics(self, client_id: str) -> TensorplexClient:
         """A metrics client with another id than the component's, on the same socket."""
@@ -136,12 +136,24 @@ class Context:
 
     def beat(self, state: str, doing: str = "", *, busy_seconds: float = 0.0) -> None:
         """Writes the heartbeat file."""
-        self._state = state
+        self._state, self._doing = state, doing
         if self.folder is None:
             return
-        now = WallClock().time()
-        beat = Beat(self.name, self.incarnation, state, os.getpid(), now, busy_seconds, doing)
+        beat = Beat(
+            self.name,
+            self.incarnation,
+            state,
+            os.getpid(),
+            WallClock().time(),
+            busy_seconds,
+            doing,
+            self._dropped_records,
+        )
         write_beat(self.folder.alive, beat)
+
+    @property
+    def _dropped_records(self) -> int:
+        return sum(channel.dropped for channel in self._channels.values())
 
     def accept(self, welcome: Welcome) -> None:
         """Takes over what the parameter server answered."""
@@ -155,8 +167,12 @@ class Context:
 
     def close(self) -> None:
         """Flushes telemetry and closes every socket, with deadlines."""
+        told = self._dropped_records
         for channel in self._channels.values():
             channel.close(0.5)
+        if self._dropped_records > told:
+            # Where the servers of telemetry are dead nothing else is left to say so.
+            self.beat(self._state, self._doing)
         self.wire.close(1.0)
 
     def _telemetry(self, plex: str) -> PushSocket | None:

@@ -22,6 +22,7 @@ class Beat:
         time: wall clock of the beat, seconds.
         busy_seconds: how much longer than usual the next beat may take, counted from ``time``.
         doing: what takes so long, or why it failed, in one line.
+        dropped_records: metrics and log records that nobody took in time.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Beat:
     time: float
     busy_seconds: float = 0.0
     doing: str = ""
+    dropped_records: int = 0
 
     @property
     def age_seconds(self) -> float:

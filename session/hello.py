@@ -103,4 +103,6 @@ class Hello:
             # Whoever answered so is no parameter server; the hello is said again.
             return
         self._fields["incarnation"] = self.welcome.incarnation
+        # A restarted parameter server learns from it how often this name has started.
+        self._fields["starts"] = self.welcome.starts
         self._due = float("inf")

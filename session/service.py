@@ -16,6 +16,7 @@ from session.periodic import Every
 from session.wire.sockets import poll
 
 _FLUSH_SECONDS = 0.2
+_HELLO_SECONDS = 0.05
 _IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
 
@@ -85,6 +86,7 @@ class Frame:
         session = launch.config.session_config
         self._beat_due = Every(seconds=session.heartbeat.interval, clock=clock.now)
         self._flush_due = Every(seconds=_FLUSH_SECONDS, clock=clock.now)
+        self._hello_due = Every(seconds=_HELLO_SECONDS, clock=clock.now)
         self._start_deadline = clock.now() + session.heartbeat.starting_seconds
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_deadline = float("inf")
@@ -113,7 +115,7 @@ class Frame:
             self._beat()
         if self._flush_due():
             self.context.flush()
-        greeted = self._hello.tick() if self._hello is not None else False
+        greeted = self._greet()
         if self._service is None:
             return self._start() or greeted
         if self.context.stopping and self.state == "running":
@@ -122,6 +124,12 @@ class Frame:
         if self._service.done or self.context.clock.now() > self._drain_deadline:
             self.close()
         return busy or greeted
+
+    def _greet(self) -> bool:
+        """Says hello; once welcomed only looks now and then, for a tick must cost little."""
+        if self._hello is None or (self._service is not None and not self._hello_due()):
+            return False
+        return self._hello.tick()
 
     def idle(self) -> None:
         """Sleeps until a socket of the service has something, or for a moment."""

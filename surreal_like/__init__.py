@@ -7,12 +7,34 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import session
 from session.config import Config
 from session.enumeration import StringEnum
 from session.errors import ConfigError
+
+if TYPE_CHECKING:
+    # For type checkers and editors; at run time these are loaded when they are first used.
+    from surreal_like.agent.base import Agent
+    from surreal_like.agent.mode import AgentMode
+    from surreal_like.algorithm.base import Algorithm
+    from surreal_like.env.base import Env, VectorEnv, Wrapper
+    from surreal_like.env.exp_sender import ExpSenderWrapper
+    from surreal_like.env.gym_adapter import GymAdapter
+    from surreal_like.env.monitor import (
+        ConsoleMonitor,
+        EvalTensorplexMonitor,
+        TrainingTensorplexMonitor,
+    )
+    from surreal_like.learner.base import Learner
+    from surreal_like.network.module import Module
+    from surreal_like.network.tensors import to_float_tensor, to_tensor
+    from surreal_like.policy import load_policy
+    from surreal_like.replay.base import Replay
+    from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
+    from surreal_like.replay.uniform_replay import UniformReplay
+    from surreal_like.run import train
 
 _HERE = Path(__file__).resolve().parent.parent
 _SESSION = Path(str(session.__file__)).resolve().parent.parent
@@ -47,7 +69,32 @@ _HOMES = {
     "to_tensor": "surreal_like.network.tensors",
 }
 
-__all__ = ["Config", "ConfigError", "StringEnum", *_HOMES]
+__all__ = [
+    "Agent",
+    "AgentMode",
+    "Algorithm",
+    "Config",
+    "ConfigError",
+    "ConsoleMonitor",
+    "Env",
+    "EvalTensorplexMonitor",
+    "ExpSenderWrapper",
+    "ExpTuple",
+    "GymAdapter",
+    "Learner",
+    "Module",
+    "Replay",
+    "StringEnum",
+    "TrainingTensorplexMonitor",
+    "TupleReplay",
+    "UniformReplay",
+    "VectorEnv",
+    "Wrapper",
+    "load_policy",
+    "to_float_tensor",
+    "to_tensor",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -36,6 +36,8 @@ from surreal_like.run_folder import (
 from surreal_like.start import Launched, Starter, make_starter
 from surreal_like.topology import make_topology
 
+# The reason of an end by Ctrl-C.
+INTERRUPTED = "interrupted"
 _POLL_SECONDS = 0.05
 # By then everything is running, and nobody waits for the package list.
 _SETTLED_SECONDS = 20.0
@@ -257,7 +259,7 @@ def _follow(launched: Launched, folder: RunFolder, watch: Watch, interrupts: Int
 def _interrupt(launched: Launched, watch: Watch, times: int) -> None:
     if times == 1:
         watch.note("stopping cleanly, with a checkpoint; Ctrl-C again ends everything at once")
-        launched.stop(interrupted=True, reason="interrupted")
+        launched.stop(interrupted=True, reason=INTERRUPTED)
     else:
         watch.note("ending everything at once")
         launched.kill()

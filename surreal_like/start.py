@@ -206,7 +206,7 @@ class SerialRun:
         return outcome and replace(outcome, details=self._details or outcome.details)
 
     def poll(self, timeout_seconds: float = 0.0) -> list[Happening]:
-        """Makes rounds for so long; an error of a component ends the run, whose outcome tells it."""
+        """Makes rounds for so long; the outcome tells of an error that ended the run."""
         until = time.monotonic() + timeout_seconds
         try:
             while self._launcher.step() and time.monotonic() < until:

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from main.cli.figures import duration
 from main.cli.view import View
-from main.cli.watching import happening_line, news_lines
+from main.cli.watching import happening_line, is_news, news_lines
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
@@ -62,7 +62,7 @@ class LiveTable(Watch):
 
     def happened(self, happening: Happening) -> None:
         """What the launcher did."""
-        if happening.kind != "ended":
+        if is_news(happening):
             self._write(happening_line(happening), "yellow")
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,12 +19,18 @@ _WAY = {
     "to_learner_seconds": "to learner",
 }
 
+_LEAST_WIDTH = 30
 # A budget ended before the goal, or somebody ended the run.
 _RESUMABLE = (3, 130)
 
 
-def summary(ended: Run) -> list[str]:
-    """The lines; the first says how it ended."""
+def summary(ended: Run, width: int = 0) -> list[str]:
+    """The lines; the first says how it ended.
+
+    Args:
+        ended: the run.
+        width: of the terminal; 0: lines may be of any length.
+    """
     result = ended.result
     rows = [
         ["best greedy return", _best(result)],
@@ -36,7 +43,18 @@ def summary(ended: Run) -> list[str]:
         ["run folder", str(ended.folder)],
     ]
     rows += [["" if index else "next", line] for index, line in enumerate(_next(ended))]
-    return [outcome(result), columns([], [row for row in rows if row[1]])]
+    return [outcome(result), *_laid_out([row for row in rows if row[1]], width)]
+
+
+def _laid_out(rows: list[list[str]], width: int) -> list[str]:
+    """Labels and texts in two columns; a text that is too long goes on below itself."""
+    indent = max(len(label) for label, _ in rows) + 3
+    lines = []
+    for label, text in rows:
+        room = max(width - indent, _LEAST_WIDTH) if width else len(text)
+        parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+        lines += [f"{'' if i else label:<{indent}}{part}" for i, part in enumerate(parts)]
+    return lines
 
 
 def outcome(result: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -14,8 +15,7 @@ from rich.text import Text
 from main.cli.figures import bar, count, decimal, duration, percent, rate
 from main.cli.view import Budget, View
 
-_BAR_WIDTH = 30
-_NO_BREAK = "\N{NO-BREAK SPACE}"
+_BAR_WIDTH = 24
 _STATE_STYLES = {
     "running": "green",
     "draining": "cyan",
@@ -74,7 +74,7 @@ def _numbers(view: View) -> Table:
     line: Mapping[str, Any] = view.line
     rates, lag = line["rates"], line["lag"]
     last, best = line.get("eval") or {}, line.get("best_eval") or {}
-    table = Table.grid(padding=(0, 3))
+    table = Table.grid(padding=(0, 2))
     for name in ("left", "right", "right", "left", "right", "left"):
         table.add_column(justify="right" if name == "right" else "left", no_wrap=True)
     table.add_row(
@@ -99,22 +99,22 @@ def _numbers(view: View) -> Table:
         "",
         _label("policy lag"),
         decimal(lag["mean_versions"]),
-        _label(f"versions, {decimal(lag['mean_updates'])} updates"),
+        _label(f"versions, {count(lag['mean_updates'])} updates"),
     )
     table.add_row(
         _label("replay"),
         count(line["replay"]["size"]),
         percent(view.replay_fill),
-        _label("each row sampled"),
+        _label("sampled"),
         decimal(rates["samples_per_insert"]),
-        _label("times"),
+        _label("times each row"),
     )
     return table
 
 
 def _conditions(view: View) -> Table:
     """Goal and budgets, each with its bar."""
-    table = Table.grid(padding=(0, 3))
+    table = Table.grid(padding=(0, 2))
     goal = view.goal()
     if goal is not None:
         name, wanted, reached = goal
@@ -145,24 +145,21 @@ def _budget(budget: Budget) -> str:
     return said
 
 
-def _components(view: View) -> Text:
+def _components(view: View) -> Columns:
     """Every component with a mark in the colour of its state; what is not running says so."""
-    words = Text()
-    for name, state in view.states().items():
-        doing = view.doing(name)
-        said = doing or (state if state != "running" else "")
-        times = view.restarts.get(name, 0)
-        words.append(f"●{_NO_BREAK}", _STATE_STYLES.get(state, "yellow"))
-        words.append(name)
-        words.append(_whole(f" {said}") if said else "", "dim")
-        words.append(_whole(f" restarted {times}x") if times else "", "yellow")
-        words.append("   ")
-    return words
+    return Columns([_component(view, name, state) for name, state in view.states().items()])
 
 
-def _whole(text: str) -> str:
-    """Text that is not broken at the end of a line."""
-    return text.replace(" ", _NO_BREAK)
+def _component(view: View, name: str, state: str) -> Text:
+    said = view.doing(name) or (state if state != "running" else "")
+    times = view.restarts.get(name, 0)
+    return Text.assemble(
+        ("● ", _STATE_STYLES.get(state, "yellow")),
+        name,
+        (f" {said}" if said else "", "dim"),
+        (f" restarted {times}x" if times else "", "yellow"),
+        "  ",
+    )
 
 
 def _label(text: str) -> Text:

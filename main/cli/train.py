@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -121,7 +122,9 @@ def _finish(given: argparse.Namespace, ended: Run) -> None:
     if given.json:
         print(json.dumps(ended.result))
     if not given.quiet:
-        print("\n".join(summary(ended)), file=_stream(given))
+        stream = _stream(given)
+        width = shutil.get_terminal_size().columns if stream.isatty() else 0
+        print("\n".join(summary(ended, width)), file=stream)
     if ended.exit_code == 1:
         if "Traceback" in ended.details and not given.quiet:
             sys.stderr.write(f"{ended.details}\n")

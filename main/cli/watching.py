@@ -11,11 +11,9 @@ from main.cli.view import View
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
-from surreal_like.run import Watch
+from surreal_like.run import INTERRUPTED, Watch
 
 _SECONDS = 2.0
-# That somebody has ended is no news when a run ends.
-_UNTOLD_HAPPENINGS = ("ended",)
 
 
 class Lines(Watch):
@@ -45,7 +43,7 @@ class Lines(Watch):
 
     def happened(self, happening: Happening) -> None:
         """What the launcher did, as a line."""
-        if happening.kind not in _UNTOLD_HAPPENINGS:
+        if is_news(happening):
             self.note(happening_line(happening))
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
@@ -64,12 +62,18 @@ def news_lines(view: View) -> list[str]:
     """What has happened since the last call, and a new best evaluation."""
     lines = [event_line(event) for event in view.new_events()]
     best = view.take_new_best()
-    if best is not None:
+    if best is not None and best["env_steps"]:
         lines.append(
             f"best greedy return so far: {decimal(best['mean_return'])} over {best['episodes']} "
             f"episodes, at {count(best['env_steps'])} env steps"
         )
     return lines
+
+
+def is_news(happening: Happening) -> bool:
+    """Not that somebody has ended when a run ends, nor what the user has just asked for."""
+    asked = happening.kind == "stop" and happening.detail == INTERRUPTED
+    return happening.kind != "ended" and not asked
 
 
 def happening_line(happening: Happening) -> str:
@@ -80,8 +84,12 @@ def happening_line(happening: Happening) -> str:
 
 def event_line(event: Mapping[str, Any]) -> str:
     """An event as one line."""
-    detail = " ".join(str(event.get("detail", "")).split())
-    return f"{event.get('component')}: {event.get('event')}" + (f": {detail}" if detail else "")
+    kind, detail = event.get("event"), " ".join(str(event.get("detail", "")).split())
+    if kind == "evaluation":
+        return f"the same on new episodes: {detail.removesuffix(' (again)')}"
+    if kind == "ending":
+        return f"ending: {detail}"
+    return f"{event.get('component')}: {kind}" + (f": {detail}" if detail else "")
 
 
 def progress_line(view: View) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 import zmq
 
 from session.clock import WallClock
 from session.config import Config
+from session.errors import SurrealError, UsageError
 from session.launchers.instruction import Ask, Happening
-from session.launchers.launcher import SUPERVISOR_CONTROL
+from session.launchers.launcher import SUPERVISOR_CONTROL, Control
 from session.loggerplex.client import make_log
 from session.wire import AddressBook, Identity, Wire
 from session.wire.channel import Channel
-from session.wire.requests import Request, RouterSocket
+from session.wire.requests import RouterSocket
 
 NAME = "supervisor"
 _REQUESTS_PER_LOOK = 100
@@ -41,7 +43,7 @@ class ControlSockets:
         limit = session.max_message_bytes
         self._wire = Wire(self._context, addresses, identity, max_message_bytes=limit)
         try:
-            self.router: RouterSocket = self._wire.router(SUPERVISOR_CONTROL)
+            self._router: RouterSocket = self._wire.router(SUPERVISOR_CONTROL)
         except BaseException:
             self._context.destroy(0)
             raise
@@ -55,12 +57,17 @@ class ControlSockets:
         self._ids: set[int] = set()
         self._ask_at = 0.0
 
-    def requests(self) -> Iterator[Request]:
-        """Yields the commands that have come; each wants an answer."""
+    def serve(self, run: Control) -> None:
+        """Obeys the commands that have come; each gets an answer."""
         for _ in range(_REQUESTS_PER_LOOK):
-            if (request := self.router.receive()) is None:
+            if (request := self._router.receive()) is None:
                 return
-            yield request
+            try:
+                answer = _command(run, request.message.kind, request.message.fields)
+            except SurrealError as error:
+                self._router.refuse(request, str(error))
+            else:
+                self._router.reply(request, *answer)
 
     def ask(self, question: Ask) -> None:
         """Asks the learner, again and again until it answers."""
@@ -89,7 +96,8 @@ class ControlSockets:
     def tell(self, happening: Happening) -> None:
         """Notes an event of the run."""
         words = [word for word in (happening.component, happening.detail) if word]
-        self._log.event(happening.kind, ": ".join(words), name=happening.component)
+        about = {"name": happening.component} if happening.component else {}
+        self._log.event(happening.kind, ": ".join(words), **about)
 
     def flush(self) -> None:
         """Sends what has been told, as far as it can leave now."""
@@ -98,10 +106,29 @@ class ControlSockets:
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Sockets that can be read when there is something to do."""
         learner = [self._learner.raw] if self._learner is not None else []
-        return [self.router.raw, *learner]
+        return [self._router.raw, *learner]
 
     def close(self) -> None:
         """Sends what it can in a moment, then closes everything."""
         self._channel.close(_CLOSE_SECONDS)
         self._wire.close(_CLOSE_SECONDS)
         self._context.destroy(0)
+
+
+def _command(run: Control, kind: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Obeys one command; returns kind and fields of the answer."""
+    if kind == "status":
+        return "status", {"components": [asdict(row) for row in run.status()]}
+    if kind == "stop":
+        reason = str(fields.get("reason", "stopped by command"))
+        run.stop(interrupted=bool(fields.get("interrupted", True)), reason=reason)
+    elif kind == "scale":
+        num = fields.get("num")
+        if type(num) is not int:
+            raise UsageError(f"cannot scale to {num!r}; expected a number")
+        run.scale(str(fields.get("kind")), num)
+    elif kind == "restart":
+        run.restart(str(fields.get("name")))
+    else:
+        raise UsageError(f"unknown command '{kind}'; there are status, stop, scale, restart")
+    return "noted", {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ import zmq
 
 from session.component import Topology
 from session.config import Config
-from session.errors import DeadlineError, SurrealError, UsageError
+from session.errors import DeadlineError
 from session.folder import RunFolder
 from session.heartbeat import read_beats
 from session.launchers.child import Limits
@@ -32,7 +32,6 @@ from session.launchers.processes import Processes
 from session.launchers.supervision import Phase, Supervision
 from session.launchers.zygote import Zygote
 from session.periodic import Every
-from session.wire.requests import Request
 
 _LISTEN_SECONDS = 0.2
 _POLL_SECONDS = 0.05
@@ -150,8 +149,7 @@ class LocalLauncher:
             self._obey(
                 supervision.exited(end.name, end.exit_code, end.error, now, details=end.details)
             )
-        for request in sockets.requests():
-            self._serve(sockets, request)
+        sockets.serve(self)
         if (kind := sockets.answered()) is not None:
             self._obey(supervision.answered(kind, now))
         self._obey(supervision.tick(now))
@@ -182,38 +180,12 @@ class LocalLauncher:
                     self._happenings.append(instruction)
                     self._machinery.sockets.tell(instruction)
 
-    def _serve(self, sockets: ControlSockets, request: Request) -> None:
-        kind, fields = request.message.kind, request.message.fields
-        try:
-            answer = self._command(kind, fields)
-        except SurrealError as error:
-            sockets.router.refuse(request, str(error))
-        else:
-            sockets.router.reply(request, *answer)
-
-    def _command(self, kind: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        if kind == "status":
-            rows = [asdict(row) for row in self.status()]
-            return "status", {"components": rows, "phase": str(self._supervision.phase)}
-        if kind == "stop":
-            reason = str(fields.get("reason", "stopped by command"))
-            self.stop(interrupted=bool(fields.get("interrupted", True)), reason=reason)
-        elif kind == "scale":
-            self.scale(str(fields.get("kind")), fields.get("num", -1))
-        elif kind == "restart":
-            self.restart(str(fields.get("name")))
-        else:
-            raise UsageError(f"unknown command '{kind}'; there are status, stop, scale, restart")
-        return "noted", {}
-
     def scale(self, kind: str, num: int) -> None:
         """Makes it so many agents or evaluators (``agent``, ``eval``) while the run goes on.
 
         Raises:
             UsageError: there is nothing of that kind to scale, or the run is ending.
         """
-        if type(num) is not int:
-            raise UsageError(f"cannot scale to {num!r}; expected a number")
         self._obey(self._supervision.scale(kind, num, time.monotonic()))
 
     def restart(self, name: str) -> None:
@@ -251,21 +223,19 @@ class LocalLauncher:
     def status(self) -> list[ComponentStatus]:
         """The table of components."""
         beats = read_beats(self._folder.alive)
-        rows = []
-        for name, child in self._supervision.children.items():
-            beat = beats.get(name)
-            rows.append(
-                ComponentStatus(
-                    name=name,
-                    state=child.state,
-                    pid=self._machinery.processes.pid(name) if self._machinery else 0,
-                    age_seconds=beat.age_seconds if beat is not None else None,
-                    restarts=max(0, child.starts - 1),
-                    exit_code=child.exit_code,
-                    doing=beat.doing if beat is not None else "",
-                )
+        machinery = self._machinery
+        return [
+            ComponentStatus(
+                name=name,
+                state=child.state,
+                pid=machinery.processes.pid(name) if machinery is not None else 0,
+                age_seconds=beats[name].age_seconds if name in beats else None,
+                restarts=max(0, child.starts - 1),
+                exit_code=child.exit_code,
+                doing=beats[name].doing if name in beats else "",
             )
-        return rows
+            for name, child in self._supervision.children.items()
+        ]
 
     def logs(self, name: str, lines: int = 50) -> list[str]:
         """The last lines of a component's log and of its standard error.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -10,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from session.component import Component
 from session.errors import UsageError
@@ -18,10 +16,9 @@ from session.folder import RunFolder
 from session.heartbeat import read_beat
 from session.launchers.forker import kill_group
 from session.launchers.instruction import exit_error
+from session.launchers.subreaper import group_lives, set_subreaper
 from session.launchers.zygote import ONE_THREAD, Zygote
 
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_GET_CHILD_SUBREAPER = 37
 _DETAILS_BYTES = 1 << 14
 
 
@@ -164,7 +161,7 @@ class Processes:
         """The processes that have ended since the last call, without waiting."""
         exits = [*self._unborn, *self._hear_zygote(), *self._reap()]
         self._unborn.clear()
-        self._groups = [group for group in self._groups if _has_members(group)]
+        self._groups = [group for group in self._groups if group_lives(group)]
         return exits
 
     def _hear_zygote(self) -> Iterator[Exit]:
@@ -257,24 +254,3 @@ class Processes:
                 with suppress(ChildProcessError):
                     os.waitpid(process.pid, 0)
         set_subreaper(self._was_subreaper)
-
-
-def _has_members(group: int) -> bool:
-    """Waits for what a dead component has left us of its group; True if some still live."""
-    try:
-        while os.waitpid(-group, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
-
-
-def set_subreaper(on: bool) -> bool:
-    """Lets this process inherit the orphans of its descendants, or not; returns what was before."""
-    prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is None:
-        return False
-    before = ctypes.c_int(0)
-    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
-    return bool(before.value)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 from session.component import Topology
@@ -22,13 +21,12 @@ from session.enumeration import StringEnum
 from session.errors import UsageError
 from session.heartbeat import Beat
 from session.launchers.child import Child, Limits, Loss
-from session.launchers.instruction import Ask, Failure, Happening, Instruction, Signal, Start
+from session.launchers.crew import Crew
+from session.launchers.instruction import Ask, Failure, Happening, Instruction, Signal
 
 _CLIENTS = ("agent", "evaluator")
 _TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
 _ABSENCE_SECONDS = 5.0
-_BACK_OFF_SECONDS = 0.25
-_BACK_OFF_LIMIT_SECONDS = 5.0
 _SCALE_LIMIT = 1000
 
 
@@ -55,11 +53,16 @@ class Supervision:
         self.phase = Phase.running
         self.failure: Failure | None = None
         self.interrupted = False
-        self.children = {component.name: Child(component) for component in topology}
+        self._crew = Crew(topology, limits)
         self._topology = topology
         self._limits = limits
         self._deadline = math.inf
         self._ticked_at = math.inf
+
+    @property
+    def children(self) -> dict[str, Child]:
+        """Component name -> what is known of its process."""
+        return self._crew.children
 
     @property
     def over(self) -> bool:
@@ -68,11 +71,11 @@ class Supervision:
 
     def launch(self, now: float) -> list[Instruction]:
         """Starts everybody."""
-        return [self._start(child, now) for child in self.children.values()]
+        return [self._crew.start(child, now) for child in self.children.values()]
 
     def hear(self, beat: Beat, now: float) -> None:
         """A component gave a sign of life."""
-        self.children[beat.name].hear(beat, now)
+        self._crew.hear(beat, now)
 
     def exited(
         self, name: str, exit_code: int, error: str, now: float, *, details: str = ""
@@ -92,14 +95,25 @@ class Supervision:
             return self._advance(now)
         if child.comes_back:
             child.comes_back = False
-            return [Happening(name, "restart", "as asked"), self._start(child, now)]
+            return [Happening(name, "restart", "as asked"), self._crew.start(child, now)]
         if exit_code == 0 or not child.wanted:
             return [Happening(name, "ended"), *self._advance(now)]
         return self._lose(child, Loss(now, child.cause or error, details))
 
+    def _lose(self, child: Child, loss: Loss) -> list[Instruction]:
+        lost = Happening(child.name, "lost", loss.error)
+        if self._crew.lose(child, loss):
+            return [lost, *self._crew.start_due(loss.time)]
+        if child.component.kind in _TELEMETRY:
+            # Without metrics and logs a run goes on.
+            return [lost]
+        first, times = child.losses[0], len(child.losses)
+        error = f"{first.error} (the first of {times} deaths)" if times > 1 else first.error
+        return [lost, *self.fail(Failure(child.name, error, first.details), loss.time)]
+
     def answered(self, kind: str, now: float) -> list[Instruction]:
         """The learner has done what it was asked for."""
-        learner = self._learner
+        learner = self._crew.learner
         if kind == "save" and learner is not None and learner.comes_back:
             learner.kill_at = now
         return self.tick(now)
@@ -110,11 +124,10 @@ class Supervision:
         self._ticked_at = now
         if absent > _ABSENCE_SECONDS:
             # This process itself was stopped; beats that were missed meanwhile prove nothing.
-            for child in self.children.values():
-                child.forgive(absent)
+            self._crew.forgive(absent)
         if self.phase is Phase.running:
-            self._condemn_silent(now)
-        instructions = [*self._start_due(now), *self._kill_due(now)]
+            self._crew.condemn_silent(now)
+        instructions = [*self._crew.start_due(now), *self._crew.kill_due(now)]
         if now >= self._deadline:
             end = self.kill if self.phase is Phase.terminating else self._terminate
             instructions += end(now)
@@ -137,8 +150,9 @@ class Supervision:
 
     def kill(self, now: float) -> list[Instruction]:
         """Ends every process at once."""
-        self._enter(Phase.killing, math.inf)
-        return [*(Signal(c.name, signal.SIGKILL) for c in self._alive()), *self._advance(now)]
+        self._enter(Phase.killing)
+        signals = [Signal(child.name, signal.SIGKILL) for child in self._crew.alive()]
+        return [*signals, *self._advance(now)]
 
     def scale(self, kind: str, num: int, now: float) -> list[Instruction]:
         """Makes it so many agents or evaluators.
@@ -162,16 +176,14 @@ class Supervision:
         if not 0 <= num <= _SCALE_LIMIT:
             raise UsageError(f"cannot scale {kind} to {num}; expected 0 to {_SCALE_LIMIT}")
         wanted = [f"{kind}-{index}" for index in range(num)]
-        unwanted = [
-            child
-            for child in self.children.values()
-            if child.component.kind == kinds[kind] and child.name not in wanted
-        ]
-        return [
-            Happening("", "scale", f"{kind}: {num}"),
-            *(each for name in wanted for each in self._want(name, now)),
-            *(each for child in unwanted for each in self._dismiss(child, now)),
-        ]
+        all_of_kind = [c for c in self.children.values() if c.component.kind == kinds[kind]]
+        instructions: list[Instruction] = [Happening("", "scale", f"{kind}: {num}")]
+        for name in wanted:
+            instructions += self._crew.want(name, now)
+        for child in all_of_kind:
+            if child.name not in wanted:
+                instructions += self._crew.dismiss(child, now)
+        return instructions
 
     def restart(self, name: str, now: float) -> list[Instruction]:
         """Ends one component and starts it again; a learner saves itself first.
@@ -184,107 +196,26 @@ class Supervision:
         if child is None or not child.wanted:
             raise UsageError(f"no component '{name}'; there are {', '.join(self.children)}")
         if not child.alive:
-            return [Happening(name, "restart", "as asked"), self._start(child, now)]
+            return [Happening(name, "restart", "as asked"), self._crew.start(child, now)]
         child.comes_back = True
-        child.kill_at = now + self._limits.patience_seconds
+        self._crew.end_by(child, now)
         # A learner that is asked to end would end the whole run.
-        return [Ask("save") if child is self._learner else self._tell(child)]
-
-    def report(self, now: float) -> dict[str, dict[str, Any]]:
-        """Name -> restarts, exit_code, alive_seconds: what stands in ``result.json``."""
-        return {
-            name: {
-                "restarts": max(0, child.starts - 1),
-                "exit_code": child.exit_code,
-                "alive_seconds": round(child.alive_seconds(now), 3),
-            }
-            for name, child in self.children.items()
-        }
-
-    @property
-    def _learner(self) -> Child | None:
-        return next((c for c in self.children.values() if c.component.kind == "learner"), None)
-
-    def _alive(self) -> Iterator[Child]:
-        return (child for child in self.children.values() if child.alive)
-
-    def _start(self, child: Child, now: float) -> Start:
-        child.start(now)
-        return Start(child.name)
-
-    def _tell(self, child: Child) -> Signal:
-        child.told = True
-        return Signal(child.name, signal.SIGTERM)
+        return [Ask("save") if child is self._crew.learner else self._crew.tell(child)]
 
     def _refuse_unless_running(self) -> None:
         if self.phase is not Phase.running:
             raise UsageError("the run is ending")
 
-    def _lose(self, child: Child, loss: Loss) -> list[Instruction]:
-        limits = child.component.restart
-        recent = [each for each in child.losses if loss.time - each.time < limits.window_seconds]
-        child.losses = [*recent, loss]
-        lost = Happening(child.name, "lost", loss.error)
-        # A wrong config or command does not become right by being tried again.
-        hopeless = child.exit_code == UsageError.exit_code and not child.ran
-        if not hopeless and len(recent) < limits.max_restarts:
-            child.state = "waiting"
-            child.due = loss.time + _back_off_seconds(len(child.losses))
-            return [lost, *self._start_due(loss.time)]
-        if child.component.kind in _TELEMETRY:
-            # Without metrics and logs a run goes on.
-            return [lost]
-        first = child.losses[0]
-        times = f" (the first of {len(child.losses)} deaths)" if recent else ""
-        failure = Failure(child.name, f"{first.error}{times}", first.details)
-        return [lost, *self.fail(failure, loss.time)]
+    def report(self, now: float) -> dict[str, dict[str, Any]]:
+        """Name -> restarts, exit_code, alive_seconds: what stands in ``result.json``."""
+        return self._crew.report(now)
 
-    def _start_due(self, now: float) -> list[Instruction]:
-        due = [c for c in self.children.values() if c.state == "waiting" and now >= c.due]
-        return [
-            each
-            for child in due
-            for each in (Happening(child.name, "restart"), self._start(child, now))
-        ]
-
-    def _condemn_silent(self, now: float) -> None:
-        for child in self._alive():
-            silent = child.silent_seconds(self._limits, now)
-            if silent and not child.cause:
-                child.cause = f"gave no sign of life for {silent:.0f} s while {child.state}"
-                child.kill_at = now
-
-    def _kill_due(self, now: float) -> list[Instruction]:
-        due = [child for child in self._alive() if now >= child.kill_at]
-        for child in due:
-            child.kill_at = math.inf
-        return [Signal(child.name, signal.SIGKILL) for child in due]
-
-    def _want(self, name: str, now: float) -> list[Instruction]:
-        if name not in self.children:
-            self.children[name] = Child(self._topology.component(name), state="gone")
-        child = self.children[name]
-        child.comes_back |= child.alive and not child.wanted
-        child.wanted = True
-        return [self._start(child, now)] if child.state == "gone" else []
-
-    def _dismiss(self, child: Child, now: float) -> list[Instruction]:
-        if not child.wanted:
-            return []
-        child.wanted = child.comes_back = False
-        if not child.alive:
-            child.state = "gone"
-            return []
-        child.kill_at = now + self._limits.patience_seconds
-        return [self._tell(child)]
-
-    def _enter(self, phase: Phase, deadline: float) -> None:
+    def _enter(self, phase: Phase, deadline: float = math.inf) -> None:
         self.phase, self._deadline = phase, deadline
-        for child in self.children.values():
-            child.state = "gone" if child.state == "waiting" else child.state
+        self._crew.cancel_starts()
 
     def _end(self, now: float, reason: str) -> list[Instruction]:
-        learner = self._learner
+        learner = self._crew.learner
         if learner is None or learner.state not in ("running", "draining"):
             return [*self._terminate(now), *self._advance(now)]
         self._enter(Phase.ending, now + self._limits.patience_seconds)
@@ -295,14 +226,14 @@ class Supervision:
 
     def _terminate(self, now: float) -> list[Instruction]:
         self._enter(Phase.terminating, now + self._limits.patience_seconds)
-        return [self._tell(child) for child in self._alive()]
+        return [self._crew.tell(child) for child in self._crew.alive()]
 
     def _advance(self, now: float) -> list[Instruction]:
         """Goes on to the next phase once the present one is through."""
-        if all(child.state == "gone" for child in self.children.values()):
-            self._enter(Phase.over, math.inf)
+        if self._crew.gone:
+            self._enter(Phase.over)
             return []
-        learner = self._learner
+        learner = self._crew.learner
         if learner is not None and learner.state == "gone":
             if self.phase in (Phase.running, Phase.ending) and learner.exit_code == 0:
                 self._enter(Phase.leaving, now + self._limits.patience_seconds)
@@ -312,18 +243,12 @@ class Supervision:
 
     def _tell_next(self) -> list[Instruction]:
         """Agents and evaluators leave by themselves; then servers, then telemetry is told to."""
-        kinds = {child.component.kind for child in self._alive()}
+        kinds = {child.component.kind for child in self._crew.alive()}
         if kinds & set(_CLIENTS):
             return []
         servers = kinds - set(_TELEMETRY)
         return [
-            self._tell(child)
-            for child in self._alive()
+            self._crew.tell(child)
+            for child in self._crew.alive()
             if not child.told and (not servers or child.component.kind in servers)
         ]
-
-
-def _back_off_seconds(losses: int) -> float:
-    if losses <= 1:
-        return 0.0
-    return min(_BACK_OFF_SECONDS * 2.0 ** (losses - 2), _BACK_OFF_LIMIT_SECONDS)

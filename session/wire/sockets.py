@@ -56,6 +56,7 @@ class Socket:
 
     pattern: int
     binds: bool
+    sends: bool = True
 
     def __init__(self, wire: Wire, endpoint: str, high_water_mark: int) -> None:
         self.endpoint = endpoint
@@ -125,7 +126,8 @@ class Socket:
             self.raw.disable_monitor()
             self._monitor.close(0)
             self._monitor = None
-        self.raw.close(round(linger_seconds * 1000))
+        # What only receives has nothing to wait for, but would hold the context open.
+        self.raw.close(round(linger_seconds * 1000) if self.sends else 0)
         if self._file is not None:
             self._remove(*self._file)
 
@@ -213,6 +215,7 @@ class PullSocket(Socket):
 
     pattern = zmq.PULL
     binds = True
+    sends = False
 
     def receive(self) -> Message | None:
         """The next good message, or None if there is none now."""
@@ -252,6 +255,7 @@ class SubscriberSocket(Socket):
 
     pattern = zmq.SUB
     binds = False
+    sends = False
 
     def _configure(self, high_water_mark: int) -> None:
         super()._configure(high_water_mark)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 import numpy.typing as npt
@@ -190,7 +190,7 @@ class Agent:
         return {name: info.get(name, value) for name, value in nothing.items()}
 
     def update_tensorplex(
-        self, tag_value_dict: Mapping[str, float], global_step: int | None = None
+        self, tag_value_dict: Mapping[str, SupportsFloat], global_step: int | None = None
     ) -> None:
         """Reports scalars, once per interval of ``session_config.tensorplex.update_schedule``.
 

@@ -92,6 +92,7 @@ class AgentService(Service):
             return False
         if self._obs is None:
             self._obs, _ = env.reset()
+            self._context.event("acting", f"version {self._agent.version}")
         self._step()
         return True
 

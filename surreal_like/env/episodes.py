@@ -24,7 +24,9 @@ class EpisodeCounter:
         self.env_steps = 0
         self.episodes = 0
         self._returns = np.zeros(num_envs, np.float64)
-        self._lengths = np.zeros(num_envs, np.int64)
+        self._step = 0
+        self._begun_at = np.zeros(num_envs, np.int64)
+        self._has_metrics = False
         self._metrics: list[dict[str, Any]] = [{} for _ in range(num_envs)]
 
     def reset(self) -> None:
@@ -48,16 +50,17 @@ class EpisodeCounter:
         order of the streams, `np.flatnonzero(last)`. Raises DataError for a metric that is no
         number.
         """
+        self._step += 1
         begun = int(np.count_nonzero(first))
         if begun:
             self._begin(first)
         self._returns += reward
-        self._lengths += ~first
         self.env_steps += len(first) - begun
         if metrics is not None:
+            self._has_metrics = True
             for kept, given in zip(self._metrics, metrics, strict=True):
                 kept.update(given or ())
-        if not last.any():
+        if not np.count_nonzero(last):
             return []
         finished = [self._summary(stream) for stream in np.flatnonzero(last).tolist()]
         self.episodes += len(finished)
@@ -65,14 +68,16 @@ class EpisodeCounter:
 
     def _begin(self, streams: slice | npt.NDArray[np.bool_]) -> None:
         self._returns[streams] = 0.0
-        self._lengths[streams] = 0
+        self._begun_at[streams] = self._step
+        if not self._has_metrics:
+            return
         for stream in np.arange(len(self._metrics))[streams].tolist():
             self._metrics[stream] = {}
 
     def _summary(self, stream: int) -> EpisodeSummary:
         return {
             "return": float(self._returns[stream]),
-            "length": int(self._lengths[stream]),
+            "length": int(self._step - self._begun_at[stream]),
             "metrics": {
                 name: _number(name, value) for name, value in self._metrics[stream].items()
             },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
 import torch
 
@@ -211,7 +211,7 @@ class Learner:
         return True
 
     def update_tensorplex(
-        self, tag_value_dict: Mapping[str, float], global_step: int | None = None
+        self, tag_value_dict: Mapping[str, SupportsFloat], global_step: int | None = None
     ) -> None:
         """Reports scalars, once per ``session_config.tensorplex.update_schedule.learner``.
 

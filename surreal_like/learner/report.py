@@ -122,8 +122,10 @@ def _told(values: list[Any]) -> float | None:
     if isinstance(values[-1], int):
         return values[-1]
     finite = [number for number in _numbers(values) if math.isfinite(number)]
-    # Exact, so that the mean of equal numbers is that number.
-    return math.fsum(finite) / len(finite) if finite else None
+    if not finite:
+        return None
+    # From the first one on, so that the mean of equal numbers is that very number.
+    return finite[0] + math.fsum(number - finite[0] for number in finite) / len(finite)
 
 
 def _numbers(values: list[Any]) -> list[float]:

@@ -111,6 +111,8 @@ class LearnerService(Service):
             return False
         learner, record = self._learner, self._record
         metrics = dict(learner.learn(learner.to_batch(sampled)))
+        if not self._updates.total:
+            self._context.event("learning", f"iteration {learner.iteration}")
         self._take_priorities(sampled, metrics)
         self._report.hear_update(metrics, now - self._waiting_since)
         learner.iteration += 1

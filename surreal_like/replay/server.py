@@ -244,7 +244,7 @@ class ReplayService(Service):
         if not self._stamps:
             return {}
         stamps, self._stamps = self._stamps, {}
-        return {**stamps, "asked": asked, "sampled": sampled, "sent": self._context.clock.now()}
+        return {**stamps, "asked": asked, "sampled": sampled, "answered": self._context.clock.now()}
 
     def _take_priorities(self) -> bool:
         message = self._priorities.receive()

@@ -1,12 +1,10 @@
 """What a user might write: an environment, an agent and a learner that report numbers of theirs."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from surreal_like import Learner
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.data.batch import Batch
@@ -49,7 +47,7 @@ class TellingAgent(DQNAgent):
 class TellingLearner(DQNLearner):
     """Reports how many batches it has seen."""
 
-    def learn(self, batch: Batch) -> Mapping[str, Any]:
+    def learn(self, batch: Batch) -> dict[str, Any]:
         self.update_tensorplex({"my/batches": self.iteration + 1.0})
         return super().learn(batch)
 
@@ -58,5 +56,5 @@ class Telling(Algorithm):
     """DQN with numbers of its own."""
 
     agent = TellingAgent
-    learner: type[Learner] = TellingLearner
+    learner = TellingLearner
     actions = ("discrete",)

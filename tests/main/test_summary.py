@@ -79,6 +79,15 @@ def test_the_summary_tells_what_there_is(tmp_path: Path) -> None:
     assert rows["next"] == f"surreal-like evaluate {tmp_path}"
 
 
+def test_a_long_text_goes_on_below_itself(tmp_path: Path) -> None:
+    first, *lines = summary(Run(tmp_path, SOLVED), width=60)
+    assert first == outcome(SOLVED)
+    place = lines.index("experience            10 rows pushed = 7 inserted + 1")
+    assert lines[place + 1] == " " * 22 + "dropped + 2 holes; each sampled 8.2"
+    # A path is never broken: it is there to be copied.
+    assert f"run folder            {tmp_path}" in lines
+
+
 def test_what_to_do_next_depends_on_how_it_ended(tmp_path: Path) -> None:
     def last(result: dict[str, Any]) -> str:
         return "\n".join(summary(Run(tmp_path, result)))

@@ -37,6 +37,14 @@ SMALL = {
     "session_config.stop": {"env_steps": 400, "eval_episodes": 4},
 }
 
+ALGORITHM = """\
+from surreal_like.algorithm.dqn import DQN
+
+
+class Mine(DQN):
+    pass
+"""
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -255,6 +263,39 @@ def test_interrupts_are_heard_in_the_main_thread_only() -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_where_the_launch_is_refused_everything_is_as_before(
+    resume: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mine.py").write_text(ALGORITHM)
+    options: dict[str, Any] = {
+        "algorithm": "mine.py",
+        "env": "toy:chain",
+        "launcher": "serial",
+        "folder": "r",
+    }
+    if resume:
+        train(overrides=SMALL, **options)
+        Path("mine.py").write_text(ALGORITHM + "# edited\n")
+
+    def files() -> dict[str, bytes]:
+        return {
+            str(p): p.read_bytes()
+            for p in Path().rglob("*")
+            if p.suffix in (".json", ".yaml", ".py")
+        }
+
+    def refuse(self: object) -> None:
+        raise UsageError("an address is in use")
+
+    monkeypatch.setattr("session.launchers.serial.SerialLauncher.launch", refuse)
+    before = files()
+    with pytest.raises(UsageError, match="an address is in use"):
+        train(overrides=SMALL, resume=resume, allow_change=["algorithm"], **options)
+    assert files() == before
+    assert Path("r").exists() == resume
+
+
 # -- its folder -----------------------------------------------------------------------------------
 
 
@@ -354,15 +395,6 @@ def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
     run = Config.load_file("r/config.yaml").run
     assert run.seconds_before == pytest.approx(first.result["wall_seconds"], abs=0.1)
     assert again.result["wall_seconds"] > first.result["wall_seconds"]
-
-
-ALGORITHM = """\
-from surreal_like.algorithm.dqn import DQN
-
-
-class Mine(DQN):
-    pass
-"""
 
 
 def test_an_algorithm_of_ones_own_is_kept_and_an_edit_is_noticed() -> None:

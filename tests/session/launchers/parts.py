@@ -71,6 +71,16 @@ def make_run(path: Path, config: Config) -> RunFolder:
     return folder
 
 
+def starts(context: Context) -> int:
+    """How often this component has been started in its run, this start included."""
+    if context.folder is None:
+        return 1
+    marks = context.folder.path / f"{context.name}.starts"
+    with marks.open("a") as file:
+        file.write("x")
+    return len(marks.read_text())
+
+
 class Worker(Service):
     """Works until it is asked to end, or until the run is over."""
 
@@ -83,11 +93,8 @@ class Worker(Service):
         if act == "parent":
             sleeper = [sys.executable, "-c", "import time; time.sleep(600)", str(context.folder)]
             subprocess.Popen(sleeper).returncode = 0
-        if act == "fail later" and context.folder is not None:
-            marks = context.folder.path / f"{context.name}.starts"
-            with marks.open("a") as file:
-                file.write("x")
-            self.act = f"fail at start {len(marks.read_text())}"
+        if act == "fail later":
+            self.act = f"fail at start {starts(context)}"
 
     def tick(self) -> bool:
         if self.act.startswith("fail at start"):
@@ -194,7 +201,7 @@ def build(context: Context) -> Service:
         raise ConfigError("env_config.env_name is 'parts', which nobody knows")
     if act == "vanish":
         os._exit(7)
-    if act == "hang":
+    if act == "hang" or (act == "hang later" and starts(context) > 1):
         context.busy(0.0, "hanging")
         time.sleep(600)
     if context.component.kind == "learner":

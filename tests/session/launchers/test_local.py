@@ -155,6 +155,18 @@ def test_who_is_killed_is_started_again(run_folder: Path) -> None:
     assert told == [("lost", f"{name}: killed by SIGKILL", name) for name in ACTS]
 
 
+def test_beats_of_a_former_process_are_no_sign_of_life(run_folder: Path) -> None:
+    with Run(run_folder, {**ACTS, "agent-0": "hang later"}) as run:
+        run.started()
+        os.kill(run.pid("agent-0"), signal.SIGKILL)
+        run.until(lambda: "restart" in run.kinds("agent-0"))
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            run.launcher.poll(0.02)
+            assert run.state("agent-0") == "starting"
+        run.launcher.kill()
+
+
 @pytest.mark.parametrize("name", ["replay-0", "agent-0"])
 def test_who_cannot_start_shows_its_first_error(run_folder: Path, name: str) -> None:
     with Run(run_folder, {**ACTS, name: "crash"}) as run:
@@ -207,6 +219,7 @@ def test_an_import_that_fails_in_the_zygote_is_the_error(run_folder: Path) -> No
         outcome = run.outcome()
     assert outcome.status == "failed"
     assert "cannot import no_such_package: No module named 'no_such_package'" in outcome.reason
+    assert {each["restarts"] for each in run.result()["components"].values()} == {0}
 
 
 def test_who_gives_no_sign_of_life_is_killed_and_replaced(run_folder: Path) -> None:
@@ -259,8 +272,15 @@ def test_killing_leaves_nobody(run_folder: Path) -> None:
 
 
 def test_killing_while_the_zygote_still_imports(run_folder: Path) -> None:
-    with Run(run_folder) as run:
+    config = make_config(ACTS)
+    run = Run(run_folder)
+    run.launcher = LocalLauncher(
+        config, make_topology(config), run.folder, preload=["tests.session.launchers.slow_import"]
+    )
+    with run:
+        start = time.monotonic()
         run.launcher.kill()
+        assert time.monotonic() - start < 3.0
         assert not run.launcher.running
     assert run.result()["status"] == "interrupted"
 

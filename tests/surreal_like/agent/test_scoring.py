@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from session.errors import RefusedError
 from session.wire.requests import RouterSocket
 from surreal_like.agent.scoring import ScoreClient
 from tests.surreal_like.agent.rig import Rig, make_rig

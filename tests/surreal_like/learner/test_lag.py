@@ -15,6 +15,18 @@ def test_lag_counts_versions_and_updates() -> None:
     assert summary == {"mean_versions": 1.0, "max_versions": 2, "mean_updates": 15.0}
 
 
+def test_recent_lag_is_that_of_the_batches_since_the_last_question() -> None:
+    lag = Lag()
+    lag.hear_publication(1, 0)
+    lag.hear_publication(5, 10)
+    lag.hear_batch(np.array([1, 1], np.int64), 10)
+    assert lag.take_recent() == {"mean_versions": 4.0, "max_versions": 4, "mean_updates": 10.0}
+    assert set(lag.take_recent().values()) == {None}
+    lag.hear_batch(np.array([5, 5], np.int64), 10)
+    assert lag.take_recent()["max_versions"] == 0
+    assert lag.summary() == {"mean_versions": 2.0, "max_versions": 4, "mean_updates": 5.0}
+
+
 def test_rows_of_a_version_from_the_future_have_no_lag() -> None:
     lag = Lag()
     lag.hear_publication(5, 0)

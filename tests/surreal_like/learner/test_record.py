@@ -83,6 +83,25 @@ def test_users_numbers_have_mean_min_and_max_without_nan() -> None:
     json.dumps(line, allow_nan=False)
 
 
+def test_the_learners_own_numbers_count_with_each_episode_that_ends() -> None:
+    record = Record(config(), CountedClock())
+    record.hear_episodes([{"return": 0.0, "length": 1, "metrics": {"a": 1.0}}], {"b": 4.0})
+    record.hear_episodes([{"return": 0.0, "length": 1, "metrics": {"b": 1.0}}], {"b": 9.0})
+    line = record.line(0, 1, [])
+    assert line["metrics"]["a"] == {"mean": 1.0, "min": 1.0, "max": 1.0}
+    # What comes with the episode is nearer to it.
+    assert line["metrics"]["b"] == {"mean": 2.5, "min": 1.0, "max": 4.0}
+
+
+def test_a_line_says_how_many_episodes_are_new() -> None:
+    record = Record(config(), CountedClock())
+    for new in (3, 0, 2):
+        record.hear_episodes([{"return": 1.0, "length": 1, "metrics": {}}] * new)
+        line = record.line(0, 1, [])
+        assert line["episodes_this_iter"] == new
+        assert line["train"]["mean_return_100"] == 1.0
+
+
 def test_only_the_last_hundred_episodes_count() -> None:
     record = Record(config(), CountedClock())
     record.hear_episodes({"return": float(i), "length": i} for i in range(300))

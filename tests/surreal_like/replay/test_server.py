@@ -225,6 +225,18 @@ def test_goodbye_is_receipted_and_reported(make: Callable[..., Bench]) -> None:
     assert (sender["rows"], sender["inserted"], sender["holes"]) == (10, 10, 0)
 
 
+def test_episodes_that_ended_before_the_first_question_are_told(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make()
+    for _ in range(3):
+        bench.send()
+    bench.until(lambda: bench.receipt() is not None and bench.receipt()[1] == 3)
+    bench.counts()
+    told = [episode["return"] for episode in bench.client.take_finished()]
+    assert told == [1, 2, 3]
+
+
 def test_each_finished_episode_is_told_once(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.counts()

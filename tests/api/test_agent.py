@@ -1,0 +1,447 @@
+"""The promises about agents, one test for each."""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from session.clock import CountedClock
+from session.config import Config
+from session.loggerplex.client import Log
+from session.tensorplex.client import TensorplexClient
+from surreal_like import (
+    Agent,
+    AgentMode,
+    ExpSenderWrapper,
+    GymAdapter,
+    Module,
+    StringEnum,
+    TrainingTensorplexMonitor,
+    to_float_tensor,
+)
+from surreal_like.agent.fetcher import Fetcher
+from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
+from surreal_like.data.experience import Chunk
+from surreal_like.env.base import VectorEnv
+from surreal_like.errors import SpecError
+from surreal_like.experiment import defaults
+from surreal_like.learner.base import Learner
+from surreal_like.network.flat import read_flat
+from surreal_like.run import Run
+from tests.api.parts import Doubled, MyAgent, MyEnv, MyLearner, WideAgent
+from tests.api.stage import Stage, configs_of, zeros
+
+
+def make_agent(
+    config: Config, kind: type[Agent] = DQNAgent, mode: AgentMode | str = AgentMode.training
+) -> Any:
+    return kind(**configs_of(config), agent_id=0, agent_mode=mode)
+
+
+def on_stage(stage: Stage, kind: type[Agent] = MyAgent) -> Any:
+    """An agent of a running process."""
+    agent = make_agent(stage.config, kind)
+    agent.attach(stage.context("agent-0"))
+    return agent
+
+
+def publisher(stage: Stage, kind: type[Learner] = MyLearner) -> Any:
+    """A learner beside a parameter server; it publishes when it is told to."""
+    stage.start("ps")
+    learner = kind(**configs_of(stage.config))
+    learner.connect(stage.context("learner"))
+    return learner
+
+
+def publish(stage: Stage, learner: Any, iteration: int, *message: str) -> None:
+    """Publishes, and waits until the parameter server has it."""
+    served = stage.service("ps")
+    stage.until(lambda: learner.publish_parameter(iteration, *message))
+
+    def arrived() -> bool:
+        learner.publisher.tick()
+        newest = served._store.newest()
+        return newest is not None and newest.version == learner.publisher.version
+
+    stage.until(arrived)
+
+
+# -- what an author writes -----------------------------------------------------------------------
+
+
+def test_A1_a_new_agent_extends_agent(config: Config) -> None:
+    assert issubclass(DQNAgent, Agent)
+    for kind in (MyAgent, DQNAgent):
+        assert isinstance(make_agent(config, kind), Agent)
+
+
+def test_A2_plain_modules_are_accepted_and_buffers_travel(stage: Stage) -> None:
+    class Scaled(MyLearner):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.norm = nn.BatchNorm1d(4)  # has running statistics
+
+        def module_dict(self) -> dict[str, nn.Module]:
+            return {"layer": self.layer, "norm": self.norm}
+
+    class ScaledAgent(MyAgent):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.norm = nn.BatchNorm1d(4)
+
+        def module_dict(self) -> dict[str, nn.Module]:
+            return {"layer": self.layer, "norm": self.norm}
+
+    learner = publisher(stage, Scaled)
+    learner.norm(torch.randn(16, 4) + 5)
+    publish(stage, learner, 1)
+    agent = on_stage(stage, ScaledAgent)
+    assert not isinstance(agent.norm, Module)
+    agent.fetch_parameter()
+    assert torch.equal(agent.norm.running_mean, learner.norm.running_mean)
+    assert agent.norm.running_mean.abs().sum() > 0
+    # The library's own networks are Modules: a flat view, hash, freeze, clone, save and load.
+    network = make_agent(stage.config).q_network
+    assert isinstance(network, Module)
+    assert network.clone().hash() == network.hash()
+
+
+def test_A3_act_is_overridden(config: Config) -> None:
+    class Always(MyAgent):
+        def act(self, obs: Any) -> Any:
+            return torch.ones(len(obs), dtype=torch.int64)
+
+    assert make_agent(config, Always).act(to_float_tensor(zeros(3))).tolist() == [1, 1, 1]
+    with pytest.raises(NotImplementedError):
+        make_agent(config, Agent).act(to_float_tensor(zeros(1)))
+
+
+def test_A4_module_dict_names_what_is_fetched(stage: Stage) -> None:
+    learner = publisher(stage)
+    publish(stage, learner, 1)
+    agent = on_stage(stage)
+    assert list(agent.module_dict()) == ["layer"]
+    agent.fetch_parameter()
+    newest = stage.service("ps")._store.newest()
+    assert [entry.name for entry in newest.manifest] == ["layer/weight", "layer/bias"]
+
+
+def test_A5_modules_that_do_not_agree_are_an_error_that_shows_both(stage: Stage) -> None:
+    publish(stage, publisher(stage), 1)
+    agent = on_stage(stage, WideAgent)
+    before = read_flat(agent.module_dict())
+    with pytest.raises(SpecError, match=r"it has 'layer/weight' float32 \[3, 4\].*have.*\[2, 4\]"):
+        agent.fetch_parameter()
+    np.testing.assert_array_equal(read_flat(agent.module_dict()), before)
+
+
+def test_A6_default_config_is_the_algorithm_s(config: Config) -> None:
+    assert DQNAgent.default_config() == DQNLearner.default_config()
+    given = DQN.default_config()
+    assert given.algo == DQNAgent.default_config().algo
+    assert defaults("dqn").learner_config.algo.double is True
+    assert config.learner_config.algo.n_step == given.algo.n_step != 1
+
+
+# -- what a script calls -------------------------------------------------------------------------
+
+
+def test_A7_act_can_be_called_by_hand(config: Config) -> None:
+    agent = make_agent(config, mode=AgentMode.eval_deterministic)
+    obs = to_float_tensor(np.random.default_rng(0).normal(size=(5, 4)))
+    actions = agent.act(obs)
+    assert actions.shape == (5,)
+    assert actions[:1] == agent.act(obs[:1])
+
+
+def test_A8_fetch_parameter_pulls_the_newest(stage: Stage) -> None:
+    learner = publisher(stage)
+    agent = on_stage(stage)
+    assert agent.fetch_parameter() is False
+    for iteration in (1, 2):
+        nn.init.normal_(learner.layer.weight)
+        publish(stage, learner, iteration)
+    assert agent.fetch_parameter() is True
+    assert torch.equal(agent.layer.weight, learner.layer.weight)
+    assert agent.version == learner.publisher.version == 2
+    assert agent.progress.iteration == 2
+    assert agent.fetch_parameter() is False
+
+
+def test_A9_fetch_parameter_info_is_a_dict(stage: Stage) -> None:
+    learner = publisher(stage)
+    agent = on_stage(stage)
+    nothing = agent.fetch_parameter_info()
+    assert nothing == {"time": 0.0, "iteration": 0, "message": "", "hash": ""}
+    publish(stage, learner, 1)
+    assert set(agent.fetch_parameter_info()) == {"time", "iteration", "message", "hash"}
+    assert agent.version == 0, "information is no parameters"
+
+
+def test_A10_time_is_that_of_the_publication(stage: Stage) -> None:
+    learner = publisher(stage)
+    stage.rounds(0.05)
+    before = stage.clock.time()
+    publish(stage, learner, 1)
+    after = stage.clock.time()
+    stage.rounds(0.05)
+    assert before <= on_stage(stage).fetch_parameter_info()["time"] <= after
+
+
+def test_A11_iteration_is_what_the_learner_gave(stage: Stage) -> None:
+    publish(stage, publisher(stage), 17)
+    assert on_stage(stage).fetch_parameter_info()["iteration"] == 17
+
+
+def test_A12_message_defaults_to_empty(stage: Stage) -> None:
+    learner = publisher(stage)
+    agent = on_stage(stage)
+    publish(stage, learner, 1)
+    assert agent.fetch_parameter_info()["message"] == ""
+    publish(stage, learner, 2, "batch 2")
+    assert agent.fetch_parameter_info()["message"] == "batch 2"
+
+
+def test_A13_hash_is_that_of_the_parameters(stage: Stage) -> None:
+    class FlatLearner(MyLearner):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.module = Module()
+            self.module.layer = self.layer
+
+        def module_dict(self) -> dict[str, nn.Module]:
+            return {"module": self.module}
+
+    learner = publisher(stage, FlatLearner)
+    agent = on_stage(stage)
+    hashes = []
+    for iteration in (1, 2, 3):
+        publish(stage, learner, iteration)
+        hashes.append(agent.fetch_parameter_info()["hash"])
+        assert hashes[-1] == learner.module.hash()
+        if iteration == 2:
+            nn.init.normal_(learner.layer.weight)
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def scalars(stage: Stage, name: str) -> list[float]:
+    """What has been reported under a tag."""
+    records = stage.records("tensorplex")
+    return [record["values"][name] for record in records if name in record.get("values", {})]
+
+
+def test_A14_update_tensorplex_reports_once_per_interval(stage: Stage) -> None:
+    stage.listen("tensorplex")
+    agent = on_stage(stage)
+    for number in range(2500):  # rounds of a millisecond; the interval is a second
+        agent.update_tensorplex({"my/value": float(number)})
+        stage.round()
+    assert scalars(stage, "my/value") == [1000.0, 2000.0]
+
+
+def test_A15_the_interval_is_a_setting(
+    make_stage: Callable[[Config], Stage], config: Config
+) -> None:
+    config = config.copy()
+    config.session_config.tensorplex.update_schedule.agent = 0.1
+    stage = make_stage(config)
+    stage.listen("tensorplex")
+    agent = on_stage(stage)
+    for number in range(350):
+        agent.update_tensorplex({"my/value": float(number)})
+        stage.round()
+    assert scalars(stage, "my/value") == pytest.approx([100.0, 200.0, 300.0], abs=1.0)
+
+
+def test_A16_log_records_what_the_agent_does(stage: Stage) -> None:
+    stage.start("ps", "loggerplex")
+    agent = on_stage(stage)
+    assert isinstance(agent.log, Log)
+    agent.log.info("saw %d", 3)
+    agent.log.warning("something odd")
+    path = stage.folder.logs / "agent-0.log"
+    stage.until(lambda: path.exists() and "odd" in path.read_text())
+    text = path.read_text()
+    assert "INFO" in text
+    assert "saw 3" in text
+    assert "WARNING" in text
+
+
+def test_A17_tensorplex_may_be_called_directly(stage: Stage) -> None:
+    stage.listen("tensorplex")
+    agent = on_stage(stage)
+    assert isinstance(agent.tensorplex, TensorplexClient)
+    for step in range(3):  # no interval here
+        agent.tensorplex.add_scalar("direct", 0.5, step)
+    told = [record for record in stage.records("tensorplex") if record.get("tag") == "direct"]
+    assert [(record["id"], record["step"]) for record in told] == [("agent/0", s) for s in range(3)]
+
+
+# -- exploration, modes --------------------------------------------------------------------------
+
+
+def test_A18_exploration_is_inside_the_agent(stage: Stage) -> None:
+    """The loop hands to the environment what act() returned, and changes nothing."""
+    seen: list[list[int]] = []
+
+    class Loud(DQNAgent):
+        def act(self, obs: Any) -> Any:
+            actions = super().act(obs)
+            seen.append(actions.tolist())
+            return actions
+
+    from surreal_like.agent.loop import AgentService, make_agent
+
+    learner = publisher(stage, DQNLearner)
+    publish(stage, learner, 1)
+    stage.start(
+        "agent-0",
+        build=lambda context: AgentService(context, make_agent(context, Loud, AgentMode.training)),
+    )
+    pull = stage.context("replay-0").wire.pull("replay-0.experience")
+    message: Any = stage.until(pull.receive)
+    chunk = Chunk.from_message(message)
+    assert chunk.columns["action"].tolist() == seen[: len(chunk.columns["action"])]
+    stage.rounds(0.1)
+    counts = Counter(action for row in seen for action in row)
+    assert len(counts) == 2, "epsilon is 1 at the start"
+
+
+def test_A19_training_explores_and_evaluation_does_not(config: Config) -> None:
+    obs = to_float_tensor(np.random.default_rng(1).normal(size=(1, 4)))
+    chosen = {}
+    for mode in ("training", "eval_deterministic"):
+        torch.manual_seed(0)
+        agent = make_agent(config, mode=mode)
+        chosen[mode] = {int(agent.act(obs)[0]) for _ in range(64)}
+    assert chosen["training"] == {0, 1}
+    assert len(chosen["eval_deterministic"]) == 1
+
+
+def test_A20_agents_train_and_evaluators_evaluate(stage: Stage) -> None:
+    stage.start("ps", "agent-0", "eval-0")
+    assert stage.service("agent-0")._agent.agent_mode is AgentMode.training
+    assert stage.service("eval-0")._agent.agent_mode is AgentMode.eval_deterministic
+
+
+def test_A21_the_modes_are_exactly_three() -> None:
+    assert [mode.name for mode in AgentMode] == [
+        "training",
+        "eval_stochastic",
+        "eval_deterministic",
+    ]
+    assert all(mode == mode.name == str(mode) for mode in AgentMode)
+
+
+def test_A22_enums_are_string_enums_declared_with_empty_tuples() -> None:
+    class Weather(StringEnum):
+        rain = ()
+        sun = ()
+
+    assert issubclass(AgentMode, StringEnum)
+    assert Weather.rain == "rain"
+    assert Weather("sun") is Weather.sun
+    with pytest.raises(ValueError, match="snow"):
+        Weather("snow")
+
+
+def test_A23_the_keywords_of_the_constructor(config: Config) -> None:
+    keywords = {"learner_config", "env_config", "session_config", "agent_id", "agent_mode"}
+    assert set(inspect.signature(Agent).parameters) == keywords
+    for mode in (AgentMode.training, "training"):
+        agent = DQNAgent(**configs_of(config), agent_id=3, agent_mode=mode)
+        assert agent.agent_id == 3
+        assert agent.agent_mode is AgentMode.training
+        assert agent.env_config.action_spec.dim == [2]
+
+
+# -- the main entry ------------------------------------------------------------------------------
+
+
+def test_A24_the_env_is_wrapped_by_the_sender_then_by_the_monitor(stage: Stage) -> None:
+    stage.listen("tensorplex")
+    pull = stage.context("replay-0").wire.pull("replay-0.experience")
+    session_config = stage.config.session_config
+    env: VectorEnv = ExpSenderWrapper(
+        Doubled(MyEnv()), session_config=session_config, context=stage.context("agent-0")
+    )
+    env = TrainingTensorplexMonitor(
+        env,
+        agent_id=0,
+        session_config=session_config,
+        separate_plots=True,
+        tensorplex=stage.context("agent-0").tensorplex,
+        clock=stage.clock,
+    )
+    env.reset()
+    rewards = []
+    for _ in range(1100):
+        rewards.append(float(env.step(np.zeros(1, np.int64))[1][0]))
+        stage.round()
+    chunk = Chunk.from_message(stage.until(pull.receive))
+    # Both see the rewards of the wrapper below them; returns are counted from the environment's.
+    assert chunk.columns["reward"][:, 0].tolist() == [0.0, *rewards[:3]] == [0.0, 2.0, 2.0, 2.0]
+    assert [episode["return"] for episode in chunk.finished] == [3.0]
+    assert set(scalars(stage, "return")) == {3.0}
+    [name] = {record["id"] for record in stage.records("tensorplex")}
+    assert name == "agent/0"
+    together = TrainingTensorplexMonitor(MyEnv(), 1, session_config, separate_plots=False)
+    assert together.tensorplex.client_id == "session/agents"
+
+
+def test_A25_the_loop_as_it_is_printed(config: Config) -> None:
+    env = GymAdapter("gym:CartPole-v1")
+    agent = make_agent(config, MyAgent)
+    obs, info = env.reset()
+    assert isinstance(info, dict)
+    tensor = to_float_tensor(obs)
+    assert tensor.dtype == torch.float32
+    action = int(agent.act(tensor[None])[0])
+    obs, reward, terminated, truncated, info = env.step(action)
+    assert obs.shape == (4,)
+    assert (reward, terminated, truncated) == (1.0, False, False)
+    env.close()
+
+
+class Asked:
+    """A parameter client that answers at once and counts how often it was asked."""
+
+    waiting = False
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def ask(self, account: Any) -> bool:
+        self.asked += 1
+        return True
+
+    def ask_info(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("mode", "fetches"), [("episode", 4), ("episode:2", 2), ("step", 12), ("step:3", 4)]
+)
+def test_A26_parameters_are_fetched_after_an_episode_or_as_told(mode: str, fetches: int) -> None:
+    client, clock = Asked(), CountedClock()
+    fetcher = Fetcher(client, clock, mode=mode, interval_seconds=0.0)  # type: ignore[arg-type]
+    fetcher.tick()  # the first parameters
+    client.asked = 0
+    for step in range(12):
+        clock.advance()
+        fetcher.count(ended=step % 3 == 2)
+        fetcher.tick()
+    assert client.asked == fetches
+
+
+def test_A26_the_default_is_after_each_episode(config: Config, run: Run) -> None:
+    assert config.session_config.agent.fetch_parameter_mode == "episode"
+    log = Path(run.folder / "progress.jsonl").read_text()
+    assert log, "parameters came: agents act only after their first ones"
+    assert run.result["lag"]["max_versions"] >= 1

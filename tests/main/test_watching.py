@@ -1,0 +1,263 @@
+"""What is shown of a run while it goes on, from the files that it writes."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from main.cli.live import LiveTable
+from main.cli.view import View
+from main.cli.watching import Lines
+from session.config import Config
+from session.folder import RunFolder
+from session.heartbeat import Beat, write_beat
+from session.launchers.instruction import Happening
+from surreal_like.experiment import read_experiment, resolve
+
+COMPONENTS = {"agent-0": {"restarts": 0}}
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    words = ["session_config.stop={eval_return: 475, env_steps: 10_000, seconds: 100}"]
+    return resolve(read_experiment(None, words, algorithm="dqn", env_name="toy:chain"))
+
+
+class Writer:
+    """Writes into a run folder what its components would."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.folder = RunFolder(path)
+        self.folder.create()
+        config.dump_file(self.folder.config)
+
+    def line(self, env_steps: int, best: float | None = None, **changed: Any) -> None:
+        score = {"mean_return": best, "episodes": 100, "env_steps": env_steps, "iteration": 5}
+        line = {
+            "wall_seconds": env_steps / 100,
+            "env_steps": env_steps,
+            "iterations": env_steps // 10,
+            "episodes": 7,
+            "train": {"mean_return_100": 12.5},
+            "eval": score if best is not None else None,
+            "best_eval": score if best is not None else None,
+            "rates": {
+                "env_steps_per_second": 200.0,
+                "updates_per_second": 20.0,
+                "samples_per_insert": 8.0,
+            },
+            "lag": {"mean_versions": 1.5, "mean_updates": 15.0, "max_versions": 3},
+            "replay": {"size": 50_000},
+        }
+        with self.folder.progress.open("a") as file:
+            file.write(json.dumps({**line, **changed}) + "\n")
+
+    def event(self, component: str, kind: str, detail: str) -> None:
+        event = {"time": 1.0, "component": component, "event": kind, "detail": detail}
+        with self.folder.events.open("a") as file:
+            file.write(json.dumps(event) + "\n")
+
+    def beat(self, name: str, state: str, *, age: float = 0.0, doing: str = "") -> None:
+        beat = Beat(name, 1, state, 1, time.time() - age, doing=doing)
+        write_beat(self.folder.alive, beat)
+
+
+@pytest.fixture
+def writer(tmp_path: Path, config: Config) -> Writer:
+    return Writer(tmp_path / "r", config)
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+class Told:
+    """Lines on a clock that is set by hand."""
+
+    def __init__(self, writer: Writer, config: Config) -> None:
+        self.stream = io.StringIO()
+        self.now = 0.0
+        self.lines = Lines(self.stream, clock=lambda: self.now)
+        self.lines.begin(writer.folder, config)
+        self.take()
+
+    def take(self) -> list[str]:
+        """Return the lines since the last call."""
+        lines = self.stream.getvalue().splitlines()
+        self.stream.seek(0)
+        self.stream.truncate()
+        return lines
+
+    def look(self, now: float) -> list[str]:
+        self.now = now
+        self.lines.look(COMPONENTS)
+        return self.take()
+
+
+def test_progress_is_told_at_most_every_two_seconds(writer: Writer, config: Config) -> None:
+    told = Told(writer, config)
+    assert told.look(0.0) == []
+    writer.line(0)
+    assert told.look(0.5) == []
+    writer.line(1000)
+    (line,) = told.look(1.0)
+    assert line == (
+        "00:10  env steps 1,000 (200/s)  updates 100 (20/s)  training return 12.5  lag 1.5  "
+        "replay 50 %  10 % of env_steps, 00:45 left"
+    )
+    writer.line(2000)
+    assert told.look(2.9) == []
+    assert told.look(3.1) == []
+    writer.line(3000)
+    assert told.look(3.2)[0].startswith("00:30")
+
+
+def test_a_new_best_is_told_once(writer: Writer, config: Config) -> None:
+    told = Told(writer, config)
+    writer.line(0, best=1.0)
+    assert told.look(0.0) == []
+    writer.line(1000, best=20.0)
+    best, line = told.look(10.0)
+    assert best == "best greedy return so far: 20.0 over 100 episodes, at 1,000 env steps"
+    assert "greedy 20.0, best 20.0" in line
+    writer.line(1100, best=20.0)
+    assert told.look(10.1) == []
+
+
+def test_events_are_told_but_not_again_and_again(writer: Writer, config: Config) -> None:
+    told = Told(writer, config)
+    writer.event("learner", "evaluation", "mean return 5.00 over 100 episodes")
+    writer.event("learner", "checkpoint", "iteration 5")
+    assert told.look(0.0) == []
+    writer.event("learner", "evaluation", "mean return 500.00 over 100 episodes (again)")
+    writer.event("learner", "ending", "eval_return 475 reached")
+    assert told.look(0.1) == [
+        "the same on new episodes: mean return 500.00 over 100 episodes",
+        "ending: eval_return 475 reached",
+    ]
+    for _ in range(10):
+        writer.event("replay-0", "refused", "a message\nof nobody")
+    assert told.look(0.2) == ["replay-0: refused: a message of nobody"] * 3
+
+
+def test_what_the_launcher_does_is_told(writer: Writer, config: Config) -> None:
+    told = Told(writer, config)
+    told.lines.happened(Happening("agent-0", "lost", "killed by SIGKILL"))
+    told.lines.happened(Happening("agent-0", "restart"))
+    told.lines.happened(Happening("learner", "ended"))
+    told.lines.happened(Happening("", "stop", "interrupted"))
+    told.lines.happened(Happening("", "stop", "surreal-like stop"))
+    assert told.take() == [
+        "agent-0: lost: killed by SIGKILL",
+        "agent-0: restart",
+        "run: stop: surreal-like stop",
+    ]
+
+
+def test_what_an_earlier_part_of_a_run_left_is_not_told_again(
+    writer: Writer, config: Config
+) -> None:
+    writer.line(1000, best=20.0)
+    writer.event("learner", "ending", "interrupted")
+    told = Told(writer, config)
+    assert told.look(0.0) == []
+    writer.line(1100, best=20.0)
+    (line,) = told.look(10.0)
+    assert line.startswith("00:11")
+
+
+# -- what is known --------------------------------------------------------------------------------
+
+
+def test_states_of_components(writer: Writer, config: Config) -> None:
+    writer.beat("learner", "running", doing="building the learner")
+    writer.beat("agent-0", "running", age=config.session_config.heartbeat.timeout + 1)
+    writer.beat("agent-1", "running", age=5.0, doing="saving a checkpoint")
+    writer.beat("ps", "done", age=1000.0)
+    writer.beat("agent-7", "starting")
+    view = View(writer.folder)
+    view.look()
+    states = view.states()
+    assert states["learner"] == "running"
+    assert view.doing("learner") == ""
+    assert states["agent-0"] == "silent"
+    assert view.doing("agent-1") == "saving a checkpoint"
+    assert states["ps"] == "done"
+    assert states["agent-7"] == states["replay-0"] == "starting"
+    assert list(states)[-1] == "agent-7"
+
+
+def test_budgets_come_in_the_order_in_which_they_end(writer: Writer) -> None:
+    view = View(writer.folder)
+    # Nothing is known of the rate of steps before the first report.
+    assert [budget.name for budget in view.budgets()] == ["seconds", "env_steps"]
+    writer.line(4000, best=237.5)
+    view.look()
+    steps, seconds = view.budgets()
+    assert (steps.name, steps.share, steps.left_seconds) == ("env_steps", 0.4, 30.0)
+    assert (seconds.name, seconds.left_seconds) == ("seconds", 60.0)
+    assert view.goal() == ("greedy return", 475.0, 237.5)
+    assert view.replay_fill == 0.5
+
+
+def test_a_metric_of_ones_own_may_be_the_goal(tmp_path: Path, config: Config) -> None:
+    config = config.copy()
+    config.session_config.stop |= {"eval_return": None, "metric": "my/score", "above": 3}
+    writer = Writer(tmp_path / "r", config)
+    view = View(writer.folder)
+    assert view.goal() == ("my/score", 3.0, None)
+    writer.line(100, metrics={"my/score": {"mean": 1.5}})
+    view.look()
+    assert view.goal() == ("my/score", 3.0, 1.5)
+
+
+# -- the live table -------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    """A stream that takes control sequences."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_live_table_draws_only_what_has_changed(
+    writer: Writer, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("main.cli.live._DRAW_SECONDS", 1e-9)
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    clock = time.time()
+    monkeypatch.setattr("time.time", lambda: clock)
+    table = LiveTable(stream, clock - 14.0)
+    table.prepare(writer.folder.path)
+    assert "preparing" in stream.getvalue()
+    table.begin(writer.folder, config)
+    writer.line(1000, best=20.0)
+    table.look(COMPONENTS)
+    assert "greedy return" in stream.getvalue()
+    assert "00:14  best greedy return so far: 20.0" in stream.getvalue()
+    drawn = len(stream.getvalue())
+    table.look(COMPONENTS)
+    assert len(stream.getvalue()) == drawn
+    table.look({"agent-0": {"restarts": 1}})
+    assert "restarted 1x" in stream.getvalue()[drawn:]
+    table.happened(Happening("agent-0", "lost", "killed by SIGKILL"))
+    table.note("stopping cleanly")
+    assert "00:14  agent-0: lost: killed by SIGKILL" in stream.getvalue()
+    table.end()
+    table.end()
+    assert stream.getvalue().endswith("\x1b[?25h") or "\x1b[?25h" in stream.getvalue()[drawn:]
+
+
+def test_a_live_table_that_was_never_prepared_ends_quietly() -> None:
+    stream = Terminal()
+    table = LiveTable(stream, time.time())
+    table.look(COMPONENTS)
+    table.note("nobody sees this")
+    table.end()
+    assert stream.getvalue() == ""

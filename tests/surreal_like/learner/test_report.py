@@ -1,0 +1,101 @@
+"""Lines of progress and the curves beside them."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import zmq
+
+from session.clock import CountedClock
+from session.component import Component, Topology
+from session.context import Context, Launch
+from session.default_configs import BASE_CONFIG
+from session.wire import AddressBook
+from surreal_like.learner.record import Record
+from surreal_like.learner.report import Report, recent_means
+
+COUNTS = {"size": 3, "sampleable": 2, "bytes": 100, "evicted": 1}
+
+
+@pytest.fixture
+def context() -> Any:
+    config = BASE_CONFIG.copy()
+    config.algorithm, config.env_config.env_name = "dqn", "toy:chain"
+    config["run"] = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
+    component = Component("learner", "learner", "main.learner")
+    launch = Launch(component, config, Topology([component]), AddressBook({}), None)
+    zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield Context(
+        launch,
+        zmq_context,
+        clock=CountedClock(),
+        incarnation=1,
+        pause=lambda sockets, seconds: None,
+    )
+    zmq_context.destroy(0)
+
+
+@pytest.fixture
+def report(context: Context, tmp_path: Path) -> Any:
+    made = Report(context, Record(context.config, context.clock), tmp_path / "progress.jsonl")
+    yield made
+    made.close()
+
+
+def wait(context: Context, seconds: float) -> None:
+    assert isinstance(context.clock, CountedClock)
+    for _ in range(round(1000 * seconds)):
+        context.clock.advance()
+
+
+def test_a_line_is_appended_and_is_the_newest(report: Report, tmp_path: Path) -> None:
+    report.write(7, 3, [COUNTS, COUNTS])
+    report.write(8, 4, [COUNTS])
+    lines = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert lines[1] == report.line
+    assert [line["version"] for line in lines] == [3, 4]
+    assert lines[0]["replay"] == {"size": 6, "sampleable": 4, "size_bytes": 200, "evicted": 2}
+
+
+def test_the_share_of_waiting_is_that_since_the_line_before(
+    report: Report, context: Context
+) -> None:
+    shares = []
+    for waited in (0.5, 0.25, 0.0):
+        wait(context, 1.0)
+        report.hear_update({}, waited)
+        report.write(0, 1, [])
+        shares.append(report.line["waiting_share"])
+    assert shares == pytest.approx([0.5, 0.25, 0.0])
+
+
+def test_a_line_is_due_once_per_interval(report: Report, context: Context) -> None:
+    seconds = context.config.session_config.learner.report_seconds
+    assert not report.due()
+    wait(context, seconds)
+    assert [report.due(), report.due()] == [True, False]
+
+
+def test_means_are_those_of_the_newest_hundred_updates(report: Report) -> None:
+    for number in range(250):
+        report.hear_update({"loss": torch.tensor(float(number))}, 0.0)
+    report.write(0, 1, [])
+    assert report.line["learn"] == {"loss": sum(range(150, 250)) / 100}
+
+
+def test_whole_numbers_are_counts_and_bad_ones_are_left_out() -> None:
+    updates = [
+        {"count": 1, "loss": torch.tensor(1.0), "norm": math.nan, "rate": 0.1},
+        {"count": 5, "loss": torch.tensor([math.inf]).squeeze(), "norm": math.nan, "rate": 0.1},
+        {"count": 9, "loss": torch.tensor(3.0), "norm": math.nan, "rate": 0.1, "late": 2.0},
+    ]
+    expected = {"count": 9, "loss": 2.0, "norm": None, "rate": 0.1, "late": 2.0}
+    assert recent_means(updates) == expected
+    assert recent_means([]) == {}
+
+
+def test_tensors_and_numbers_under_one_name_mix() -> None:
+    assert recent_means([{"loss": torch.tensor(1.0)}, {"loss": 3.0}]) == {"loss": 2.0}
