@@ -8,16 +8,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from session.config import Config
 from session.folder import RunFolder
-from session.launchers.instruction import Happening
-from session.launchers.launcher import Outcome
 from surreal_like.code_snapshot import keep_algorithm, keep_package_list
 from surreal_like.experiment import read_experiment
 from surreal_like.interrupts import Interrupts
-from surreal_like.machine import check_memory, check_ports
 from surreal_like.resume import (
     check_checkpoints,
     check_same,
@@ -35,9 +32,11 @@ from surreal_like.run_folder import (
 )
 from surreal_like.start import Launched, Starter, make_starter
 from surreal_like.topology import make_topology
+from surreal_like.watch import INTERRUPTED, Watch, show
 
-# The reason of an end by Ctrl-C.
-INTERRUPTED = "interrupted"
+if TYPE_CHECKING:
+    from session.launchers.launcher import Outcome
+
 _POLL_SECONDS = 0.05
 # By then everything is running, and nobody waits for the package list.
 _SETTLED_SECONDS = 20.0
@@ -45,32 +44,6 @@ _EXIT_CODES = {"interrupted": 130, "failed": 1}
 _BUDGET_BEFORE_GOAL = 3
 
 Overrides = Mapping[str, Any] | Sequence[str]
-
-
-class Watch:
-    """What is told of a run while it goes on; extend it to show something."""
-
-    def prepare(self, path: Path) -> None:
-        """The experiment is being resolved, for a run in this folder; that takes some seconds."""
-
-    def begin(self, folder: RunFolder, config: Config) -> None:
-        """The components are being started."""
-
-    def note(self, text: str) -> None:
-        """Something to say in one line."""
-
-    def happened(self, happening: Happening) -> None:
-        """The launcher did something, or lost somebody."""
-
-    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
-        """Called often; must not take long.
-
-        Args:
-            components: name -> ``restarts``, ``exit_code``, ``alive_seconds``.
-        """
-
-    def end(self) -> None:
-        """Nothing more comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +174,9 @@ def _run(order: _Order, watch: Watch) -> Run:
         folder = stack.enter_context(held(order.path, resume=order.resume))
         stack.callback(watch.end)
         watch.prepare(order.path)
+        # Not before: it imports numpy, and by now torch is being imported beside us.
+        from surreal_like.machine import check_memory, check_ports
+
         config = _resolve(order, starter, folder, watch)
         check_memory(config)
         check_ports(config)
@@ -241,16 +217,14 @@ def _follow(launched: Launched, folder: RunFolder, watch: Watch, interrupts: Int
     heard = 0
     began, listed = time.monotonic(), False
     while (outcome := launched.outcome) is None:
-        for happening in launched.poll(_POLL_SECONDS):
-            watch.happened(happening)
-        watch.look(launched.components())
+        watch = show(watch, launched.poll(_POLL_SECONDS), launched.components())
         if interrupts.count > heard:
             heard = interrupts.count
             _interrupt(launched, watch, heard)
         if not listed and time.monotonic() - began > _SETTLED_SECONDS:
             keep_package_list(folder)
             listed = True
-    watch.look(launched.components())
+    show(watch, [], launched.components())
     if not listed:
         keep_package_list(folder)
     return outcome

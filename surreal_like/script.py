@@ -130,7 +130,11 @@ def run_in_background(
     """
     _watch()
     zmq_context: zmq.Context[Any] = zmq.Context()
-    frame = _make_frame(session_config, kind, index, build, zmq_context)
+    try:
+        frame = _make_frame(session_config, kind, index, build, zmq_context)
+    except BaseException:
+        zmq_context.destroy(0)
+        raise
     thread = threading.Thread(
         target=_serve, args=(frame, zmq_context), name=frame.context.name, daemon=True
     )

@@ -9,21 +9,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from session.component import Topology
 from session.config import Config
 from session.errors import RunError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
-from session.launchers.launcher import Outcome
 from surreal_like.algorithm.registry import list_algorithms
 from surreal_like.experiment import read_answer, resolve_elsewhere, write_request
+
+if TYPE_CHECKING:
+    from session.launchers.launcher import Outcome
 
 LAUNCHERS = ("local", "serial")
 # What is slow to import and the same for everybody; a user's own modules are not among it, for
 # they may do anything when they are imported.
 _PRELOADED = (
+    # What all components have in common; from here on those that need no torch wait by themselves.
+    "main.ps",
+    "spare:main.ps",
+    "spare:main.loggerplex",
+    "spare:main.tensorplex",
+    "spare:main.replay",
     "torch",
     "gymnasium",
     "surreal_like.experiment",
@@ -119,6 +127,9 @@ class LocalStarter:
 
     def resolve(self, user: Config) -> Config:
         """In a process that the warm one forks."""
+        # For launch; now, because the warm one still imports, and we would only wait for it.
+        import session.launchers.local  # noqa: F401
+
         with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
             asked, answer = write_request(user, Path(folder))
             said = Path(folder) / "stderr"
@@ -146,7 +157,7 @@ class LocalStarter:
             return
         self._zygote.receive()
         if not self._zygote.ready:
-            # It imports, and has forked nobody: there is nothing that it must outlive.
+            # It imports, and nobody works yet: there is nothing that it must outlive.
             self._zygote.kill()
         self._zygote.close()
 

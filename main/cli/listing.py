@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from main.cli.columns import columns
 from main.cli.figures import count, decimal, duration
 from main.cli.parser import Parser
-from main.cli.runs import RUNS, all_runs
+from main.cli.runs import all_runs
 from main.cli.tail import last_object
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
+from session.heartbeat import read_beats
+from surreal_like.run_folder import RUNS
+
+_ALIVE = ("starting", "running", "draining")
+_SILENT_SECONDS = 10.0
 
 
 def run(argv: Sequence[str]) -> int:
@@ -93,14 +98,19 @@ def _row(folder: RunFolder) -> list[str]:
 
 
 def state_of(folder: RunFolder) -> str:
-    """One word for where a run stands."""
-    result = folder.read_result()
-    if folder.in_use:
+    """Where a run stands, in a word or two."""
+    result = folder.read_result() or {}
+    status = str(result.get("status", "running"))
+    if folder.in_use or (status == "running" and _is_heard(folder)):
         return "running"
-    if result is None:
-        return "planned"
-    if result["status"] == "running":
-        return "cut off"
-    if result["status"] != "stopped":
-        return str(result["status"])
+    if status == "running":
+        return "cut off" if folder.progress.exists() else "planned"
+    if status != "stopped":
+        return status
     return {True: "goal met", False: "goal not met", None: "done"}[result.get("goal_met")]
+
+
+def _is_heard(folder: RunFolder) -> bool:
+    """True if somebody is alive: components may have been started by hand."""
+    beats = read_beats(folder.alive).values()
+    return any(b.state in _ALIVE and not b.late(_SILENT_SECONDS) for b in beats)

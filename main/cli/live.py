@@ -14,7 +14,7 @@ from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
 from session.periodic import Every
-from surreal_like.run import Watch
+from surreal_like.watch import Watch
 
 if TYPE_CHECKING:
     from main.cli.table import Canvas

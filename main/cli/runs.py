@@ -8,8 +8,7 @@ from pathlib import Path
 
 from session.errors import UsageError
 from session.folder import RunFolder
-
-RUNS = Path("runs")
+from surreal_like.run_folder import RUNS
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

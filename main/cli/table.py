@@ -118,16 +118,22 @@ def _conditions(view: View) -> Table:
     goal = view.goal()
     if goal is not None:
         name, wanted, reached = goal
-        share = reached / wanted if reached is not None and wanted > 0 else 0.0
-        if reached is not None and reached >= wanted:
-            share = 1.0
         said = f"{decimal(reached)} of {decimal(wanted)} {name}"
-        table.add_row(_label("goal"), _bar(share, "green"), said)
+        table.add_row(_label("goal"), _bar(share_of(reached, wanted), "green"), said)
     for budget in view.budgets():
         table.add_row(_label("budget"), _bar(budget.share, "blue"), _budget(budget))
     if not table.rows:
         table.add_row(_label("no goal and no budget: it goes on until Ctrl-C"))
     return table
+
+
+def share_of(reached: float | None, wanted: float) -> float:
+    """How much of a goal is reached; of costs, how near they are to what is wanted."""
+    if reached is None:
+        return 0.0
+    if reached >= wanted:
+        return 1.0
+    return reached / wanted if wanted > 0 else wanted / reached
 
 
 def _bar(share: float, style: str) -> Text:

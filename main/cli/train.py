@@ -18,8 +18,9 @@ from main.cli.parser import Parser
 from main.cli.summary import seeds_table, summary
 from main.cli.watching import Lines
 from session.errors import UsageError
-from surreal_like.run import Run, Watch, train
+from surreal_like.run import Run, train
 from surreal_like.run_folder import experiment_name, new_path
+from surreal_like.watch import Watch
 
 _EXAMPLES = """examples:
   surreal-like train configs/cartpole_dqn.yaml

@@ -11,7 +11,7 @@ from main.cli.view import View
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
-from surreal_like.run import INTERRUPTED, Watch
+from surreal_like.watch import INTERRUPTED, Watch
 
 _SECONDS = 2.0
 

@@ -3,6 +3,7 @@
 Lines of JSON go over a socket. To the zygote:
 
     {"spawn": {"name", "module", "argv", "stderr"}}  fork a child that runs module.main(argv)
+    {"use": {"name", "module", "argv", "stderr"}}    let the spare process of that module run it
     {"guard": pid}                                   a process of the supervisor's own to watch
     {"sockets": path}                                a folder to remove if the supervisor dies
 
@@ -31,9 +32,12 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from setproctitle import setproctitle
+
+if TYPE_CHECKING:
+    from session.launchers.spares import Spares
 
 # Longer than components need to notice the end of their supervisor and to drain.
 _GUARD_SECONDS = 3.0
@@ -59,13 +63,23 @@ class Lines:
     def receive(self) -> Iterator[dict[str, Any]]:
         """Yields what has come, without waiting; at its end :attr:`closed` may be True."""
         while not self.closed and select.select([self.stream], [], [], 0)[0]:
-            try:
-                chunk = self.stream.recv(_CHUNK_BYTES)
-            except ConnectionError:
-                chunk = b""
-            self.closed = not chunk
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            yield from map(json.loads, lines)
+            yield from self._read()
+
+    def wait(self) -> dict[str, Any] | None:
+        """Waits for one message; None once nobody is there any more."""
+        while not self.closed:
+            for message in self._read():
+                return message
+        return None
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        try:
+            chunk = self.stream.recv(_CHUNK_BYTES)
+        except ConnectionError:
+            chunk = b""
+        self.closed = not chunk
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        yield from map(json.loads, lines)
 
 
 class Forker:
@@ -73,10 +87,12 @@ class Forker:
 
     Args:
         lines: the way to and from the supervisor.
+        spares: processes that were forked before.
     """
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Lines, spares: Spares) -> None:
         self._lines = lines
+        self._spares = spares
         self._poller = select.poll()
         self._poller.register(lines.stream, select.POLLIN)
         # A descriptor of a process can be read when it has ended, and never means another process.
@@ -100,6 +116,8 @@ class Forker:
     def _obey(self, message: dict[str, Any]) -> None:
         if "spawn" in message:
             self._spawn(**message["spawn"])
+        if "use" in message:
+            self._use(**message["use"])
         if "guard" in message:
             with suppress(ProcessLookupError):
                 self._watch(message["guard"], None)
@@ -114,11 +132,17 @@ class Forker:
         self._watch(pid, name)
         self._lines.send({"spawned": name, "pid": pid})
 
+    def _use(self, name: str, module: str, argv: list[str], stderr: str) -> None:
+        pid = self._spares.use(module, argv, stderr)
+        self._watch(pid, name)
+        self._lines.send({"spawned": name, "pid": pid})
+
     def _forget_everything(self) -> None:
         """What is the zygote's own must not live on in a child."""
         for descriptor in self._watched:
             os.close(descriptor)
         self._lines.stream.close()
+        self._spares.forget()
 
     def _watch(self, pid: int, name: str | None) -> None:
         descriptor = os.pidfd_open(pid)

@@ -91,7 +91,7 @@ class Processes:
         return process.pid if process is not None else 0
 
     def start(self, component: Component) -> None:
-        """Starts a component: forked if it needs torch, else by its own command line."""
+        """Starts a component: forked if it needs torch, else a spare one or by its command line."""
         stderr = self._folder.logs / f"{component.name}.err"
         said_bytes = stderr.stat().st_size if stderr.exists() else 0
         process = _Process(component, stderr, said_bytes)
@@ -99,6 +99,8 @@ class Processes:
         try:
             if component.needs_torch:
                 self._fork(process)
+            elif component.module in self._zygote.spares:
+                self._use_spare(process)
             else:
                 self._run(process)
         except OSError as error:
@@ -110,6 +112,11 @@ class Processes:
         component = process.component
         argv = component.arguments(str(self._folder))
         self._zygote.spawn(component.name, component.module, argv, str(process.stderr))
+
+    def _use_spare(self, process: _Process) -> None:
+        component = process.component
+        argv = component.arguments(str(self._folder))
+        self._zygote.use_spare(component.name, component.module, argv, str(process.stderr))
 
     def _run(self, process: _Process) -> None:
         lifeline = self._zygote.lifeline
@@ -192,6 +199,8 @@ class Processes:
         for process in list(self._processes.values()):
             if process.pid:
                 self._own(process)
+            elif not process.component.needs_torch and self.keep_warm:
+                self._run(process)
             elif was_ready and self.keep_warm and signal.SIGKILL not in process.pending:
                 self._fork(process)
             else:

@@ -23,10 +23,12 @@ from setproctitle import setproctitle
 
 from session.errors import DeadlineError, RunError
 from session.launchers.forker import Forker, Lines, kill_group
+from session.launchers.spares import Spares
 from session.process import LIFELINE
 
 # A process that forks must not have started a thread pool.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+_SPARE = "spare:"
 _CLOSE_SECONDS = 5.0
 
 
@@ -51,10 +53,12 @@ class Zygote:
     """The zygote as its supervisor sees it.
 
     Args:
-        preload: modules that it imports before it forks anybody.
+        preload: modules that it imports before it forks anybody; ``spare:MODULE`` among them says
+            that a spare process for a light component is forked at that point.
 
     Attributes:
         lifeline: ends all components when this process ends.
+        spares: modules whose spare process has not been used yet.
         ready: it has imported them.
         error: why it never will; empty while it may, and when it was killed.
         buried: it has died, and has not been started again.
@@ -63,26 +67,27 @@ class Zygote:
     def __init__(self, preload: Sequence[str]) -> None:
         self.lifeline = Lifeline()
         self.error = ""
-        self._preload = list(preload)
+        self._preload = [word for word in preload if not word.startswith(_SPARE)]
         self._calls = 0
         self._backlog: list[dict[str, Any]] = []
         self._sockets = ""
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the zygote
-        self._open()
+        self._open(preload)
 
     @classmethod
     def start(cls, preload: Sequence[str] = ()) -> Zygote:
         """Starts the process and returns while it is still importing."""
         return cls(preload)
 
-    def _open(self) -> None:
+    def _open(self, words: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
+        self.spares = {word.removeprefix(_SPARE) for word in words if word.startswith(_SPARE)}
         self.ready = False
         self.buried = False
         self._lines = Lines(ours)
         command = [sys.executable, "-P", "-m", "session.launchers.zygote", str(theirs.fileno())]
         self._process = subprocess.Popen(
-            [*command, *self._preload],
+            [*command, *words],
             env={**self.lifeline.environment(), **ONE_THREAD},
             pass_fds=(theirs.fileno(), self.lifeline.reader),
             stdin=subprocess.DEVNULL,
@@ -119,6 +124,16 @@ class Zygote:
         """
         child = {"name": name, "module": module, "argv": list(argv), "stderr": stderr}
         self._lines.send({"spawn": child})
+
+    def use_spare(self, name: str, module: str, argv: Sequence[str], stderr: str) -> None:
+        """As :meth:`spawn`, but the process is there already.
+
+        Raises:
+            KeyError: the spare process of this module has been used.
+        """
+        self.spares.remove(module)
+        child = {"name": name, "module": module, "argv": list(argv), "stderr": stderr}
+        self._lines.send({"use": child})
 
     def guard(self, pid: int) -> None:
         """Has it watch over a process that it has not forked, should this one die."""
@@ -185,11 +200,13 @@ class Zygote:
     def restart(self) -> None:
         """Starts it again after its death; its children live on and are no longer its own."""
         self.bury()
-        self._open()
+        # Only a start has to be fast.
+        self._open(self._preload)
 
     def bury(self) -> None:
         """Waits for the end of a dead one: from then on its children are this process's own."""
         self._shut()
+        self.spares.clear()
         self.buried = True
 
     def kill(self) -> None:
@@ -217,17 +234,25 @@ def main(argv: Sequence[str]) -> NoReturn:
     lines = Lines(socket.socket(fileno=int(argv[0])))
     setproctitle(" ".join(["python", "-P", "-m", "session.launchers.zygote", *argv]))
     start = time.monotonic()
+    # It would look through what is imported again and again: a sixth of the time.
+    gc.disable()
+    spares = Spares(lines.stream.close)
     try:
         for name in argv[1:]:
-            importlib.import_module(name)
+            if name.startswith(_SPARE):
+                spares.add(name.removeprefix(_SPARE))
+            else:
+                importlib.import_module(name)
     except Exception as error:
         lines.send({"failed": f"cannot import {name}: {error}"})
         raise
     # What was imported stays where it is: pages that the collector does not touch stay shared.
     gc.collect()
     gc.freeze()
+    gc.enable()
     lines.send({"ready": round(time.monotonic() - start, 3)})
-    Forker(lines).run()
+    Forker(lines, spares).run()
+    spares.close()
     # There is nothing to tidy up, and much to take apart: torch would need half a second.
     os._exit(0)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from session.config import Config
-from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
@@ -47,6 +46,9 @@ class Algorithm:
         env_name: str = "the environment",
     ) -> None:
         """Raises SpecError, in one line with both sides, if it cannot work on these specs."""
+        # Not at the top: it imports numpy, and whoever only lists algorithms would wait for it.
+        from surreal_like.data.spec import parse_action_spec, parse_obs_spec
+
         parse_obs_spec(obs_spec)
         spec = parse_action_spec(action_spec)
         if spec.type not in cls.actions:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,11 +17,15 @@ from main.cli import main
 from main.cli.columns import columns
 from main.cli.commands import COMMANDS, overview
 from main.cli.figures import bar, count, decimal, duration, percent, rate, short_time, size
+from main.cli.listing import state_of
 from main.cli.logs import select
 from main.cli.runs import all_runs, find_run
 from main.cli.tail import Tail, last_object
 from main.cli.train import parse_seeds, process_start
 from session.errors import UsageError
+from session.folder import RunFolder
+from session.heartbeat import Beat, write_beat
+from surreal_like.run_folder import held
 from tests.main.conftest import Command
 
 
@@ -220,6 +225,30 @@ def test_a_run_is_found_by_name_by_path_and_as_the_latest(
     assert find_run(str(tmp_path / "runs" / "b-1")).path == tmp_path / "runs" / "b-1"
     with pytest.raises(UsageError, match="did you mean a-1"):
         find_run("a-2")
+
+
+def test_the_state_of_a_run_in_a_word(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "r")
+    folder.create()
+    assert state_of(folder) == "planned"
+    beat = Beat("learner", 1, "running", 1, time.time())
+    write_beat(folder.alive, beat)
+    assert state_of(folder) == "running"
+    write_beat(folder.alive, replace(beat, time=time.time() - 60))
+    folder.progress.touch()
+    assert state_of(folder) == "cut off"
+    for status, goal_met, state in (
+        ("running", None, "cut off"),
+        ("failed", None, "failed"),
+        ("interrupted", False, "interrupted"),
+        ("stopped", True, "goal met"),
+        ("stopped", False, "goal not met"),
+        ("stopped", None, "done"),
+    ):
+        folder.result.write_text(json.dumps({"status": status, "goal_met": goal_met}))
+        assert state_of(folder) == state
+    with held(folder.path, resume=True):
+        assert state_of(folder) == "running"
 
 
 # -- lists and plans ------------------------------------------------------------------------------

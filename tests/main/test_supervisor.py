@@ -1,11 +1,17 @@
-"""The detached supervisor's entry: what it refuses, in one line."""
+"""The detached supervisor: what it refuses, what it imports for others, a whole run."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from main import supervisor
 from session.folder import RunFolder
+from session.launchers.zygote import Zygote
+from surreal_like.experiment import read_experiment, resolve_elsewhere
 
 
 def test_a_folder_without_a_run_is_refused(
@@ -17,3 +23,34 @@ def test_a_folder_without_a_run_is_refused(
     assert said.startswith("supervisor: ")
     assert str(RunFolder(tmp_path).config) in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_what_is_preloaded_starts_no_thread() -> None:
+    """A process that forks must have one thread only, or its children hang."""
+    zygote = Zygote.start(supervisor.PRELOAD)
+    deadline = time.monotonic() + 60
+    while not zygote.ready:
+        zygote.receive()
+        assert not zygote.error
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert len(os.listdir(f"/proc/{zygote.pid}/task")) == 1
+    zygote.close()
+
+
+@pytest.mark.slow
+def test_a_run_is_supervised_to_its_end(run_folder: Path) -> None:
+    words = ["session_config.stop={iterations: 20}", "learner_config.replay.min_size=100"]
+    user = read_experiment(None, words, algorithm="dqn", env_name="gym:CartPole-v1")
+    folder = RunFolder(run_folder)
+    folder.create()
+    resolve_elsewhere(user).dump_file(folder.config)
+    command = [sys.executable, "-P", "-m", "main.supervisor", "--folder", str(run_folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    result = dict(folder.read_result() or {})
+    assert result["status"] == "stopped"
+    assert {each["exit_code"] for each in result["components"].values()} == {0}
+    assert not folder.in_use
+    assert not folder.sockets.exists()

@@ -20,6 +20,7 @@ import pytest
 
 from session.checkpoint import Checkpoints
 from session.folder import RunFolder
+from surreal_like.run import Run
 from tests.main.conftest import CONFIG, Command
 
 SERIAL = ("train", "small.yaml", "--on", "serial")
@@ -144,6 +145,22 @@ def test_several_seeds_give_a_table(command: Command) -> None:
     assert one.split()[0] == "3"
     assert two.rstrip().endswith("many/seed-4")
     assert median.startswith("median   2 of 2")
+
+
+def test_ctrl_c_ends_all_seeds_and_the_first_bad_end_gives_the_exit_code(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = {1: ("stopped", True), 2: ("stopped", False), 3: ("interrupted", None)}
+    begun = []
+
+    def end(config: str, *, seed: int, **options: object) -> Run:
+        begun.append(seed)
+        status, goal_met = ends[seed]
+        return Run(Path("r"), {"status": status, "goal_met": goal_met})
+
+    monkeypatch.setattr("main.cli.train.train", end)
+    assert command("train", "small.yaml", "--seeds", "1..4").code == 3
+    assert begun == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("quick")

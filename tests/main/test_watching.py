@@ -218,6 +218,25 @@ def test_a_metric_of_ones_own_may_be_the_goal(tmp_path: Path, config: Config) ->
 # -- the live table -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("reached", "wanted", "share"),
+    [
+        (None, 10.0, 0.0),
+        (5.0, 10.0, 0.5),
+        (11.0, 10.0, 1.0),
+        (-3.0, 10.0, -0.3),
+        (-300.0, -100.0, 1 / 3),
+        (-90.0, -100.0, 1.0),
+        (-5.0, 0.0, 0.0),
+        (0.0, 0.0, 1.0),
+    ],
+)
+def test_the_reached_share_of_a_goal(reached: float | None, wanted: float, share: float) -> None:
+    from main.cli.table import share_of
+
+    assert share_of(reached, wanted) == pytest.approx(share)
+
+
 class Terminal(io.StringIO):
     """A stream that takes control sequences."""
 

@@ -1,13 +1,7 @@
 """The frame around every component: start, turns, beats, drain, end, failure."""
 
-import json
 import os
-import select
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +11,11 @@ from session.clock import CountedClock
 from session.component import Component, Topology
 from session.context import Context, Launch
 from session.errors import ConfigError, DeadlineError
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.heartbeat import Beat, read_beat
-from session.launchers.launcher import make_addresses, write_run_files
-from session.process import LIFELINE
 from session.service import Frame, Service
 from session.wire import AddressBook, Identity, Wire
-from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
+from tests.session.launchers.parts import MODULE, make_config, make_run
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 20.0
@@ -250,147 +242,3 @@ def test_a_long_start_is_still_a_start(run_folder: Path) -> None:
     desk.step()
     assert [(beat.state, beat.doing) for beat in seen] == [("starting", "building")]
     desk.close()
-
-
-# As a process of its own.
-
-
-@pytest.fixture
-def folder(run_folder: Path) -> Iterator[RunFolder]:
-    """A run that can be started by hand, as `plan` would have written it."""
-    acts = {
-        "learner": "learn",
-        "agent-0": "work",
-        "agent-1": "crash",
-        "agent-2": "misconfigured",
-        "agent-3": "hang",
-    }
-    config = make_config(acts)
-    topology = make_topology(config)
-    made = make_run(run_folder, config)
-    write_run_files(made, topology, make_addresses(topology, "ipc", made))
-    yield made
-    # A killed process leaves its sockets to whoever supervises it.
-    for left in made.sockets.glob("*"):
-        left.unlink()
-    if made.sockets.exists():
-        made.sockets.rmdir()
-
-
-def start(*arguments: str, lifeline: int | None = None) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    if lifeline is not None:
-        environment[LIFELINE] = str(lifeline)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", MODULE, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        pass_fds=() if lifeline is None else (lifeline,),
-    )
-
-
-def finish(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Exit code, and what was said on standard error."""
-    with process:
-        _, said = process.communicate(timeout=DEADLINE_SECONDS)
-    return process.returncode, said
-
-
-def wait_until(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not look():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
-
-
-def state(folder: RunFolder, name: str) -> str:
-    beat = read_beat(folder.alive, name)
-    return beat.state if beat is not None else ""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_ends_well_when_it_is_asked_to(folder: RunFolder, number: int) -> None:
-    process = start("--name", "learner", "--folder", str(folder))
-    wait_until(lambda: state(folder, "learner") == "running")
-    assert folder.sockets.stat().st_mode & 0o777 == 0o700
-    process.send_signal(number)
-    assert finish(process) == (0, "")
-    assert state(folder, "learner") == "done"
-    assert not folder.sockets.exists()
-
-
-def test_processes_end_with_their_launcher_and_the_last_one_tidies_up(folder: RunFolder) -> None:
-    reader, writer = os.pipe()
-    names = ("learner", "agent-0")
-    processes = [start("--name", n, "--folder", str(folder), lifeline=reader) for n in names]
-    wait_until(lambda: all(state(folder, name) == "running" for name in names))
-    os.close(writer)
-    closed = time.monotonic()
-    assert [finish(process) for process in processes] == [(0, "")] * 2
-    assert time.monotonic() - closed < 3.0
-    assert not folder.sockets.exists()
-    os.close(reader)
-
-
-def test_an_error_of_a_users_code_shows_its_traceback(folder: RunFolder) -> None:
-    code, said = finish(start("--name", "agent-1", "--folder", str(folder)))
-    assert code == 1
-    assert said.startswith("Traceback")
-    assert said.endswith("ValueError: the environment is broken\n")
-    beat = read_beat(folder.alive, "agent-1")
-    assert beat is not None
-    assert (beat.state, beat.doing) == ("failed", "ValueError('the environment is broken')")
-
-
-def test_an_error_of_a_config_is_one_line(folder: RunFolder) -> None:
-    code, said = finish(start("--name", "agent-2", "--folder", str(folder)))
-    assert (code, said) == (2, "agent-2: env_config.env_name is 'parts', which nobody knows\n")
-    assert state(folder, "agent-2") == "failed"
-
-
-def test_a_process_where_no_folder_is_shared(folder: RunFolder, tmp_path: Path) -> None:
-    for path in (folder.config, folder.addresses):
-        write_atomically(tmp_path / path.name, path.read_text())
-    files = (
-        "--config",
-        str(tmp_path / "config.yaml"),
-        "--address",
-        str(tmp_path / "addresses.json"),
-    )
-    process = start("--name", "learner", *files)
-    wait_until(lambda: (folder.sockets / "learner.control").exists())
-    assert process.stderr is not None
-    assert select.select([process.stderr], [], [], 0)[0] == []
-    process.terminate()
-    assert finish(process) == (0, "")
-    assert list(folder.alive.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--name", "agent-0"], "give --folder, or --config together with --address"),
-        (["--name", "agent-0", "--folder", "/nowhere"], "/nowhere"),
-        (["--name", "replay-9", "--folder", "{}"], "no component 'replay-9'; there are learner"),
-        (["--name", "agent-x", "--folder", "{}"], "no component 'agent-x'; there are learner"),
-    ],
-)
-def test_a_wrong_command_is_one_line(folder: RunFolder, arguments: list[str], words: str) -> None:
-    code, said = finish(start(*(each.format(folder) for each in arguments)))
-    assert code == 2
-    assert words in said.splitlines()[-1]
-    assert "Traceback" not in said
-
-
-def test_an_address_in_use_is_one_line(folder: RunFolder) -> None:
-    book = json.loads(folder.addresses.read_text())
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as holder:
-        port = holder.bind_to_random_port("tcp://127.0.0.1")
-        book["learner.control"] = dict.fromkeys(("bind", "connect"), f"tcp://127.0.0.1:{port}")
-        folder.addresses.write_text(json.dumps(book))
-        code, said = finish(start("--name", "learner", "--folder", str(folder)))
-    assert code == 2
-    assert said.startswith(f"learner: cannot bind learner.control to tcp://127.0.0.1:{port}: ")
-    assert said.count("\n") == 1

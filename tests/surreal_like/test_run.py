@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import torch
 
 from session.config import Config
 from session.errors import UsageError
@@ -25,8 +26,9 @@ from surreal_like.experiment import read_experiment, resolve
 from surreal_like.interrupts import Interrupts
 from surreal_like.machine import check_memory, check_ports, find_available_bytes, replay_need
 from surreal_like.resume import changes, check_same, seconds_reached
-from surreal_like.run import Run, Watch, as_overrides
+from surreal_like.run import Run, as_overrides
 from surreal_like.run_folder import experiment_name, held, new_path, newest_path
+from surreal_like.watch import Watch
 
 SMALL = {
     "learner_config.replay.min_size": 64,
@@ -104,6 +106,16 @@ def test_two_runs_with_one_seed_are_identical_and_another_seed_is_not() -> None:
     other = small("other", changed={"session_config.seed": 1})
     assert parameters(one) == parameters(two) != parameters(other)
     assert told(one) == told(two) != told(other)
+
+
+def test_a_serial_run_leaves_the_threads_of_torch_as_they_were() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        small()
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +213,16 @@ def test_a_watch_is_told_in_order() -> None:
     with pytest.raises(UsageError):
         small("s", watch=watch, changed={"learner_config.replay.capacity": 10**12})
     assert watch.calls[-1] == "end"
+
+
+def test_a_run_does_not_die_of_how_it_is_shown() -> None:
+    class Broken(Watch):
+        def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+            raise ZeroDivisionError("drawn badly")
+
+    with pytest.warns(RuntimeWarning, match="Broken has failed.*drawn badly"):
+        run = small(watch=Broken())
+    assert run.ok
 
 
 class Impatient(Recorder):
@@ -384,12 +406,17 @@ def test_seconds_go_on_where_the_run_was_cut_off() -> None:
 
 
 def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
+    class Beginning(Watch):
+        def begin(self, folder: RunFolder, config: Config) -> None:
+            assert not folder.over
+
     first = small()
     again = train(
         folder="r",
         resume=True,
         launcher="serial",
         overrides={"session_config.stop.env_steps": 2000},
+        watch=Beginning(),
     )
     assert again.result["run_id"] == first.result["run_id"]
     run = Config.load_file("r/config.yaml").run

@@ -202,7 +202,6 @@ def build(context: Context) -> Service:
     if act == "vanish":
         os._exit(7)
     if act == "hang" or (act == "hang later" and starts(context) > 1):
-        context.busy(0.0, "hanging")
         time.sleep(600)
     if context.component.kind == "learner":
         return Learner(context, act)
