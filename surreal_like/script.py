@@ -165,8 +165,7 @@ def _leave() -> None:
     try:
         _SCRIPT.closing.close()
     finally:
-        for each in _SCRIPT.background:
-            _wait_for(each)
+        _wait_for_services()
         _SCRIPT.background.clear()
         frame, zmq_context = _SCRIPT.frame, _SCRIPT.zmq_context
         _SCRIPT.frame = _SCRIPT.zmq_context = None
@@ -182,11 +181,12 @@ def _give_back(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
     remove_socket_folders(addresses)
 
 
-def _wait_for(background: _Background) -> None:
-    """Until a service is done; it is told to end if this process is."""
-    while background.thread.is_alive():
-        background.frame.context.stopping |= _SCRIPT.asked_to_end
-        background.thread.join(_JOIN_SECONDS)
+def _wait_for_services() -> None:
+    """Until all are done; they are told to end if this process is."""
+    while any(each.thread.is_alive() for each in _SCRIPT.background):
+        for each in _SCRIPT.background:
+            each.frame.context.stopping |= _SCRIPT.asked_to_end
+            each.thread.join(_JOIN_SECONDS)
 
 
 def _leave_at_exit() -> None:

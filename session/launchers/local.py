@@ -139,6 +139,7 @@ class LocalLauncher:
 
     def _step(self, machinery: _Machinery) -> None:
         processes, sockets, supervision = machinery.processes, machinery.sockets, self._supervision
+        processes.keep_warm = supervision.phase is Phase.running
         exits = processes.poll()
         if exits or self._listen_due():
             self._listen(processes)
@@ -153,7 +154,6 @@ class LocalLauncher:
         if (kind := sockets.answered()) is not None:
             self._obey(supervision.answered(kind, now))
         self._obey(supervision.tick(now))
-        processes.keep_warm = supervision.phase is Phase.running
         sockets.flush()
         if supervision.over:
             self._finish()

@@ -151,7 +151,7 @@ class Processes:
         if process.pid == 0:
             process.pending.append(number)
             if number == signal.SIGKILL and not self._zygote.ready:
-                # It is still importing; nobody has been forked yet.
+                # It is still importing; no component has been forked yet.
                 self._zygote.kill()
         elif number == signal.SIGKILL:
             kill_group(process.pid)
@@ -192,6 +192,8 @@ class Processes:
         """The zygote has died: what it has forked lives on, what it should have forked does not."""
         was_ready, error = self._zygote.ready, self._zygote.last_words()
         hopeless = bool(self._zygote.error)
+        # Spare processes that were never used end by themselves, and are ours to wait for.
+        self._groups.append(self._zygote.pid)
         if self.keep_warm and not hopeless:
             self._zygote.restart()
         else:

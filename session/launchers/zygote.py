@@ -220,6 +220,11 @@ class Zygote:
         self.lifeline.close()
 
     def _shut(self) -> None:
+        if not self._lines.closed:
+            self._backlog = self.receive()
+        if not self.ready:
+            # It still imports: there is no component yet that it must outlive.
+            self._process.kill()
         self._lines.stream.close()
         self._lines.closed = True
         try:

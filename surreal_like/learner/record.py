@@ -39,6 +39,8 @@ class Record:
 
     def __init__(self, config: Config, clock: Clock) -> None:
         session = config.session_config
+        # A run that is started by hand has nobody who writes down when it began.
+        self._by_hand = not config.get("run")
         run = config.get("run") or {"started": clock.time(), "seconds_before": 0.0}
         self.accounts = Accounts()
         self.judge = Judge(session.stop)
@@ -172,13 +174,19 @@ class Record:
     def experience(self) -> dict[str, int]:
         """Rows by their fate."""
         accounts = self.accounts
-        bound = self._config.session_config.sender.max_unreceipted_bytes
-        unknown = accounts.killed * int(bound / max(1.0, self._row_bytes))
+        unknown = accounts.killed * self._unreceipted_rows()
         return {
             **accounts.rows()._asdict(),
             "unknown_at_most": unknown,
             "sampled": accounts.sampled,
         }
+
+    def _unreceipted_rows(self) -> int:
+        """Rows that one sender may hold without anyone's knowledge, at most."""
+        sender = self._config.session_config.sender
+        chunk = sender.flush_iteration * self._config.env_config.num_envs
+        by_bytes = int(sender.max_unreceipted_bytes / max(1.0, self._row_bytes))
+        return min(by_bytes, int(sender.max_unreceipted_chunks * chunk))
 
     def _counters(self, iteration: int) -> dict[str, int]:
         env_steps = self.accounts.env_steps
@@ -209,6 +217,7 @@ class Record:
             "judge": self.judge.state(),
             "lag": self.lag.state(),
             "episodes": list(self._episodes),
+            "wall_seconds": self.wall_seconds,
             "iterations": self.iterations,
             "iteration": iteration,
             "repeated_iterations": self.repeated_iterations,
@@ -230,6 +239,8 @@ class Record:
         self.judge.restore(state["judge"])
         self.lag.restore(state["lag"])
         self._episodes.extend(state["episodes"])
+        if self._by_hand:
+            self._before = float(state["wall_seconds"])
         self.iterations = state["iterations"]
         lost = max(0, state["iteration"] - iteration)
         self.repeated_iterations = state["repeated_iterations"] + lost

@@ -113,7 +113,12 @@ class Saver:
         for name, saveable in learner.saveables().items():
             if name not in rest["saveables"]:
                 raise CheckpointError(f"{folder / _OPTIMIZER} has no state of '{name}'")
-            saveable.load_state_dict(rest["saveables"][name])
+            try:
+                saveable.load_state_dict(rest["saveables"][name])
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                raise CheckpointError(
+                    f"{folder / _OPTIMIZER}: state of '{name}' does not fit: {error!r}"
+                ) from None
         torch.set_rng_state(rest["torch_rng"].cpu())
         if "cuda_rng" in rest and torch.cuda.is_available():
             torch.cuda.set_rng_state_all([state.cpu() for state in rest["cuda_rng"]])

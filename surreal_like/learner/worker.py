@@ -261,6 +261,7 @@ class LearnerService(Service):
             f"mean return {evaluation['mean_return']:.2f} over {evaluation['episodes']} episodes"
             + (" (again)" if evaluation["confirm"] else ""),
             iteration=evaluation["iteration"],
+            mean_return=evaluation["mean_return"],
         )
         self._report.hear_evaluation(seen)
         if self._ending is None:

@@ -1,19 +1,14 @@
 """What the rows of the checklist share: one short run, and stages on which parts of one play."""
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-import main.ps
 from session.config import Config
-from session.folder import RunFolder
 from surreal_like import train
-from surreal_like.planning import Plan, write_plan
 from surreal_like.run import Run
-from surreal_like.script import leave, run_in_background
-from surreal_like.topology import make_topology
+from tests.api.planned import planned_script
 from tests.api.stage import Stage, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,18 +62,5 @@ def stage(make_stage: Callable[[Config], Stage], config: Config) -> Stage:
 @pytest.fixture
 def script(tmp_path: Path, config: Config) -> Iterator[Config]:
     """The config of a planned run whose parameter server waits; this process is a script of it."""
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    plan = Plan(config.copy(), make_topology(config))
-    write_plan(plan, tmp_path / "run")
-    run_in_background(plan.config.session_config, "ps", 0, main.ps.build)
-    yield plan.config
-    end_script(plan.config)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-def end_script(config: Config) -> None:
-    """Leaves a planned run."""
-    # Nobody waits for anybody any more.
-    RunFolder(config.session_config.folder).result.write_text('{"status": "stopped"}')
-    leave()
+    with planned_script(config.copy(), tmp_path / "run") as planned:
+        yield planned

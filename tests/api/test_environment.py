@@ -2,19 +2,16 @@
 
 import io
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-import zmq
 
 from session.config import Config
 from session.errors import ConfigError
-from session.folder import RunFolder
-from session.wire import AddressBook, Identity, Wire
 from surreal_like import (
     ConsoleMonitor,
     Env,
@@ -31,6 +28,7 @@ from surreal_like.env.sender import ExpSender
 from surreal_like.errors import SpecError
 from surreal_like.script import current_context
 from tests.api.parts import Doubled, MyEnv
+from tests.api.planned import end_script, looking_on, planned_script
 from tests.api.stage import Stage, configs_of, experiment
 
 STAY = np.zeros(1, np.int64)
@@ -216,20 +214,6 @@ def test_E9_a_spec_that_differs_from_the_env_s_is_an_error_with_both() -> None:
 # -- the sender ----------------------------------------------------------------------------------
 
 
-@contextmanager
-def looking_on(config: Config) -> Iterator[Wire]:
-    """Sockets of somebody who takes part in a planned run."""
-    folder = RunFolder(config.session_config.folder)
-    context: zmq.Context[Any] = zmq.Context()
-    identity = Identity("replay-0", 1, bytes.fromhex(config.fingerprint()[:16]))
-    wire = Wire(context, AddressBook.load(folder.addresses), identity)
-    try:
-        yield wire
-    finally:
-        wire.close(0)
-        context.destroy(0)
-
-
 def test_E10_the_wrapper_has_a_sender_that_sends_to_replay(script: Config) -> None:
     """As in a script: from the config alone, over the sockets of a planned run."""
     replay = UniformReplay(**configs_of(script))
@@ -331,11 +315,17 @@ def test_E16_monitors_report_return_and_speed_to_tensorplex(stage: Stage) -> Non
         }
 
 
-def test_E16_in_a_script_the_monitor_finds_tensorplex_itself(script: Config) -> None:
-    script.session_config.tensorplex.update_schedule.agent = 0.01
-    UniformReplay(**configs_of(script)).start_threads()
-    with looking_on(script) as wire:
+def test_E16_in_a_script_the_monitor_finds_tensorplex_itself(
+    config: Config, tmp_path: Path
+) -> None:
+    config = config.copy()
+    config.session_config.tensorplex.update_schedule.agent = 0.01
+    with (
+        planned_script(config, tmp_path / "run", telemetry=["loggerplex"]) as script,
+        looking_on(script, "tensorplex") as wire,
+    ):
         records = wire.pull("tensorplex.records", high_water_mark=1000)
+        UniformReplay(**configs_of(script)).start_threads()
         env: Any = ExpSenderWrapper(MyEnv(), session_config=script.session_config)
         env = TrainingTensorplexMonitor(
             env, agent_id=0, session_config=script.session_config, separate_plots=True
@@ -350,6 +340,7 @@ def test_E16_in_a_script_the_monitor_finds_tensorplex_itself(script: Config) -> 
                 told += [r for r in message.fields["records"] if "return" in r.get("values", {})]
         assert told[0]["id"] == "agent/0"
         assert told[0]["values"]["return"] == 3.0
+        end_script(script)
 
 
 def test_E17_the_console_monitor_prints_a_table_and_needs_no_server() -> None:
@@ -360,10 +351,14 @@ def test_E17_the_console_monitor_prints_a_table_and_needs_no_server() -> None:
         env.step(STAY)
     env.close()
     header, row = stream.getvalue().splitlines()
-    assert header.split() == [
-        "env",
-        "steps",
-        *["steps/s", "episodes", "return", "min", "max", "length"],
+    assert header.replace("env steps", "env_steps").split() == [
+        "env_steps",
+        "steps/s",
+        "episodes",
+        "return",
+        "min",
+        "max",
+        "length",
     ]
     cells = row.split()
     assert cells[0] == "6"

@@ -2,28 +2,24 @@
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import zmq
 
 from session.config import Config
 from session.errors import UsageError
-from session.folder import RunFolder
 from session.loggerplex.client import Log
 from session.tensorplex.client import TensorplexClient
-from session.wire import AddressBook, Identity, Wire
 from surreal_like import ExpTuple, Replay, TupleReplay, UniformReplay
 from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.replay.client import ReplayClient
 from surreal_like.replay.server import ReplayService
-from tests.api.conftest import end_script
 from tests.api.parts import MyReplay
+from tests.api.planned import end_script, looking_on
 from tests.api.stage import Stage, configs_of, push_chunk
 from tests.surreal_like.replay.chunks import chunk_of
 
@@ -34,20 +30,6 @@ def make_replay(config: Config, kind: type[Replay] = UniformReplay, **replay: An
     for key, value in {"min_size": 4, "batch_size": 4, **replay}.items():
         config.learner_config.replay[key] = value
     return kind(**configs_of(config))
-
-
-@contextmanager
-def looking_on(config: Config) -> Iterator[Wire]:
-    """Sockets of somebody who takes part in a planned run."""
-    folder = RunFolder(config.session_config.folder)
-    context: zmq.Context[Any] = zmq.Context()
-    identity = Identity("agent-0", 1, bytes.fromhex(config.fingerprint()[:16]))
-    wire = Wire(context, AddressBook.load(folder.addresses), identity)
-    try:
-        yield wire
-    finally:
-        wire.close(0)
-        context.destroy(0)
 
 
 def serve(stage: Stage, replay: Replay) -> None:
@@ -288,7 +270,7 @@ def test_R16_start_threads_serves_in_the_background(script: Config) -> None:
     replay = make_replay(script)
     thread = replay.start_threads()
     assert thread.is_alive()
-    with looking_on(script) as wire:
+    with looking_on(script, "agent-0") as wire:
         push, batches = wire.push("replay-0.experience"), wire.dealer("replay-0.batches")
         deadline = time.monotonic() + 10
         while not push.send(chunk_of("FMMTFMMM").to_message()):

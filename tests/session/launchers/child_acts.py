@@ -21,6 +21,8 @@ def main(argv: list[str]) -> int:
         sys.exit(arguments[0])
     if act == "raise":
         raise ValueError(arguments[0])
+    if act == "knows":
+        return int(arguments[0] in sys.modules)
     if act == "describe":
         Path(arguments[0]).write_text(json.dumps(describe()))
     if act == "print":

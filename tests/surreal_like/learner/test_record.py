@@ -127,3 +127,31 @@ def test_the_result_has_every_key_of_its_schema() -> None:
         "sampled": 400,
     }
     json.dumps(result, allow_nan=False)
+
+
+def test_a_run_started_by_hand_keeps_its_seconds_over_a_restart(tmp_path: Path) -> None:
+    whole = config()
+    del whole["run"]
+    clock = CountedClock()
+    one = Record(whole, clock)
+    for _ in range(2000):
+        clock.advance()
+    one.save(tmp_path / "record.json", 0)
+    two = Record(whole, clock)
+    two.restore(tmp_path / "record.json", 0)
+    assert two.wall_seconds == 2.0
+
+
+def test_what_a_killed_sender_may_have_held_is_bounded_by_chunks() -> None:
+    record = Record(config(), CountedClock())
+    for incarnation in (1, 2):
+        record.accounts.hear_sender(
+            f"agent-0/{incarnation}",
+            dict.fromkeys(
+                ("pushed", "inserted", "dropped", "unreceipted", "env_steps", "episodes"), 0
+            )
+            | {"final": False},
+        )
+    sender = BASE_CONFIG.session_config.sender
+    chunk = sender.flush_iteration * BASE_CONFIG.env_config.num_envs
+    assert record.experience()["unknown_at_most"] == sender.max_unreceipted_chunks * chunk

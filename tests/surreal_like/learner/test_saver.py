@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -165,3 +166,22 @@ def test_an_unknown_device_is_one_clear_line() -> None:
     with pytest.raises(Exception, match=r"learner_config\.device 'gpu7' cannot be used") as caught:
         choose_device("gpu7")
     assert "\n" not in str(caught.value)
+
+
+def test_state_of_another_format_falls_back_one_generation(folder: RunFolder) -> None:
+    learner = make_learner()
+    saver = Saver(learner, folder, SETTINGS, CountedClock())
+    train(learner, 5)
+    saver.save(1, 0, "id")
+    train(learner, 5)
+    path = saver.save(2, 0, "id")
+    rest = torch.load(path / "optimizer.pt", weights_only=True)
+    rest["saveables"]["optimizer"] = {"other": 1}
+    torch.save(rest, path / "optimizer.pt")
+    state = json.loads((path / "state.json").read_text())
+    state["files"]["optimizer.pt"] = (path / "optimizer.pt").stat().st_size
+    (path / "state.json").write_text(json.dumps(state))
+    again = make_learner()
+    _, complaints = Saver(again, folder, SETTINGS, CountedClock()).restore()
+    assert again.iteration == 5
+    assert "does not fit" in complaints[0]

@@ -1,0 +1,219 @@
+"""The promises about the options of a config, one test for each."""
+
+import importlib.metadata
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import session.default_configs
+from session.config import Config
+from session.errors import ConfigError
+from session.folder import RunFolder
+from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
+from surreal_like.data.spec import parse_action_spec
+from surreal_like.errors import SpecError
+from surreal_like.replay.uniform_replay import UniformReplay
+from surreal_like.run import Run
+from tests.api.stage import Stage, configs_of, experiment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_O1_an_experiment_is_three_configs(config: Config) -> None:
+    for section in ("learner_config", "env_config", "session_config"):
+        assert isinstance(config[section], Config)
+        assert hasattr(session.default_configs, f"BASE_{section.upper()}")
+    with pytest.raises(ConfigError, match="unknown key evaluator_config"):
+        experiment("evaluator_config={num: 1}")
+
+
+def test_O2_learner_config_covers_model_algorithm_and_replay(config: Config) -> None:
+    assert {"model", "algo", "replay"} <= set(config.learner_config)
+
+
+def test_O3_model_is_the_architecture() -> None:
+    config = experiment("learner_config.model.hidden_sizes=[7, 9]")
+    agent = DQNAgent(**configs_of(config), agent_id=0, agent_mode="training")
+    shapes = [list(entry.shape) for entry in agent.q_network.manifest]
+    assert [shape for shape in shapes if len(shape) == 2] == [[7, 4], [9, 7], [2, 9]]
+    with pytest.raises(ConfigError, match=r"learner_config\.model\.hiden_sizes.*hidden_sizes"):
+        experiment("learner_config.model.hiden_sizes=[7, 9]")
+
+
+def test_O4_algo_holds_the_hyperparameters() -> None:
+    config = experiment(
+        "learner_config.algo.learning_rate=7e-4",
+        "learner_config.algo.gamma=0.9",
+        "learner_config.algo.target.period=11",
+    )
+    learner = DQNLearner(**configs_of(config))
+    assert learner.optimizer.learning_rate == 7e-4
+    assert learner.target._period == 11
+    assert config.learner_config.algo.gamma == 0.9
+
+
+def test_O5_replay_holds_size_and_eviction() -> None:
+    config = experiment(
+        "learner_config.replay.capacity=512", "learner_config.replay.evict_rule.max_rows=99"
+    )
+    replay = UniformReplay(**configs_of(config))
+    assert replay._storage.capacity == 512
+    assert replay._rule["max_rows"] == 99
+    with pytest.raises(ConfigError, match="capacity"):
+        UniformReplay(**configs_of(experiment("learner_config.replay.capacity=10")))
+
+
+def test_O6_action_spec_informs_the_model_builder() -> None:
+    for env, actions in (("gym:CartPole-v1", 2), ("gym:Acrobot-v1", 3)):
+        config = experiment(env=env)
+        learner = DQNLearner(**configs_of(config))
+        assert learner.q_network.head.out_features == actions
+    with pytest.raises(SpecError, match="differs from the environment"):
+        experiment("env_config.action_spec={type: discrete, dim: [3]}")
+
+
+def test_O7_action_spec_type_is_continuous_or_discrete(config: Config) -> None:
+    assert config.env_config.action_spec.type == "discrete"
+    # DQN says at once, in one line with both sides, that it cannot act on the other kind.
+    with pytest.raises(SpecError, match=r"needs discrete .* gym:Pendulum-v1 has continuous"):
+        experiment(env="gym:Pendulum-v1")
+    with pytest.raises(SpecError, match=r"type is 'analog': expected one of discrete"):
+        parse_action_spec({"type": "analog", "dim": [2]})
+
+
+def test_O8_action_spec_dim_is_a_list(config: Config) -> None:
+    from surreal_like.env.registry import derive_specs
+
+    assert config.env_config.action_spec.dim == [2]
+    _, action_spec = derive_specs({"env_name": "gym:Pendulum-v1"})
+    assert action_spec["dim"] == [1]
+    with pytest.raises(SpecError, match=r"dim is 2: expected a list"):
+        parse_action_spec({"type": "discrete", "dim": 2})
+
+
+def test_O9_obs_spec_informs_the_model_builder() -> None:
+    for env, inputs in (("gym:CartPole-v1", 4), ("gym:Acrobot-v1", 6)):
+        learner = DQNLearner(**configs_of(experiment(env=env)))
+        first = next(iter(learner.q_network.state_dict().values()))
+        assert first.shape[1] == inputs
+
+
+def test_O10_obs_spec_has_type_and_dim_for_each_part(config: Config) -> None:
+    assert config.env_config.obs_spec.type == "float32"
+    assert config.env_config.obs_spec.dim == [4]
+    nested = experiment(env="gym:Blackjack-v1").env_config.obs_spec
+    assert set(nested) == {"0", "1", "2"}
+    assert all({"type", "dim"} <= set(part) for part in nested.values())
+
+
+KEYS = {
+    "O11": ["agent", "evaluator", "tensorplex", "loggerplex", "checkpoint", "heartbeat", "stop"],
+    "O13": ["replay.evict_interval", "replay.high_water_mark"],
+    "O14": ["ps"],
+    "O15": [f"tensorplex.update_schedule.{w}" for w in ("agent", "learner", "replay", "eval")],
+    "O16": ["loggerplex.level", "loggerplex.rotate_bytes"],
+    "O17": ["sender.flush_iteration", "sender.flush_time", "sender.max_unreceipted_bytes"],
+}
+
+
+def look_up(config: Any, path: str) -> Any:
+    for key in path.split("."):
+        config = config[key]
+    return config
+
+
+def test_O11_session_config_has_at_least_these_sections(config: Config) -> None:
+    for paths in KEYS.values():
+        for path in paths:
+            look_up(config.session_config, path)
+
+
+def test_O12_everything_of_a_run_is_inside_its_folder(run: Run) -> None:
+    folder = RunFolder(run.folder)
+    config = Config.load_file(folder.config)
+    assert config.session_config.folder == str(run.folder)
+    for path in (folder.tensorboard, folder.logs, folder.checkpoints, folder.alive):
+        assert any(path.rglob("*")), path
+    for path in (folder.result, folder.progress, folder.topology, folder.addresses):
+        assert path.is_file()
+
+
+def test_O13_replay_is_a_process_of_its_own(stage: Stage) -> None:
+    """It serves whoever asks, learner or not."""
+    stage.start("ps", "replay-0")
+    stage.service("replay-0")
+    dealer = stage.context("learner").wire.dealer("replay-0.batches")
+    assert dealer.request("counts").fields["counts"]["inserted"] == 0
+    for path in KEYS["O13"]:
+        look_up(stage.config.session_config, path)
+
+
+def test_O14_the_parameter_server_is_one_too(stage: Stage) -> None:
+    stage.start("ps")
+    dealer = stage.context("agent-0").wire.dealer("ps.requests")
+    answer = dealer.request("fetch", {"policy": "default", "have": [0, 0]})
+    assert answer.kind in ("empty", "not_modified")
+    assert "ps" in stage.config.session_config
+
+
+def test_O15_tensorplex_has_an_update_schedule(config: Config, run: Run) -> None:
+    schedule = config.session_config.tensorplex.update_schedule
+    assert set(schedule) == {"agent", "learner", "replay", "eval"}
+    recorded = Config.load_file(run.folder / "config.yaml").session_config.tensorplex
+    assert recorded.update_schedule.agent == 0.05
+    assert list((run.folder / "tensorboard" / "agent" / "0").iterdir())
+
+
+def test_O16_loggerplex_logs_what_its_level_says(
+    make_stage: Callable[[Config], Stage], config: Config
+) -> None:
+    config = config.copy()
+    config.session_config.loggerplex.level = "warning"
+    stage = make_stage(config)
+    stage.start("ps", "loggerplex")
+    log = stage.context("agent-0").log
+    log.info("unheard")
+    log.warning("heard")
+    path = stage.folder.logs / "agent-0.log"
+    stage.until(lambda: path.exists() and "heard" in path.read_text())
+    assert "unheard" not in path.read_text()
+    with pytest.raises(ConfigError, match=r"loggerplex\.level is 'warn'.*did you mean warning"):
+        experiment("session_config.loggerplex.level=warn")
+
+
+def test_O17_the_sender_is_a_setting(stage: Stage) -> None:
+    from surreal_like import ExpSenderWrapper
+    from tests.api.parts import MyEnv
+
+    sender = stage.config.session_config.sender
+    assert {"flush_iteration", "flush_time", "max_unreceipted_bytes", "resend_seconds"} <= set(
+        sender
+    )
+    env = ExpSenderWrapper(MyEnv(), session_config=stage.config.session_config)
+    assert env._settings.flush_iteration == sender.flush_iteration == 4
+
+
+def test_O18_the_reference_documents_every_option() -> None:
+    base = session.default_configs.BASE_SESSION_CONFIG
+    lines = Path(str(session.default_configs.__file__)).read_text().splitlines()
+    for key in ("folder", "replay", "ps", "tensorplex", "update_schedule", "loggerplex", "sender"):
+        [at] = [i for i, line in enumerate(lines) if line.strip().startswith(f'"{key}":')][-1:]
+        assert lines[at - 1].strip().startswith("#"), key
+    assert base.sender.flush_iteration == 100
+    with pytest.raises(ConfigError, match=r"sendr.*did you mean"):
+        experiment("session_config.sendr.flush_iteration=3")
+
+
+def test_O19_one_package_installs_all_of_it(run: Run) -> None:
+    distribution = importlib.metadata.distribution("surreal-like")
+    scripts = {entry.name: entry.value for entry in distribution.entry_points}
+    assert scripts["surreal-like"] == "main.cli:main"
+    for name in ("session.tensorplex.server", "session.loggerplex.server", "surreal_like", "main"):
+        found = importlib.import_module(name).__file__
+        assert found is not None
+        assert Path(found).is_relative_to(ROOT)
+    started = json.loads((run.folder / "topology.json").read_text())["components"]
+    assert {"tensorplex", "loggerplex"} <= {each["name"] for each in started}
