@@ -7,6 +7,7 @@ counter says so, and two serial runs differ.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from session.errors import OversizeError, UsageError, WireError
 from session.wire.codec import Buffer, Message, decode, encode, size_bytes
@@ -115,8 +115,9 @@ class Socket:
                 zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
             )
         while int(self._monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            event = recv_monitor_message(self._monitor)
-            yield event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            # By hand, for zmq.utils.monitor imports asyncio.
+            number = int.from_bytes(self._monitor.recv_multipart()[0][:2], sys.byteorder)
+            yield number == zmq.EVENT_HANDSHAKE_SUCCEEDED
 
     def close(self, linger_seconds: float = 0.0) -> None:
         """Closes the socket; what was sent may still leave for ``linger_seconds``."""

@@ -130,6 +130,9 @@ class AgentService(Service):
         share = 0.0 if self._context.orphaned else _RECEIPTS_SHARE
         self._deadline = self._context.clock.now() + share * self._grace_seconds
         self._env.finish()
+        if self._report.steps:
+            # What has happened since the last report.
+            self._tell()
 
     def _leave(self) -> bool:
         """Waits for the last receipts, then takes leave of the parameter server."""

@@ -340,8 +340,9 @@ class ReplayService(Service):
         }
 
     def close(self) -> None:
-        """Tells every sender once more what has been handled."""
+        """Tells every sender once more what has been handled, and reports a last time."""
         self._send_receipts()
+        self._report()
 
 
 def serve_in_background(replay: Replay) -> Thread:

@@ -280,7 +280,8 @@ def test_A17_tensorplex_may_be_called_directly(stage: Stage) -> None:
     for step in range(3):  # no interval here
         agent.tensorplex.add_scalar("direct", 0.5, step)
     told = [record for record in stage.records("tensorplex") if record.get("tag") == "direct"]
-    assert [(record["id"], record["step"]) for record in told] == [("agent/0", s) for s in range(3)]
+    assert [(r["kind"], r["id"], r["value"]) for r in told] == [("scalar", "agent/0", 0.5)] * 3
+    assert [record["step"] for record in told] == [0, 1, 2]
 
 
 # -- exploration, modes --------------------------------------------------------------------------

@@ -157,6 +157,8 @@ def test_light_components_start_although_the_zygote_has_died_before(run_folder: 
         os.kill(zygote.pid, signal.SIGKILL)
         run.started()
         assert run.happenings == []
+        light = next(c.name for c in run.launcher._topology if not c.needs_torch)
+        assert psutil.Process(run.pid(light)).ppid() == os.getpid()
         run.launcher.stop()
         assert run.outcome().status == "stopped"
 

@@ -223,6 +223,18 @@ def test_a_replaced_agent_ends_when_it_asks(rig: Rig) -> None:
         rig.until(lambda: False)
 
 
+def test_what_has_happened_since_the_last_report_is_told_at_the_end(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: len(replay.chunks) > 3)
+    assert rig.scalars("agent/0") == {}
+    frame.context.stopping = True
+    rig.until(lambda: frame.finished)
+    rig.until(lambda: rig.scalars("agent/0"))
+    assert rig.scalars("agent/0")["return"] == 6.0
+
+
 def test_agents_report_speed_returns_and_lag(rig: Rig) -> None:
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     frame = started(rig)

@@ -214,6 +214,22 @@ def test_the_limiter_lets_the_sender_wait_and_drain_lets_it_in(make: Callable[..
     assert bench.counts()["draining"]
 
 
+def test_the_last_report_has_everything(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make()
+    told: dict[str, float] = {}
+    tensorplex = bench.frame.context.tensorplex
+    monkeypatch.setattr(type(tensorplex), "add_scalars", lambda self, row, step: told.update(row))
+    bench.send()
+    bench.until(bench.receipt)
+    assert told == {}
+    bench.frame.close()
+    assert told[".core/inserted"] == told[".core/size"] == 10
+    assert told[".core/dropped"] == 0
+    assert all(tag.startswith(".core/") for tag in told)
+
+
 def test_goodbye_is_receipted_and_reported(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.send()
