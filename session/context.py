@@ -26,6 +26,11 @@ from session.wire.sockets import PushSocket
 Pause = Callable[[list[zmq.Socket[bytes]], float], None]
 
 
+def run_part(config: Config) -> int:
+    """Which part of its run a config is for: 1, and one more each time the run is resumed."""
+    return int((config.get("run") or {}).get("part", 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What one process is started with.
@@ -107,9 +112,9 @@ class Context:
 
     @property
     def seed(self) -> int:
-        """Seed of this start of this component."""
+        """Seed of this start of this component, in this part of the run."""
         seed = int(self.config.session_config.seed)
-        return component_seed(seed, self.name, self.welcome.starts)
+        return component_seed(seed, self.name, self.welcome.starts, part=run_part(self.config))
 
     @property
     def spec_hash(self) -> str:
@@ -120,7 +125,7 @@ class Context:
 
     @property
     def incarnation(self) -> int:
-        """Milliseconds of the wall clock at this start; 1 in the serial launcher."""
+        """Milliseconds of the wall clock at this start; serially, the part of the run."""
         return self.wire.identity.incarnation
 
     def busy(self, seconds: float, doing: str) -> None:

@@ -62,7 +62,7 @@ class Frame:
         build: makes the Service once the parameter server has answered the hello.
         zmq_context: the one context of this process.
         clock: where the component takes its time from.
-        incarnation: milliseconds of the wall clock at start; 1 in the serial launcher.
+        incarnation: milliseconds of the wall clock at start; serially, the part of the run.
         pause: called while a request waits for its answer.
     """
 

@@ -205,7 +205,9 @@ def _resolve(order: _Order, starter: Starter, folder: RunFolder, watch: Watch) -
             watch.note(f"changed: {path} was {was}, is {now}")
         if complaint := check_checkpoints(folder):
             watch.note(f"going on from the checkpoint before: {complaint}")
-        run["first_started"] = (before.get("run") or run)["first_started"]
+        earlier = before.get("run") or run
+        run["first_started"] = earlier["first_started"]
+        run["part"] = earlier.get("part", 1) + 1
         run["seconds_before"] = seconds_reached(folder)
     config.session_config.folder = str(folder.path)
     config["run"] = run

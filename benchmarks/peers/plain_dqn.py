@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import sys
 import time
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -21,6 +22,30 @@ N_STEP, GAMMA, BATCH, UPDATES_PER_STEP = 3, 0.99, 128, 2
 RATE, CLIP, TARGET_PERIOD = 4e-3, 10.0, 50
 EPSILON_END, EPSILON_STEPS = 0.05, 5000
 
+Array = npt.NDArray[Any]
+
+
+def n_step(
+    first: Array, stream: Array, rewards: Array, terminated: Array, usable: Array
+) -> tuple[Array, Array, Array]:
+    """Sum of discounted rewards, discount of the bootstrap value, and the row where that stands."""
+    total, discount = np.zeros(len(first), np.float32), np.ones(len(first), np.float32)
+    last, going = first.copy(), np.ones(len(first), np.bool_)
+    for step in range(N_STEP):
+        row = first + step
+        total += going * discount * rewards[row, stream]
+        discount = np.where(going, discount * np.float32(GAMMA), discount)
+        discount[going & terminated[row, stream]] = 0.0
+        last[going] = row[going] + 1
+        going &= usable[row + 1, stream]
+    return total, discount, last
+
+
+def make_network() -> nn.Module:
+    """The values of both actions."""
+    layers = [nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)]
+    return nn.Sequential(*layers)
+
 
 def main(seed: int, started: float) -> None:
     """Trains until the criterion is met or the budget is used."""
@@ -29,18 +54,17 @@ def main(seed: int, started: float) -> None:
     rng = np.random.default_rng(seed)
     criterion = Criterion(seed, started)
     env = gymnasium.make_vec("CartPole-v1", ENVS, vectorization_mode="vector_entry_point")
-    layers = [nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)]
-    online = nn.Sequential(*layers)
+    online = make_network()
     target = copy.deepcopy(online)
     adam = torch.optim.Adam(online.parameters(), lr=RATE)
 
     @torch.no_grad()
-    def greedy(obs: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-        actions: npt.NDArray[np.int64] = online(torch.from_numpy(obs)).argmax(1).numpy()
-        return actions
+    def greedy(obs: Array) -> Array:
+        best: Array = online(torch.from_numpy(obs)).argmax(1).numpy()
+        return best
 
-    # Row t: an observation, the action taken there, and what that gave. Where a row is the last of
-    # an episode its action is ignored by the environment, so it is not learned from.
+    # Row t: an observation, the action taken there, and what that gave. At the last observation of
+    # an episode the environment ignores the action: such a row is not usable.
     rows = BUDGET // ENVS
     observations = np.zeros((rows + 1, ENVS, 4), np.float32)
     actions = np.zeros((rows, ENVS), np.int64)
@@ -64,18 +88,9 @@ def main(seed: int, started: float) -> None:
             stream = rng.integers(ENVS, size=2 * BATCH)
             keep = np.flatnonzero(usable[first, stream])[:BATCH]
             first, stream = first[keep], stream[keep]
-            total, discount = np.zeros(len(keep), np.float32), np.ones(len(keep), np.float32)
-            last, going = first.copy(), np.ones(len(keep), np.bool_)
-            for step in range(N_STEP):
-                row = first + step
-                total += going * discount * rewards[row, stream]
-                discount = np.where(going, discount * GAMMA, discount)
-                discount[going & ended[0, row, stream]] = 0.0
-                last[going] = row[going] + 1
-                going &= usable[row + 1, stream]
-            obs, obs_next = (
-                torch.from_numpy(observations[index, stream]) for index in (first, last)
-            )
+            total, discount, last = n_step(first, stream, rewards, ended[0], usable)
+            obs = torch.from_numpy(observations[first, stream])
+            obs_next = torch.from_numpy(observations[last, stream])
             with torch.no_grad():
                 best = online(obs_next).argmax(1, keepdim=True)
                 bootstrap = target(obs_next).gather(1, best).squeeze(1)

@@ -20,7 +20,7 @@ import zmq
 from session.clock import CountedClock
 from session.component import Topology
 from session.config import Config
-from session.context import Launch
+from session.context import Launch, run_part
 from session.errors import DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Ask, Failure
@@ -103,6 +103,8 @@ class SerialLauncher:
         # Between sockets of one process ZeroMQ needs no thread.
         self._zmq_context = zmq.Context(0)
         self._started_at = time.monotonic()
+        # Of each part of a run another one, or the accounts of two parts would be mixed up.
+        incarnation = run_part(self._config)
         for component, module in zip(self._topology, modules, strict=True):
             launch = Launch(component, self._config, self._topology, addresses, self._folder)
             self._frames.append(
@@ -111,7 +113,7 @@ class SerialLauncher:
                     module.build,
                     self._zmq_context,
                     clock=self._clock,
-                    incarnation=1,
+                    incarnation=incarnation,
                     pause=self._pause,
                 )
             )

@@ -22,7 +22,7 @@ class Sender:
     """What is known of one incarnation of one agent; apart from ``unreceipted`` it only rises.
 
     ``pushed``, ``inserted``, ``dropped`` and ``unreceipted`` are what the sender said of itself,
-    ``seen``, ``handled``, ``refused`` and ``holes`` what replay saw of it. All count rows.
+    ``seen``, ``handled`` and ``refused`` what replay saw of it. All count rows.
     """
 
     pushed: int = 0
@@ -33,7 +33,6 @@ class Sender:
     seen: int = 0
     handled: int = 0
     refused: int = 0
-    holes: int = 0
     env_steps: int = 0
     episodes: int = 0
 
@@ -41,14 +40,14 @@ class Sender:
         """The rows of this incarnation.
 
         A sender that said farewell counts as it counted itself. One that was killed ends with the
-        last chunk whose header a receiver saw.
+        last chunk whose header a receiver saw; what came before and was never handled is missing.
         """
         if self.final:
             return Rows(self.pushed, self.inserted, self.dropped, self.unreceipted)
         dropped = max(self.dropped, self.refused)
         handled = max(self.handled, self.inserted + self.dropped)
-        pushed = max(self.seen, handled + self.holes)
-        return Rows(pushed, handled - dropped, dropped, 0, self.holes)
+        pushed = max(self.seen, handled)
+        return Rows(pushed, handled - dropped, dropped, 0, pushed - handled)
 
     def rise(self, **values: int) -> None:
         """Takes each value that is larger than the known one."""
@@ -82,7 +81,6 @@ class Accounts:
                 # What came before this shard's first chunk had been handled by the one before.
                 handled=seen["base"] + seen["inserted"] + seen["dropped"],
                 refused=seen["dropped"],
-                holes=seen["holes"],
                 env_steps=seen["env_steps"],
                 episodes=seen["episodes"],
             )

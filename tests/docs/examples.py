@@ -21,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 100
+SLOW_TIMEOUT_SECONDS = 350
 
 _COMMENT = re.compile(r"<!-- (file|run)\b:?(.*?)-->")
 _FENCE = re.compile(r"```(\w*)")
@@ -99,6 +100,7 @@ def write_files(document: Path, folder: Path) -> list[str]:
 def run_examples(document: Path, folder: Path, *, slow: bool) -> int:
     """Run what a document says is run, in a folder that has its files; return how many."""
     done = 0
+    timeout = SLOW_TIMEOUT_SECONDS if slow else TIMEOUT_SECONDS
     for number, block in enumerate(blocks(document)):
         for run in block.runs:
             if run.slow != slow:
@@ -107,15 +109,17 @@ def run_examples(document: Path, folder: Path, *, slow: bool) -> int:
             if block.language == "python":
                 script = folder / (block.file or f"example_{number}.py")
                 script.write_text(block.text)
-                succeed(["python", str(script)], folder)
+                succeed(["python", str(script)], folder, timeout_seconds=timeout)
                 continue
             for words in block.commands():
                 extra = run.add if words[0] == "surreal-like" else ()
-                succeed([*words, *extra], folder, run.exit_code)
+                succeed([*words, *extra], folder, run.exit_code, timeout_seconds=timeout)
     return done
 
 
-def succeed(words: Sequence[str], folder: Path, exit_code: int = 0) -> None:
+def succeed(
+    words: Sequence[str], folder: Path, exit_code: int = 0, *, timeout_seconds: float
+) -> None:
     """Run one command in a folder and check how it ends."""
     done = subprocess.run(
         program(words),
@@ -123,7 +127,7 @@ def succeed(words: Sequence[str], folder: Path, exit_code: int = 0) -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_SECONDS,
+        timeout=timeout_seconds,
     )
     shown = f"$ {shlex.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == exit_code, f"ended with {done.returncode}:\n{shown}"

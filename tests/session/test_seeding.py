@@ -39,3 +39,11 @@ def test_large_seeds_and_negative_ones() -> None:
     assert component_seed(2**70, "learner", 1) != component_seed(2**70 + 1, "learner", 1)
     with pytest.raises(ConfigError, match=r"session_config\.seed is -1, expected 0 or more"):
         component_seed(-1, "learner", 1)
+
+
+def test_a_resumed_run_repeats_no_seed() -> None:
+    seeds = {
+        component_seed(3, "eval-0", starts, part=part) for starts in range(9) for part in (1, 2, 3)
+    }
+    assert len(seeds) == 27
+    assert component_seed(3, "eval-0", 2, part=1) == component_seed(3, "eval-0", 2)

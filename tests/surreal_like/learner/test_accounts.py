@@ -78,6 +78,20 @@ def test_holes_of_a_killed_sender_stand_beside_what_was_inserted() -> None:
     assert accounts.rows() == Rows(100, 70, 0, 0, 30)
 
 
+def test_a_hole_that_was_filled_is_none() -> None:
+    accounts = Accounts()
+    accounts.hear_replay("replay-0/1", counts(agent__1=saw(100, 70, holes=30)))
+    accounts.hear_replay("replay-0/1", counts(agent__1=saw(100, 100)))
+    assert accounts.rows() == Rows(100, 100, 0, 0, 0)
+
+
+def test_rows_seen_by_a_dead_replay_and_not_handled_by_its_successor_are_missing() -> None:
+    accounts = Accounts()
+    accounts.hear_replay("replay-0/1", counts(agent__1=saw(100, 70, holes=30)))
+    accounts.hear_replay("replay-0/2", counts(agent__1=saw(80, 10, base=70)))
+    assert accounts.rows() == Rows(100, 80, 0, 0, 20)
+
+
 def test_state_round_trip() -> None:
     accounts = Accounts()
     accounts.hear_replay("replay-0/1", counts(sampled=7, agent__1=saw(60, 55, dropped=5)))

@@ -1,0 +1,53 @@
+"""Every measured number in README stands in a kept JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+ROWS = {
+    "this, DQN in eight processes": "surreal_like",
+    "a plain script of 90 lines, the same DQN in one process": "plain_dqn",
+    "stable-baselines3, DQN": "sb3_dqn",
+    "stable-baselines3, PPO": "sb3_ppo",
+}
+
+
+def section() -> str:
+    text = (ROOT / "README.md").read_text()
+    return text.split("## Results")[1].split("\n## ")[0]
+
+
+def kept() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((RESULTS / "cartpole_peers.json").read_text())
+    return data
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_of_the_table_is_what_was_measured(row: str) -> None:
+    line = next(line for line in section().splitlines() if line.startswith(f"| {row} "))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    measured = kept()["summary"][ROWS[row]]
+    seconds, steps = measured["greedy_seconds"], measured["env_steps"]
+    assert cells[1] == f"{measured['solved']} of {measured['runs']}"
+    assert cells[2] == f"{seconds['median']:.1f} s"
+    assert cells[3] == f"{seconds['min']:.1f} to {seconds['max']:.1f} s"
+    assert cells[4] == f"{steps['median']:,.0f}"
+
+
+def test_machine_date_versions_and_command_stand_beside_it() -> None:
+    machine = kept()["machine"]
+    text = re.sub(r"\s+", " ", section())
+    assert machine["date"] in text
+    assert f"{machine['cores']} cores" in text
+    assert f"torch {machine['versions']['torch'].partition('+')[0]}" in text
+    assert f"gymnasium {machine['versions']['gymnasium']}" in text
+    command = machine["command"].removeprefix("python ").split(" --name")[0]
+    assert command in text
+    assert "again over 100" in text

@@ -1,0 +1,209 @@
+"""Faults inside and outside of a run's processes, and what becomes of the run."""
+
+import itertools
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from session.config import Config
+from session.wire import AddressBook, Identity, Message, Wire
+from tests.runs.by_hand import ByHand
+from tests.runs.command import CARTPOLE, ROOT, Train, balanced, clean
+from tests.runs.faulty import MODULE
+
+SHORT = "session_config.stop={env_steps: 8000, eval_episodes: 10}"
+ENDLESS = "session_config.stop={env_steps: 100000000, eval_episodes: 10}"
+
+
+def faulty(folder: Path, env: str, *words: str) -> Train:
+    """A run with an environment that goes wrong in agents."""
+    names = (f"env_config.env_name={MODULE}:{env}", "learner_config.replay.min_size=200")
+    path = f"session_config.import_path=[{ROOT}]"
+    # The machine may be slow; six deaths are counted within this time.
+    window = "session_config.launcher.restart_window_seconds=120"
+    return Train(folder, CARTPOLE, *names, path, window, *words, ENDLESS)
+
+
+def errors(train: Train) -> list[str]:
+    return [line for line in train.words.splitlines() if line.startswith("surreal-like: error:")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_constructor_that_raises_is_shown_first(run_folder: Path) -> None:
+    with faulty(run_folder, "Unbuildable") as train:
+        assert train.wait() == 1
+    (line,) = errors(train)
+    assert "the simulator does not answer on port 5005" in line
+    assert "agent-" in line
+    assert train.result["status"] == "failed"
+    assert "the simulator does not answer on port 5005" in train.result["reason"]
+    # The user's own code went wrong, so the place is shown, once.
+    assert train.words.count("Traceback (most recent call last)") == 1
+    assert "faulty.py" in train.words
+    dead = [part for part in train.result["components"].values() if part["restarts"]]
+    assert {part["exit_code"] for part in dead} == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [("nan", "NaN"), ("dtype", "complex64"), ("shape", "[7]"), ("raise", "the simulator gave up")],
+)
+def test_what_an_environment_must_not_give(run_folder: Path, what: str, said: str) -> None:
+    with faulty(run_folder, "Wrong", f"env_config.env_args.what={what}") as train:
+        assert train.wait() == 1, train.words
+    (line,) = errors(train)
+    assert said in line
+    if what != "raise":
+        assert "obs" in line
+        assert "Traceback" not in train.words
+    assert train.result["status"] == "failed"
+    assert balanced(train.result)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_one_name_twice(run_folder: Path) -> None:
+    """The older process of a name ends itself, and the run goes on with the younger one."""
+    with ByHand(run_folder, ENDLESS) as run:
+        run.start()
+        run.steps(1000)
+        older = run.processes["agent-0"]
+        run.start("agent-0")
+        assert older.wait() == 1
+        assert "has been replaced" in older.words
+        assert "Traceback" not in older.words
+        run.steps(run.line["env_steps"] + 1000)
+        run.processes["learner"].signal(signal.SIGTERM)
+        ends = run.wait()
+    assert set(ends.values()) == {0}
+    assert run.result["status"] == "interrupted"
+    assert balanced(run.result)
+    assert run.result["experience"]["holes"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_garbage_on_every_port(run_folder: Path) -> None:
+    with ByHand(run_folder, SHORT, "session_config.launcher.transport=tcp") as run:
+        run.start()
+        run.steps(1000)
+        addresses = {
+            endpoint: address
+            for endpoint, address in run.addresses().items()
+            if endpoint != "supervisor.control"
+        }
+        for address in addresses.values():
+            knock(address)
+        with zmq.Context() as context:
+            for endpoint, address in addresses.items():
+                strangers(context, endpoint, address)
+            insiders(context, run)
+        ends = run.wait()
+        words = {name: process.words for name, process in run.processes.items()}
+    assert set(ends.values()) == {0}, words
+    assert set(words.values()) == {""}
+    assert clean(run.result)
+    assert run.result["status"] == "stopped"
+    refused = [event for event in run.events if event["event"] == "refused"]
+    assert {event["component"] for event in refused} == {
+        "learner",
+        "loggerplex",
+        "ps",
+        "replay-0",
+        "tensorplex",
+    }
+    # Told once for each sender and reason, however many came.
+    assert len(refused) < 50
+
+
+def knock(address: str) -> None:
+    """Bytes that are no ZeroMQ at all, and the beginning of it."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL"
+    for text in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"", greeting, greeting * 100):
+        with socket.create_connection((host, int(port)), timeout=5.0) as plain:
+            plain.sendall(text)
+
+
+def strangers(context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, address: str) -> None:
+    """Good ZeroMQ with frames that mean nothing."""
+    end = endpoint.rpartition(".")[2]
+    pattern = {
+        "records": zmq.PUSH,
+        "experience": zmq.PUSH,
+        "priorities": zmq.PUSH,
+        "receipts": zmq.SUB,
+        "parameters": zmq.SUB,
+    }.get(end, zmq.DEALER)
+    with context.socket(pattern) as peer:
+        peer.setsockopt(zmq.LINGER, 5000)
+        peer.connect(address)
+        if pattern == zmq.SUB:
+            for topic in (b"", os.urandom(200), bytes(5000)):
+                peer.setsockopt(zmq.SUBSCRIBE, topic)
+            return
+        bomb = b"\xdd\xff\xff\xff\xff"  # says that four thousand million entries follow
+        for frames in ([b""], [bomb], [os.urandom(1000)], [b"\x98" * 3000], [b"x"] * 500):
+            peer.send_multipart(frames)
+
+
+def insiders(context: "zmq.Context[zmq.Socket[bytes]]", run: ByHand) -> None:
+    """Good messages of this very run, of every kind, with wrong content."""
+    config = Config.load_file(run.folder.config)
+    fingerprint = bytes.fromhex(config.fingerprint()[:16])
+    wire = Wire(context, AddressBook.load(run.folder.addresses), Identity("x-0", 1, fingerprint))
+    pushes = {
+        "replay-0.experience": ("chunk", "goodbye", "nothing"),
+        "replay-0.priorities": ("priorities", "nothing"),
+        "tensorplex.records": ("tensorplex", "loggerplex"),
+        "loggerplex.records": ("loggerplex", "tensorplex"),
+    }
+    contents: tuple[dict[str, Any], ...] = (
+        {},
+        {"seq": "one", "rows": None, "streams": 3, "records": 7},
+        {"seq": -1, "rows": -5, "streams": [0], "records": [1, {}, {"tag": 5}], "replay": 1},
+        {"senders": [], "records": {}, "env_steps": 1e300, "finished": [[]], "policy": []},
+    )
+    requests = {
+        "replay-0.batches": ("sample", "counts", "nothing"),
+        "ps.requests": ("hello", "fetch", "info", "farewell", "accounts", "nothing"),
+        "learner.control": ("evaluated", "pause", "resume", "status", "nothing"),
+        "tensorplex.requests": ("status", "nothing"),
+    }
+    for endpoint, kinds in pushes.items():
+        push = wire.push(endpoint)
+        for kind, fields in itertools.product(kinds, contents):
+            insist(run, push.send, Message(kind, dict(fields)))
+    for endpoint, kinds in requests.items():
+        dealer = wire.dealer(endpoint)
+        for kind, fields in itertools.product(kinds, contents):
+            insist(run, dealer.send, kind, dict(fields))
+    wire.close(5.0)
+
+
+def insist(run: ByHand, send: Callable[..., object], *what: Any) -> None:
+    """Sends as soon as the socket takes it."""
+    run.until(lambda: send(*what))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_evaluator_that_hangs_is_missed_by_nobody(run_folder: Path) -> None:
+    with Train(run_folder, CARTPOLE, SHORT) as train:
+        os.kill(train.running_beat("eval-0").pid, signal.SIGSTOP)
+        assert train.wait() == 0, train.words
+    result = train.result
+    assert result["env_steps"] >= 8000
+    assert clean(result)
+    # Missing is not zero.
+    assert result["best_eval"] is None or result["best_eval"]["mean_return"] > 0
+    assert result["components"]["learner"]["restarts"] == 0

@@ -1,0 +1,162 @@
+"""Parts of a run are killed one after the other, and the run goes on."""
+
+import itertools
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from session.heartbeat import read_beats
+from tests.runs.command import CARTPOLE, Train, balanced, wait_for
+
+PARTS = ("agent-0", "replay-0", "learner", "ps", "eval-0", "tensorplex", "loggerplex")
+COUNTERS = ("env_steps", "episodes", "iterations", "frames", "wall_seconds")
+SOLVED = 475.0
+
+
+def kill_each(train: Train, *, every_seconds: float) -> None:
+    """Kills each part once, the first after the first evaluation."""
+    train.until(lambda: train.line.get("eval"))
+    for name in PARTS:
+        began = time.monotonic()
+        train.kill(name)
+        wait_for(began + every_seconds - time.monotonic())
+
+
+def never_fall(progress: list[dict[str, Any]]) -> bool:
+    """Whether every counter is at least what it was in the line before."""
+    return all(
+        after[counter] >= before[counter]
+        for before, after in itertools.pairwise(progress)
+        for counter in COUNTERS
+    )
+
+
+def check(train: Train) -> dict[str, Any]:
+    result = train.result
+    assert result["status"] == "stopped"
+    assert {name: result["components"][name]["restarts"] for name in PARTS} == dict.fromkeys(
+        PARTS, 1
+    )
+    assert result["components"]["agent-1"]["restarts"] == 0
+    assert never_fall(train.progress)
+    assert balanced(result)
+    assert result["experience"]["pushed"] > 0
+    # Each loss is told once. Those of the log's own server may be told before it hears again.
+    lost = [event["detail"].partition(":")[0] for event in train.events_of("lost")]
+    assert sorted(lost) == sorted(PARTS)
+    return result
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_each_part_is_killed_once(run_folder: Path) -> None:
+    with Train(run_folder, CARTPOLE, "session_config.stop={seconds: 120}") as train:
+        kill_each(train, every_seconds=10.0)
+        assert train.wait(150) == 0, train.words
+    result = check(train)
+    assert result["best_eval"]["mean_return"] >= SOLVED
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_each_part_is_killed_in_quick_succession(run_folder: Path) -> None:
+    saved_often = "session_config.checkpoint.period=200"
+    with Train(run_folder, CARTPOLE, saved_often, "session_config.stop={seconds: 60}") as train:
+        kill_each(train, every_seconds=3.0)
+        assert train.wait(120) == 0, train.words
+    result = check(train)
+    # The new learner went on with the weights of the old one, not with new ones.
+    (restored,) = train.events_of("restored")
+    assert restored["component"] == "learner"
+    assert 0 < result["repeated_iterations"] < result["iteration"]
+    assert result["iterations"] == result["iteration"] + result["repeated_iterations"]
+    versions = [line["version"] for line in train.progress]
+    assert versions == sorted(versions)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_agent_that_hangs_is_replaced(run_folder: Path) -> None:
+    words = ("session_config.heartbeat.timeout=3", "session_config.stop={env_steps: 30000}")
+    with Train(run_folder, CARTPOLE, *words) as train:
+        train.steps(1000)
+        before = train.running_beat("agent-0")
+        os.kill(before.pid, signal.SIGSTOP)
+        train.until(lambda: train.running_beat("agent-0").incarnation > before.incarnation)
+        assert train.wait(180) == 0, train.words
+    assert train.result["components"]["agent-0"]["restarts"] == 1
+    assert "no sign of life" in train.events_of("lost")[0]["detail"]
+    assert never_fall(train.progress)
+    assert balanced(train.result)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_all_agents_at_once(run_folder: Path) -> None:
+    with Train(run_folder, CARTPOLE, "session_config.stop={env_steps: 15000}") as train:
+        train.steps(2000)
+        beats = [train.running_beat(name) for name in ("agent-0", "agent-1")]
+        for beat in beats:
+            os.kill(beat.pid, signal.SIGKILL)
+        assert train.wait(180) == 0, train.words
+    assert never_fall(train.progress)
+    assert balanced(train.result)
+    assert train.result["components"]["learner"]["restarts"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_one_of_two_shards(run_folder: Path) -> None:
+    words = ("learner_config.replay.replay_shards=2", "session_config.stop={env_steps: 20000}")
+    with Train(run_folder, CARTPOLE, *words) as train:
+        train.steps(3000)
+        train.kill("replay-1")
+        assert train.wait(180) == 0, train.words
+    assert never_fall(train.progress)
+    assert balanced(train.result)
+    assert train.result["experience"]["holes"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", [11, 12])
+def test_random_kills_for_a_while(run_folder: Path, seed: int) -> None:
+    """Whoever it hits, whenever: the run still reaches what it would have reached."""
+    random = np.random.default_rng(seed)
+    words = (
+        "session_config.stop={seconds: 90}",
+        "session_config.launcher.max_restarts=1000",
+        "session_config.checkpoint.period=200",
+    )
+    killed = 0
+    with Train(run_folder, CARTPOLE, "--agents", "3", *words) as train:
+        train.steps(2000)
+        names = sorted(read_beats(train.folder.alive))
+        while train.line["wall_seconds"] < 50:
+            killed += kill_if_there(train, str(random.choice(names)))
+            wait_for(min(4.0, float(random.exponential(1.0))))
+        assert train.wait(180) == 0, train.words
+    result = train.result
+    assert sum(part["restarts"] for part in result["components"].values()) == killed > 10
+    assert result["best_eval"]["mean_return"] >= SOLVED
+    assert never_fall(train.progress)
+    assert balanced(result)
+
+
+def kill_if_there(train: Train, name: str) -> bool:
+    """Kills a component, whatever it does just now; False if it is down already."""
+    beat = train.beat(name)
+    try:
+        alive = beat is not None and psutil.Process(beat.pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    if beat is None or not alive:
+        return False
+    os.kill(beat.pid, signal.SIGKILL)
+    return True
