@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 ROWS = {
     "this, DQN in eight processes": "surreal_like",
-    "a plain script of 90 lines, the same DQN in one process": "plain_dqn",
+    "a plain script, the same DQN in one process": "plain_dqn",
     "stable-baselines3, DQN": "sb3_dqn",
     "stable-baselines3, PPO": "sb3_ppo",
 }
