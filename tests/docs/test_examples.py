@@ -1,5 +1,6 @@
 """What the documents show works: their files and commands, in a folder of their own."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,20 @@ def with_examples(*, slow: bool) -> list[Path]:
     ]
 
 
+def prepare(document: Path, folder: Path) -> None:
+    """README speaks from the top of the repository, the others from anywhere."""
+    if document.name == "README.md":
+        shutil.copytree(ROOT / "configs", folder / "configs")
+    write_files(document, folder)
+
+
 def by_name(document: Path) -> str:
     return document.name
 
 
 @pytest.mark.parametrize("document", with_examples(slow=False), ids=by_name)
 def test_examples_run(document: Path, tmp_path: Path) -> None:
-    write_files(document, tmp_path)
+    prepare(document, tmp_path)
     assert run_examples(document, tmp_path, slow=False)
 
 
@@ -32,7 +40,7 @@ def test_examples_run(document: Path, tmp_path: Path) -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("document", with_examples(slow=True), ids=by_name)
 def test_examples_reach_their_goal(document: Path, tmp_path: Path) -> None:
-    write_files(document, tmp_path)
+    prepare(document, tmp_path)
     assert run_examples(document, tmp_path, slow=True)
 
 
