@@ -101,7 +101,8 @@ def _save(path: Path, state: Mapping[str, Any], write: Callable[[Path], None]) -
             _flush(file)
         _replace(beside, path)
         _flush(path.parent)
-    except OSError as error:
+    except (OSError, CheckpointError) as error:
+        # On a full disk the part that was written is in the way of everybody.
         shutil.rmtree(beside, ignore_errors=True)
         raise CheckpointError(f"checkpoint {path} was not saved: {error}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -46,10 +47,22 @@ class Beat:
 
 def write_beat(folder: Path, beat: Beat) -> None:
     """Writes the component's file; a full disk or a missing folder must not end a component."""
+    path, text = folder / beat.name, json.dumps(asdict(beat))
     try:
-        write_atomically(folder / beat.name, json.dumps(asdict(beat)))
+        write_atomically(path, text)
     except OSError:
-        return
+        with suppress(OSError):
+            _write_over(path, text)
+
+
+def _write_over(path: Path, text: str) -> None:
+    """Where a disk has no room for a new file there is that of the old one.
+
+    Whoever reads half a beat takes it for none, and looks again.
+    """
+    with path.open("r+") as file:
+        file.write(text)
+        file.truncate()
 
 
 def read_beat(folder: Path, name: str) -> Beat | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -34,10 +35,14 @@ def keep_algorithm(config: Config, folder: RunFolder) -> None:
 
 
 def keep_package_list(folder: RunFolder) -> None:
-    """Writes the installed distributions with their versions, as pip would list them."""
+    """Writes the installed distributions with their versions, as pip would list them.
+
+    Without it a run is as good; a full disk is no reason to end one.
+    """
     lines = sorted(
         {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name},
         key=str.lower,
     )
-    folder.code.mkdir(exist_ok=True)
-    write_atomically(folder.code / "packages.txt", "\n".join(lines) + "\n")
+    with suppress(OSError):
+        folder.code.mkdir(exist_ok=True)
+        write_atomically(folder.code / "packages.txt", "\n".join(lines) + "\n")

@@ -7,11 +7,12 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 from session.context import Context
+from session.loggerplex.append_file import AppendFile
 from session.periodic import Every
 from surreal_like.learner.record import Record
 
@@ -38,7 +39,7 @@ class Report:
         self.line: dict[str, Any] = {}
         self._record = record
         self._clock = context.clock
-        self._file: IO[str] = path.open("a")
+        self._file = AppendFile(path)
         self._curves = {name: context.metrics(f"learner/{name}") for name in _SECTIONS}
         self._updates: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_UPDATES)
         self._began = context.clock.now()
@@ -65,7 +66,8 @@ class Report:
         line = self._record.line(iteration, version, counts)
         line["waiting_share"] = self._waiting_share()
         line["learn"] = recent_means(self._updates)
-        self._file.write(json.dumps(line) + "\n")
+        # While the disk is full lines wait; they must not end the run.
+        self._file.add((json.dumps(line) + "\n").encode())
         self._file.flush()
         self._draw(line)
         self.line = line
@@ -101,8 +103,8 @@ class Report:
             self._curves[name].add_scalars(known, line["env_steps"])
 
     def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
+        """Writes what may still wait."""
+        self._file.flush()
 
 
 def recent_means(updates: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import safetensors
 import safetensors.numpy
 import torch
 
@@ -82,7 +83,11 @@ class Saver:
         }
         if torch.cuda.is_available():
             rest["cuda_rng"] = torch.cuda.get_rng_state_all()
-        torch.save(rest, folder / _OPTIMIZER)
+        try:
+            torch.save(rest, folder / _OPTIMIZER)
+        except RuntimeError as error:  # what a full disk is to torch
+            line = str(error).splitlines()[0]
+            raise CheckpointError(f"cannot write {folder / _OPTIMIZER}: {line}") from None
 
     def restore(self) -> tuple[Mapping[str, Any] | None, list[str]]:
         """Restores the newest checkpoint that is whole.
@@ -152,8 +157,11 @@ class Saver:
             }
         except ValueError as error:
             raise CheckpointError(f"the best parameters do not fit the learner: {error}") from None
-        save_one(
-            self._best,
-            score,
-            lambda folder: safetensors.numpy.save_file(tensors, str(folder / _PARAMETERS)),
-        )
+
+        def write(folder: Path) -> None:
+            try:
+                safetensors.numpy.save_file(tensors, str(folder / _PARAMETERS))
+            except safetensors.SafetensorError as error:
+                raise CheckpointError(f"cannot write {folder / _PARAMETERS}: {error}") from None
+
+        save_one(self._best, score, write)

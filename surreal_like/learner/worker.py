@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 import zmq
 
 from session.context import Context
-from session.errors import CheckpointError, RunError
+from session.errors import CheckpointError, RefusedError, RunError
 from session.folder import RunFolder, write_atomically
 from session.periodic import Every, Rate
 from session.service import Service
@@ -64,6 +65,7 @@ class LearnerService(Service):
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
         self._updates = Rate(clock=clock.now)
         self._bad_updates = 0
+        self._disk_failing = False
         self._verdict: Verdict | None = None
         self._ending: Ending | None = None
         self._done = False
@@ -157,6 +159,9 @@ class LearnerService(Service):
 
     def _take_accounts(self) -> None:
         while (answer := self._ps.receive()) is not None:
+            if answer.kind == "refused":
+                # A younger learner has taken over, and two of them must not write one folder.
+                raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
             for key, account in answer.fields.get("accounts", {}).items():
                 self._record.accounts.hear_sender(key, account)
 
@@ -223,7 +228,7 @@ class LearnerService(Service):
         }
 
     def close(self) -> None:
-        """Closes the progress file."""
+        """Writes the last lines of progress."""
         self._report.close()
 
     def _stop(self, reason: str, interrupted: bool) -> None:
@@ -280,12 +285,27 @@ class LearnerService(Service):
     def _tell(self) -> None:
         learner, record = self._learner, self._record
         self._count()
+        # First what a successor goes on from: it must not begin below what has been told.
+        with self._writing():
+            self._saver.record.parent.mkdir(exist_ok=True)
+            record.save(self._saver.record, learner.iteration)
         counts = learner.replay.counts().values()
         self._report.write(learner.iteration, learner.publisher.version, counts)
-        self._saver.record.parent.mkdir(exist_ok=True)
-        record.save(self._saver.record, learner.iteration)
 
     def _write_result(self, verdict: Verdict) -> None:
         result = self._record.result(verdict, self._learner.iteration)
         result["way"] = self._record.lag.way()
-        write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
+        with self._writing():
+            write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A full disk must not end a run: the old file stays, which is told once."""
+        try:
+            yield
+        except OSError as error:
+            if not self._disk_failing:
+                self._context.event("not_written", str(error))
+            self._disk_failing = True
+        else:
+            self._disk_failing = False

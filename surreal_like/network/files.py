@@ -13,13 +13,20 @@ from surreal_like.network.flat import Modules, check_manifest, manifest_of, name
 
 
 def save_parameters(modules: Modules, file_path: str | Path) -> None:
-    """Writes parameters and buffers under their names, such as ``q/torso.0.weight``."""
+    """Writes parameters and buffers under their names, such as ``q/torso.0.weight``.
+
+    Raises:
+        CheckpointError: the disk refused.
+    """
     # Copies, because the format refuses tensors that share memory, as tied weights do.
     tensors = {
         name: tensor.detach().cpu().contiguous().clone()
         for name, tensor in named_tensors(modules).items()
     }
-    safetensors.torch.save_file(tensors, str(file_path))
+    try:
+        safetensors.torch.save_file(tensors, str(file_path))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot write parameters to {file_path}: {error}") from None
 
 
 def load_parameters(modules: Modules, file_path: str | Path) -> None:

@@ -71,13 +71,14 @@ def test_what_an_environment_must_not_give(run_folder: Path, what: str, said: st
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_one_name_twice(run_folder: Path) -> None:
+@pytest.mark.parametrize("name", ["agent-0", "eval-0", "learner"])
+def test_one_name_twice(run_folder: Path, name: str) -> None:
     """The older process of a name ends itself, and the run goes on with the younger one."""
     with ByHand(run_folder, ENDLESS) as run:
         run.start()
         run.steps(1000)
-        older = run.processes["agent-0"]
-        run.start("agent-0")
+        older = run.processes[name]
+        run.start(name)
         assert older.wait() == 1
         assert "has been replaced" in older.words
         assert "Traceback" not in older.words

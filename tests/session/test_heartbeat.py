@@ -1,5 +1,6 @@
 """Signs of life: small files, whole or not there."""
 
+import errno
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -48,3 +49,16 @@ def test_a_beat_is_late_after_its_time_and_what_it_asked_for() -> None:
     assert not beat.late(8.0)
     assert replace(beat, busy_seconds=0.0).late(8.0)
     assert replace(beat, time=time.time() + 60).age_seconds == 0.0
+
+
+def test_on_a_full_disk_the_old_beat_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_beat(tmp_path, BEAT)
+    monkeypatch.setattr("session.heartbeat.write_atomically", full)
+    for beat in (replace(BEAT, doing="a longer story than before"), replace(BEAT, doing="")):
+        write_beat(tmp_path, beat)
+        assert read_beat(tmp_path, "agent-0") == beat
