@@ -63,11 +63,16 @@ class Accounts:
         self._sampled: dict[str, int] = {}
 
     def hear_sender(self, key: str, account: Mapping[str, Any]) -> None:
-        """Takes what a sender (``name/incarnation``) said of itself."""
+        """Takes what a sender (``name/incarnation``) said of itself.
+
+        Its steps count from its chunks, as replay has seen them, until its farewell: what a killed
+        sender took with it was in no row that anybody knows.
+        """
         sender = self._sender(key)
         if sender.final:
             return
-        names = ("pushed", "inserted", "dropped", "env_steps", "episodes")
+        names = ["pushed", "inserted", "dropped"]
+        names += ["env_steps", "episodes"] if account["final"] else []
         sender.rise(**{name: account[name] for name in names})
         sender.unreceipted = int(account["unreceipted"])
         sender.final = bool(account["final"])

@@ -49,7 +49,16 @@ def test_an_older_account_never_takes_back_a_newer_one() -> None:
     accounts.hear_sender("agent/1", said(200, 150))
     accounts.hear_sender("agent/1", said(100, 50))
     assert accounts.senders["agent/1"].pushed == 200
-    assert accounts.env_steps == 200
+
+
+def test_steps_of_a_living_sender_count_from_its_chunks_until_its_farewell() -> None:
+    accounts = Accounts()
+    accounts.hear_sender("agent/1", said(80, 50))
+    assert (accounts.env_steps, accounts.episodes) == (0, 0)
+    accounts.hear_replay("replay-0/1", counts(agent__1=saw(60, 60)))
+    assert (accounts.env_steps, accounts.episodes) == (60, 6)
+    accounts.hear_sender("agent/1", said(100, 100, final=True))
+    assert (accounts.env_steps, accounts.episodes) == (100, 10)
 
 
 def test_a_killed_sender_ends_with_the_last_header_seen() -> None:
