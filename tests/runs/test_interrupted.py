@@ -146,7 +146,7 @@ def test_kill_9_of_the_command(run_folder: Path) -> None:
         assert again.wait() == 0, again.words
     assert_goes_on(before, again.progress)
     assert again.result["status"] == "stopped"
-    assert balanced(again.result)
+    assert balanced(again.result), again.result
 
 
 @pytest.mark.slow

@@ -32,6 +32,16 @@ def same(first: Train, second: Train) -> bool:
     return digest(first) == digest(second) and progress[0] == progress[1] and result[0] == result[1]
 
 
+def test_the_first_updates_are_the_same(tmp_path: Path) -> None:
+    words = (
+        "session_config.stop={env_steps: 1500, eval_episodes: 5}",
+        "learner_config.replay.min_size=300",
+    )
+    first, second = (run(tmp_path / name, 2, *words) for name in "ab")
+    assert first.result["iterations"] > 50
+    assert same(first, second)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_one_seed_gives_one_run_and_another_seed_another(tmp_path: Path) -> None:
