@@ -275,6 +275,8 @@ def test_R16_start_threads_serves_in_the_background(script: Config) -> None:
         deadline = time.monotonic() + 10
         while not push.send(chunk_of("FMMTFMMM").to_message()):
             assert time.monotonic() < deadline
+            # Or this thread takes the interpreter's lock back before the service wakes up.
+            time.sleep(0.01)
         answer = batches.request("sample", {"batch_size": 8, "batches": 1})
         assert answer.arrays["rewards"].tolist() == [1.0] * 8
         counts = batches.request("counts").fields["counts"]
