@@ -1,6 +1,7 @@
 """What every test shares: one thread per library, a private temp folder, groups that need tools."""
 
 import os
+import signal
 import tempfile
 import uuid
 
@@ -24,6 +25,9 @@ os.environ.update(
     }
 )
 tempfile.tempdir = PRIVATE_TEMP
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in its background so, and all our children would be deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import re
 import shutil

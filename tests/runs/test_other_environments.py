@@ -13,7 +13,9 @@ SHORT = "session_config.stop={env_steps: 3000, eval_episodes: 5}"
 
 def newest(name: str) -> str:
     """The version of an environment that this gymnasium has."""
-    versions = [spec.version for spec in gymnasium.registry.values() if spec.name == name]
+    # Atari has a Blackjack, too, where its package is installed.
+    specs = [spec for spec in gymnasium.registry.values() if spec.namespace is None]
+    versions = [spec.version for spec in specs if spec.name == name]
     return f"gym:{name}-v{max(version for version in versions if version is not None)}"
 
 
