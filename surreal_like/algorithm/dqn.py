@@ -1,7 +1,8 @@
-"""DQN, and what later papers added to it: double, dueling, n-step, one epsilon for each agent.
+"""DQN, and what later papers added to it: double, dueling, n-step, priorities, epsilons.
 
 Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt et al. 2016
-(double); Wang et al. 2016 (dueling); Horgan et al. 2018 (n-step, epsilons).
+(double); Wang et al. 2016 (dueling); Schaul et al. 2016 (priorities, the absolute TD errors; with
+``learner_config.replay.type`` PrioritizedReplay); Horgan et al. 2018 (n-step, epsilons).
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def default_config() -> Config:
                 "epsilon": dict(SCHEDULE_CONFIG),
                 # How much less agents explore than agent 0: epsilon ** (1 + alpha i / (N - 1)).
                 "epsilon_alpha": 0.0,
+                # That N; an agent beyond it explores as agent i modulo N; 0: agents at the launch.
+                "epsilon_agents": 0,
                 # Share of random actions in the mode eval_stochastic.
                 "eval_epsilon": 0.01,
             },
@@ -133,6 +136,7 @@ class DQNAgent(Agent):
         self.num_actions: int = self.env_config.action_spec.dim[0]
         self.schedule = make_schedule(algo.epsilon, "learner_config.algo.epsilon")
         self.epsilon_alpha: float = algo.epsilon_alpha
+        self.epsilon_agents: int = algo.epsilon_agents or self.num_agents
         stochastic = self.agent_mode == AgentMode.eval_stochastic
         self.eval_epsilon: float = algo.eval_epsilon if stochastic else 0.0
 
@@ -148,7 +152,7 @@ class DQNAgent(Agent):
         if self.agent_mode != AgentMode.training:
             return self.eval_epsilon
         epsilon = self.schedule.at(self.progress)
-        return agent_epsilon(epsilon, self.epsilon_alpha, self.agent_id, self.num_agents)
+        return agent_epsilon(epsilon, self.epsilon_alpha, self.agent_id, self.epsilon_agents)
 
     def module_dict(self) -> dict[str, Module]:
         """The network that acts."""
@@ -192,10 +196,12 @@ class DQNLearner(Learner):
         grad_norm = self.optimizer.step(loss)
         self.target.update()
         q_tm1 = q_tm1.detach()
+        td_error = (target_tm1 - q_tm1).abs_()
+        self.update_priorities(td_error)
         return {
             "loss": loss.detach(),
             "mean_q": q_tm1.mean(),
-            "td_error": (target_tm1 - q_tm1).abs_().mean(),
+            "td_error": td_error.mean(),
             "grad_norm": grad_norm,
             "learning_rate": self.optimizer.learning_rate,
             "skipped": float(self.optimizer.skipped),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from session import nest
+
+Columns = dict[str, npt.NDArray[Any]]
+# (columns of one reply of replay, number of batches) -> the columns of each batch, in turn.
+Collate = Callable[[Mapping[str, npt.NDArray[Any]], int], Iterable[Columns]]
 
 
 class Batch(dict[str, Any]):
@@ -44,7 +48,7 @@ def make_batch(columns: Mapping[str, Any]) -> Batch:
     return batch
 
 
-def split(columns: Mapping[str, npt.NDArray[Any]], batches: int) -> list[dict[str, Any]]:
+def split(columns: Mapping[str, npt.NDArray[Any]], batches: int) -> list[Columns]:
     """Cuts columns ``[batches * B, ...]`` into ``batches`` groups of columns, as views."""
     if batches == 1:
         return [dict(columns)]

@@ -39,7 +39,8 @@ class Chunk:
         env_steps: environment steps of the sender so far.
         episodes: episodes that ended at the sender so far.
         finished: summaries of the episodes that ended in this chunk.
-        tail: True if the last row of each stream has no action yet.
+        tail: True if the last row of each stream has no action yet, and none will follow.
+        overlap: rows at the end that the next chunk begins with, and counts: 1 in an unroll.
         receipted: highest number for which the sender has had a receipt, of whatever replay.
         receipted_rows: the sender's row count at that number.
         stamps: seconds of the traced way (``first``, ``cut``, ``sent``), empty when not traced.
@@ -56,6 +57,7 @@ class Chunk:
     episodes: int = 0
     finished: list[dict[str, Any]] = field(default_factory=list)
     tail: bool = False
+    overlap: int = 0
     receipted: int = 0
     receipted_rows: int = 0
     stamps: dict[str, float] = field(default_factory=dict)
@@ -68,9 +70,9 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """Rows in this chunk, T times N."""
+        """Rows that this chunk counts, those of the overlap left out."""
         length, streams = self.shape
-        return length * streams
+        return (length - self.overlap) * streams
 
     @property
     def size_bytes(self) -> int:
@@ -88,6 +90,7 @@ class Chunk:
             "episodes": self.episodes,
             "finished": self.finished,
             "tail": self.tail,
+            "overlap": self.overlap,
             "receipted": self.receipted,
             "receipted_rows": self.receipted_rows,
             "stamps": self.stamps,
@@ -113,6 +116,8 @@ class Chunk:
             chunk = cls(columns, values.pop("seq"), **values)
         except (KeyError, TypeError) as error:
             raise DecodeError(f"chunk with wrong fields: {error}") from None
+        if chunk.overlap not in (0, 1) or chunk.overlap >= shape[0]:
+            raise DecodeError(f"chunk of {shape[0]} rows with an overlap of {chunk.overlap!r}")
         if len(chunk.streams) != shape[1]:
             raise DecodeError(f"chunk of {shape[1]} streams with {len(chunk.streams)} stream ids")
         chunk.sender = message.sender.name

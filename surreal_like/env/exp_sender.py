@@ -22,6 +22,7 @@ from surreal_like.env.row_buffer import RowBuffer
 from surreal_like.env.sender import ExpSender, SenderLink
 from surreal_like.env.vector import as_vector
 from surreal_like.errors import DataError
+from surreal_like.replay.kind import load_kind
 
 _PUMP_SECONDS = 0.01
 _POLL_SECONDS = 0.02
@@ -41,7 +42,7 @@ class ExpSenderWrapper(VectorWrapper):
 
     Args:
         env: an Env (N = 1) or a VectorEnv.
-        learner_config: may be left out.
+        learner_config: its replay says whether chunks are whole unrolls; left out: they are not.
         session_config: its section ``sender`` says how chunks are cut and what is kept.
         context: of this process. In a script it is left out: then the first ``reset`` connects,
             and ``step`` waits while too much is unreceipted.
@@ -66,7 +67,10 @@ class ExpSenderWrapper(VectorWrapper):
         if session_config is None and context is not None:
             session_config = context.config.session_config
         self._session = Config(session_config or {}).extend(BASE_SESSION_CONFIG)
-        self._settings = _checked(self._session.sender, self.num_envs)
+        if learner_config is None and context is not None:
+            learner_config = context.config.learner_config
+        self._overlap = 0 if learner_config is None else load_kind(learner_config).overlap
+        self._settings = _checked(self._session.sender, self.num_envs, self._overlap)
         self.first = np.ones(self.num_envs, np.bool_)
         self.finished: list[EpisodeSummary] = []
         self._ended = np.zeros(self.num_envs, np.bool_)
@@ -76,6 +80,7 @@ class ExpSenderWrapper(VectorWrapper):
             self.num_envs,
             obs_spec=self.obs_spec,
             action_spec=self.action_spec,
+            overlap=self._overlap,
         )
         self._action_dtype = parse_action_spec(self.action_spec).array.dtype
         self._counter = EpisodeCounter(self.num_envs)
@@ -177,6 +182,9 @@ class ExpSenderWrapper(VectorWrapper):
             if name not in _NOT_COLUMNS:
                 row[f"extras/{name}"] = column
         self._row = row
+        if self._overlap and self._buffer.rows == self._buffer.length:
+            self._buffer.write_end(row)
+            self._cut(overlap=self._overlap)
 
     def _write(self, row: dict[str, Array]) -> None:
         link, buffer = self._link or self._connected(), self._buffer
@@ -188,7 +196,8 @@ class ExpSenderWrapper(VectorWrapper):
         buffer.write(row)
         if self.finished:
             self._note_finished()
-        if buffer.rows == buffer.length or (self._cut_at_ends and self._ended[0]):
+        full = buffer.rows == buffer.length and not self._overlap
+        if full or (self._cut_at_ends and self._ended[0]):
             self._cut()
         elif now >= self._pump_at:
             self._pump_at = now + _PUMP_SECONDS
@@ -217,8 +226,8 @@ class ExpSenderWrapper(VectorWrapper):
             self._buffer.begin()
             self._streams = [stream + self.num_envs for stream in self._streams]
 
-    def _cut(self, *, tail: bool = False) -> None:
-        columns = self._buffer.cut()
+    def _cut(self, *, tail: bool = False, overlap: int = 0) -> None:
+        columns = self._buffer.cut(overlap=overlap)
         finished, self._written = self._written, []
         self.sender.send(
             columns,
@@ -226,6 +235,7 @@ class ExpSenderWrapper(VectorWrapper):
             finished=finished,
             tail=tail,
             first_seconds=self._first_at,
+            overlap=overlap,
         )
 
     def _converted(self, actions: Any) -> Array:
@@ -255,7 +265,17 @@ class ExpSenderWrapper(VectorWrapper):
             self.pump()
 
 
-def _checked(settings: Config, num_envs: int) -> Config:
+def _checked(settings: Config, num_envs: int, overlap: int) -> Config:
+    if overlap and settings.flush_time:
+        raise ConfigError(
+            f"session_config.sender.flush_time is {settings.flush_time}, but this replay takes "
+            "whole unrolls of flush_iteration steps only: set it to 0"
+        )
+    if overlap and settings.cut != "steps":
+        raise ConfigError(
+            f"session_config.sender.cut is {settings.cut}, but this replay takes whole unrolls, "
+            "in which episodes end anywhere: write steps"
+        )
     if settings.flush_iteration < 1:
         raise ConfigError(
             f"session_config.sender.flush_iteration is {settings.flush_iteration}: "

@@ -30,9 +30,10 @@ class RowBuffer:
         length: T, rows per stream when it is full.
         num_envs: N.
         obs_spec, action_spec: of one stream; what is written is checked against them.
+        overlap: 1 if a full chunk ends with the row that the next one begins with.
 
     Attributes:
-        rows: rows per stream that wait to be cut, at most ``length``.
+        rows: rows per stream that wait to be cut, at most ``length`` and ``overlap``.
         version: of the parameters that the next row is acted with.
     """
 
@@ -43,9 +44,11 @@ class RowBuffer:
         *,
         obs_spec: Mapping[str, Any],
         action_spec: Mapping[str, Any],
+        overlap: int = 0,
     ) -> None:
         self.rows = 0
         self.length = length
+        self._room = length + overlap
         self.version = 0
         self._num_envs = num_envs
         self._obs_specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
@@ -119,7 +122,7 @@ class RowBuffer:
             "action": self._action_spec,
             **self._extras,
         }
-        shape = (self.length, self._num_envs)
+        shape = (self._room, self._num_envs)
         self._columns = {
             name: np.empty((*shape, *spec.dim), spec.dtype) for name, spec in specs.items()
         }
@@ -127,14 +130,17 @@ class RowBuffer:
             (name, column, column.shape[1:], column.dtype) for name, column in self._columns.items()
         ]
 
-    def cut(self) -> dict[str, Array]:
+    def cut(self, *, overlap: int = 0) -> dict[str, Array]:
         """Gives the rows as the columns of a chunk, ``[rows, N, ...]``, and begins anew.
+
+        Args:
+            overlap: rows at the end that will be written again, with their actions.
 
         Raises:
             DataError: a value is NaN or out of its bounds, or an episode begins where it ends.
         """
         columns = self._columns
-        if self.rows < self.length:
+        if self.rows < self._room:
             # A short chunk must not hold the memory of a long one; the rest is written again.
             columns = {name: column[: self.rows].copy() for name, column in columns.items()}
         else:
@@ -146,7 +152,7 @@ class RowBuffer:
         columns["discount"] = discounts(terminated)
         columns["version"] = self._version_column()
         self._check(columns, first)
-        self._first = last[-1]
+        self._first = last[self.rows - overlap - 1]
         self._versions = [(0, self.version)]
         self.rows = 0
         return columns

@@ -76,6 +76,7 @@ class ExpSender:
         finished: list[EpisodeSummary],
         tail: bool,
         first_seconds: float,
+        overlap: int = 0,
     ) -> None:
         """Takes the columns of a chunk, which must not change any more.
 
@@ -85,8 +86,10 @@ class ExpSender:
             finished: summaries of the episodes that ended in it.
             tail: True if the last row of each stream has no action.
             first_seconds: when its first row was written.
+            overlap: rows at the end that come again in the next chunk, and count there.
         """
-        window, step_type = self.window, columns["step_type"]
+        window = self.window
+        step_type = columns["step_type"][: len(columns["step_type"]) - overlap]
         self.env_steps += int(np.count_nonzero(step_type != StepType.FIRST))
         self.episodes += int(np.count_nonzero(step_type == StepType.LAST))
         sequence = window.next_sequence
@@ -101,6 +104,7 @@ class ExpSender:
             episodes=self.episodes,
             finished=finished,
             tail=tail,
+            overlap=overlap,
             stamps=stamps if traced else {},
         )
         window.keep(Kept(sequence, chunk.to_message(), chunk.size, chunk.size_bytes))

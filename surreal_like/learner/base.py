@@ -23,6 +23,7 @@ from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.client import ReplayClient, Sampled
+from surreal_like.replay.kind import load_kind
 
 if TYPE_CHECKING:
     from session.context import Context
@@ -77,6 +78,7 @@ class Learner:
         self.log: Log = make_log("learner", Channel(None, "loggerplex"), level="info", clock=clock)
         self.tensorplex = TensorplexClient(_CLIENT_ID, Channel(None, "tensorplex"), clock=clock)
         self._context: Context | None = None
+        self._sampled: Sampled | None = None
         self._publish_due = Every(calls=1, clock=clock.now)
         self._metrics_due = self._publish_due
         self.own_metrics: dict[str, float] = {}
@@ -91,11 +93,21 @@ class Learner:
         """One update from a batch; returns metrics by name, as numbers or 0-dimensional tensors.
 
         Their means over the last 100 updates are reported; a whole number (``int``) is a count, of
-        which the newest is. ``priorities`` among them, a tensor ``[B]``, goes back to replay
-        instead; ``skipped`` that is not 0 says that the update was no good, see
+        which the newest is. ``skipped`` that is not 0 says that the update was no good, see
         ``learner_config.max_bad_updates``.
         """
         raise NotImplementedError
+
+    def update_priorities(self, priorities: torch.Tensor) -> None:
+        """Gives the rows of the newest batch new priorities; called in :meth:`learn`.
+
+        Args:
+            priorities: ``[B]``, 0 or above. A replay that samples without priorities gets none.
+        """
+        sampled = self._sampled
+        if sampled is not None and self.replay.takes_priorities(sampled):
+            array = priorities.detach().to("cpu", torch.float32).numpy()
+            self.replay.update_priorities(sampled, array)
 
     def module_dict(self) -> Mapping[str, torch.nn.Module]:
         """Name -> module: what is published. Must agree with the agent's."""
@@ -130,6 +142,7 @@ class Learner:
             batch_size=replay.batch_size,
             batches_per_request=session.learner.batches_per_request,
             requests_in_flight=session.learner.prefetch_requests,
+            collate=load_kind(self.learner_config).collate(self.learner_config),
         )
         self.publisher = Publisher(
             context.wire.publisher("learner.parameters"),
@@ -177,6 +190,7 @@ class Learner:
 
     def to_batch(self, sampled: Sampled) -> Batch:
         """The batch on this learner's device."""
+        self._sampled = sampled
         columns = {name: to_tensor(column, self.device) for name, column in sampled.columns.items()}
         return make_batch(columns)
 
@@ -208,6 +222,7 @@ class Learner:
             message=message,
             final=final,
         )
+        self.replay.version = self.publisher.version
         return True
 
     def update_tensorplex(

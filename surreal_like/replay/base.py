@@ -16,6 +16,7 @@ from session.config import Config
 from session.loggerplex.client import Log, make_log
 from session.tensorplex.client import TensorplexClient
 from session.wire.channel import Channel
+from surreal_like.data.batch import Collate, split
 from surreal_like.data.experience import Chunk
 
 Array = npt.NDArray[Any]
@@ -35,11 +36,16 @@ class Replay:
         session_config: its ``session_config``.
 
     Attributes:
+        overlap: 1 if chunks are whole unrolls that end with the row after them, else 0.
+        takes_priorities: whether :meth:`update_priorities` does anything; the learner asks.
         log: records what the replay does.
         tensorplex: metrics, ``tensorplex.add_scalar(tag, value, step)``.
         clock: where times come from.
         newest_version: the newest parameter version known of, for eviction by version lag.
     """
+
+    overlap: int = 0
+    takes_priorities: bool = False
 
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
@@ -88,6 +94,10 @@ class Replay:
 
     # -- what a server calls ---------------------------------------------------------------------
 
+    def refusal(self, chunk: Chunk) -> str | None:
+        """Why a chunk in good order is not taken in, in a word or two; None if it is."""
+        return None
+
     def insert_chunk(self, chunk: Chunk) -> None:
         """Takes in a chunk as it came over the wire."""
         self.insert(chunk)
@@ -95,6 +105,14 @@ class Replay:
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
         """One batch, its nests spelled out as columns (``obs/image``) for the wire."""
         return to_columns(self.aggregate_batch(self.sample(batch_size)))
+
+    def rows_in(self, batch_size: int) -> int:
+        """Rows that a batch of this size counts as."""
+        return batch_size
+
+    def batches_at_once(self, asked: int) -> int:
+        """How many of the batches that one request asks for are given in one reply."""
+        return asked
 
     def can_insert(self) -> bool:
         """Whether the next chunk may be read now."""
@@ -123,6 +141,11 @@ class Replay:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what :meth:`state` gave."""
+
+    @classmethod
+    def collate(cls, learner_config: Mapping[str, Any]) -> Collate:
+        """How the learner makes batches of what :meth:`sample_columns` gave for several of them."""
+        return split
 
     # -- scripts and notebooks -------------------------------------------------------------------
 

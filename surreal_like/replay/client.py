@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,11 +14,9 @@ from session.clock import Clock
 from session.wire import Message, Wire
 from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket, Socket
-from surreal_like.data.batch import split
+from surreal_like.data.batch import Collate, Columns, split
 
 _KEEP_FINISHED = 1000
-
-Columns = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(slots=True)
@@ -29,6 +27,17 @@ class _Shard:
     asked: dict[int, float] = field(default_factory=dict)
     counts: Mapping[str, Any] | None = None
     key: str = ""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """One reply: the batches that are still to be taken from it."""
+
+    shard: int
+    incarnation: int
+    stamps: Mapping[str, float]
+    left: int
+    batches: Iterator[Columns]
 
 
 @dataclass(slots=True)
@@ -51,6 +60,10 @@ class ReplayClient:
         batch_size: rows in a batch.
         batches_per_request: batches that one reply carries.
         requests_in_flight: requests under way, per shard.
+        collate: makes batches of a reply, each when it is asked for; it may use memory again.
+
+    Attributes:
+        version: newest that this learner has published; replay may refuse what is too old.
     """
 
     def __init__(
@@ -62,13 +75,16 @@ class ReplayClient:
         batch_size: int,
         batches_per_request: int = 8,
         requests_in_flight: int = 2,
+        collate: Collate = split,
     ) -> None:
+        self.version = 0
         self._clock = clock
+        self._collate = collate
         self._fields = {"batch_size": batch_size, "batches": batches_per_request}
         self._in_flight = requests_in_flight
         # More than this lies ready: nothing more is asked for until some is used.
         self._enough = batches_per_request * (requests_in_flight - 1)
-        self._ready: deque[Sampled] = deque()
+        self._ready: deque[_Answer] = deque()
         self._finished: list[dict[str, Any]] = []
         self._shards = [
             _Shard(
@@ -86,7 +102,7 @@ class ReplayClient:
     @property
     def waiting(self) -> int:
         """Batches that lie ready."""
-        return len(self._ready)
+        return sum(answer.left for answer in self._ready)
 
     def tick(self, *, ask: bool = True) -> bool:
         """Takes replies and, if asked to, keeps requests in flight; True if a reply came."""
@@ -98,13 +114,14 @@ class ReplayClient:
             while (reply := shard.batches.receive()) is not None:
                 came = True
                 self._take(index, shard, reply)
-            if ask and len(self._ready) <= self._enough:
+            if ask and self.waiting <= self._enough:
                 self._ask(shard)
         return came
 
     def _ask(self, shard: _Shard) -> None:
         while len(shard.asked) < self._in_flight:
-            request_id = shard.batches.send("sample", self._fields)
+            fields = {**self._fields, "version": self.version}
+            request_id = shard.batches.send("sample", fields)
             if request_id is None:
                 return
             shard.asked[request_id] = self._clock.now()
@@ -121,12 +138,19 @@ class ReplayClient:
             return
         shard.asked.pop(fields["id"], None)
         stamps = fields.get("stamps") or {}
-        for columns in split(reply.arrays, fields["batches"]):
-            self._ready.append(Sampled(columns, index, reply.sender.incarnation, stamps))
+        batches = fields["batches"]
+        taken = iter(self._collate(reply.arrays, batches))
+        self._ready.append(_Answer(index, reply.sender.incarnation, stamps, batches, taken))
 
     def next(self) -> Sampled | None:
-        """The next batch, None if none has come yet."""
-        return self._ready.popleft() if self._ready else None
+        """The next batch, None if none has come yet; it lasts until the one after it."""
+        if not self._ready:
+            return None
+        answer = self._ready[0]
+        answer.left -= 1
+        if not answer.left:
+            self._ready.popleft()
+        return Sampled(next(answer.batches), answer.shard, answer.incarnation, answer.stamps)
 
     def ask_counts(self) -> None:
         """Asks every shard for its counts; they arrive with a later tick."""
@@ -146,6 +170,11 @@ class ReplayClient:
         """Summaries of the episodes that have ended since the last call."""
         finished, self._finished = self._finished, []
         return finished
+
+    def takes_priorities(self, sampled: Sampled) -> bool:
+        """Whether the replay that gave a batch samples by priorities."""
+        counts = self._shards[sampled.shard].counts
+        return counts is not None and bool(counts["takes_priorities"])
 
     def update_priorities(self, sampled: Sampled, priorities: npt.NDArray[np.float32]) -> None:
         """Sends new priorities of a batch's rows to where they came from; never waits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,42 @@ class Sample(NamedTuple):
 
     numbers: Rows
     weights: npt.NDArray[np.float32]
+
+
+class Selector(Protocol):
+    """Knows which rows are sampleable, and draws from them."""
+
+    def __len__(self) -> int:
+        """Number of sampleable rows."""
+        ...
+
+    def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
+        """Takes in new rows, numbered from ``first`` on; ``ready`` says which are sampleable."""
+        ...
+
+    def mark_earlier(self, numbers: Rows) -> None:
+        """Earlier rows, none of them marked before, have become sampleable."""
+        ...
+
+    def evict(self, oldest: int) -> int:
+        """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""
+        ...
+
+    def sample(self, batch_size: int) -> Sample:
+        """Draws rows."""
+        ...
+
+    def reseed(self, seed: int) -> None:
+        """Begins a new generator."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What :meth:`restore` needs beside the rows."""
+        ...
+
+    def restore(self, state: Mapping[str, Any], oldest: int, ready: npt.NDArray[np.bool_]) -> None:
+        """Takes over what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
+        ...
 
 
 class UniformSelector:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
+from collections.abc import Mapping
 from threading import Thread
 from typing import Any
 
@@ -137,6 +137,9 @@ class ReplayService(Service):
         ):
             return
         self._unreported += 1
+        if (refusal := self._replay.refusal(chunk)) is not None:
+            self._ledger.dropped(chunk, refusal)
+            return
         try:
             self._replay.insert_chunk(chunk)
         except DataError as error:
@@ -202,6 +205,9 @@ class ReplayService(Service):
     def _park(self, request: Request) -> None:
         fields = request.message.fields
         sizes = (fields.get("batch_size"), fields.get("batches"))
+        version = fields.get("version", 0)
+        if type(version) is int:
+            self._replay.newest_version = max(self._replay.newest_version, version)
         if not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes):
             self._batches.refuse(request, f"batch_size and batches must be positive, not {sizes}")
         elif len(self._parked) >= _PARKED_REQUESTS:
@@ -214,7 +220,7 @@ class ReplayService(Service):
             return False
         request, since = self._parked[0]
         batch_size = request.message.fields["batch_size"]
-        batches = request.message.fields["batches"]
+        batches = self._replay.batches_at_once(request.message.fields["batches"])
         if not self._replay.can_sample(batch_size * batches):
             return False
         self._parked.popleft()
@@ -225,7 +231,7 @@ class ReplayService(Service):
         except SurrealError as error:
             self._batches.refuse(request, str(error))
             return True
-        self._samples.add(batch_size * batches)
+        self._samples.add(self._replay.rows_in(batch_size * batches))
         fields = {
             "batches": batches,
             "batch_size": batch_size,
@@ -247,16 +253,19 @@ class ReplayService(Service):
         return {**stamps, "asked": asked, "sampled": sampled, "answered": self._context.clock.now()}
 
     def _take_priorities(self) -> bool:
-        message = self._priorities.receive()
-        if message is None:
-            return False
-        arrays = message.arrays
-        if message.fields.get("replay") != self._context.incarnation:
-            self._ignored_priorities += len(arrays.get("indices", ()))
-        else:
-            with suppress(KeyError, ValueError, IndexError):
+        busy = False
+        while (message := self._priorities.receive()) is not None:
+            busy = True
+            arrays = message.arrays
+            if message.fields.get("replay") != self._context.incarnation:
+                self._ignored_priorities += len(arrays.get("indices", ()))
+                continue
+            try:
                 self._replay.update_priorities(arrays["indices"], arrays["priorities"])
-        return True
+            except (SurrealError, KeyError, ValueError, IndexError) as error:
+                endpoint = self._priorities.endpoint
+                self._context.wire.reject(endpoint, message.sender.name, repr(error))
+        return busy
 
     # -- counts and the end ----------------------------------------------------------------------
 
@@ -279,13 +288,18 @@ class ReplayService(Service):
             "sampleable": int(statistics.get("sampleable", 0)),
             "bytes": int(statistics.get("size_bytes", 0)),
             "evicted": int(statistics.get("evicted", 0)),
-            "priorities_ignored": self._ignored_priorities,
+            "takes_priorities": self._replay.takes_priorities,
+            "priorities_ignored": self._priorities_ignored(statistics),
             "waiting_insert_seconds": self._waited["insert"],
             "waiting_sample_seconds": self._waited["sample"],
             "draining": self._draining,
             "senders": senders,
             "finished": new,
         }
+
+    def _priorities_ignored(self, statistics: Mapping[str, float]) -> int:
+        """Priorities for rows of an earlier start, and for rows that have been evicted."""
+        return self._ignored_priorities + int(statistics.get("priorities_ignored", 0))
 
     def _begin_draining(self) -> None:
         self._draining = True
@@ -294,13 +308,14 @@ class ReplayService(Service):
     def _report(self) -> None:
         step = int(self._inserts.total)
         totals = self._ledger.totals()
+        statistics = self._replay.statistics()
         numbers = {
-            **self._replay.statistics(),
+            **statistics,
             "inserted": totals["inserted"],
             "sampled": self._samples.total,
             "dropped": totals["dropped"],
             "duplicates": totals["duplicates"],
-            "priorities_ignored": self._ignored_priorities,
+            "priorities_ignored": self._priorities_ignored(statistics),
             **self.status(),
         }
         self._context.tensorplex.add_scalars({f".core/{k}": v for k, v in numbers.items()}, step)

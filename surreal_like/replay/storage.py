@@ -125,6 +125,8 @@ class ColumnStorage:
         """T and N of a chunk that can be inserted; the first one opens the columns."""
         manifest = self._manifest
         steps, streams = check_chunk(chunk, manifest)
+        if chunk.overlap:
+            raise DataError(f"chunk from {chunk.sender}: an unroll, whose last row comes twice")
         if manifest is None:
             manifest = manifest_of(chunk.columns, axes=2)
         capacity = self._capacity_for(manifest)

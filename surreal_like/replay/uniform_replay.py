@@ -13,7 +13,7 @@ from surreal_like.data.experience import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.base import Replay
 from surreal_like.replay.limiter import Limiter
-from surreal_like.replay.selector import Sample, UniformSelector
+from surreal_like.replay.selector import Sample, Selector, UniformSelector
 from surreal_like.replay.storage import ColumnStorage
 
 
@@ -43,10 +43,13 @@ class UniformReplay(Replay):
         self._storage = ColumnStorage(
             capacity, settings.shard_of(replay["max_bytes"], learner_config)
         )
-        self._selector = UniformSelector(capacity, seed=settings.default_seed(session_config))
+        self._selector = self._make_selector(capacity)
         self._rule = dict(replay["evict_rule"])
         self._rule["max_rows"] = settings.shard_of(self._rule["max_rows"], learner_config)
         self._ages: deque[tuple[int, float]] = deque()  # (row after a chunk, when it came)
+
+    def _make_selector(self, capacity: int) -> Selector:
+        return UniformSelector(capacity, seed=settings.default_seed(self.session_config))
 
     def insert(self, experience: Chunk) -> None:
         """Takes in a chunk; the oldest rows make room for it.

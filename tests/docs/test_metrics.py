@@ -27,7 +27,13 @@ FIRST = {
 }
 OFTEN = dict.fromkeys(("agent", "learner", "replay", "eval"), 0.05)
 SMALL = {
-    "learner_config.replay": {"min_size": 64, "batch_size": 32, "samples_per_insert": 8.0},
+    "learner_config.replay": {
+        # It reports what all others report, and more.
+        "type": "surreal_like.replay.prioritized_replay:PrioritizedReplay",
+        "min_size": 64,
+        "batch_size": 32,
+        "samples_per_insert": 8.0,
+    },
     "learner_config.model.hidden_sizes": [16],
     "learner_config.algo": {"learning_rate": 5e-3, "epsilon": {"steps": 400}},
     "env_config.num_envs": 4,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import socket
 import threading
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from session.config import Config
 from session.context import Context
 from session.errors import ConfigError, UsageError
 from session.wire import Address, AddressBook
@@ -457,3 +459,57 @@ def test_a_connection_cut_and_healed_leaves_no_hole_and_nothing_twice(rig: Rig) 
     assert account["pushed"] == account["inserted"] == replay.rows() == 230
     assert account["unreceipted"] == 0
     assert env.sender.window.resent > 0
+
+
+UNROLLS = Config({"replay": {"type": "surreal_like.replay.fifo_replay:FIFOReplay"}})
+
+
+def test_an_unroll_ends_with_the_row_that_the_next_one_begins_with(rig: Rig) -> None:
+    replay = ReplayPeer(rig)
+    env = ExpSenderWrapper(vector((3, 5)), UNROLLS, context=rig.context("agent-0"))
+    env.reset()
+    play(env, 3)
+    assert env.sender.window.pushed == 0
+    play(env, 1)  # the row after four steps is seen: the unroll goes before its action is known
+    pump_until(rig, env, lambda: len(replay.chunks) == 1)
+    play(env, 8)
+    pump_until(rig, env, lambda: len(replay.chunks) == 3)
+    assert [chunk.shape for chunk in replay.chunks] == [(5, 2)] * 3
+    assert [(chunk.size, chunk.rows, chunk.overlap) for chunk in replay.chunks] == [
+        (8, 8, 1),
+        (8, 16, 1),
+        (8, 24, 1),
+    ]
+    for before, after in itertools.pairwise(replay.chunks):
+        for name in ("step_type", "reward", "discount", "obs", "extras/clock", "version"):
+            np.testing.assert_array_equal(before.columns[name][-1], after.columns[name][0])
+        assert not before.columns["action"][-1].any()
+        assert after.columns["action"][0].tolist() == [1, 2]
+    # As without overlap: three steps, terminated, the reset row, ...
+    types = [chunk.columns["step_type"][:-1, 0].tolist() for chunk in replay.chunks]
+    assert types == [[0, 1, 1, 2]] * 3
+    # Each environment step and each episode counts once.
+    assert [chunk.env_steps for chunk in replay.chunks] == [6, 12, 19]
+    assert [chunk.episodes for chunk in replay.chunks] == [1, 3, 5]
+
+
+def test_what_an_agent_leaves_with_is_counted_with_its_last_row(rig: Rig) -> None:
+    replay = ReplayPeer(rig)
+    env = ExpSenderWrapper(vector((9, 9)), UNROLLS, context=rig.context("agent-0"))
+    env.reset()
+    play(env, 4)
+    env.finish()  # right after an unroll: its last row has not been counted yet
+    pump_until(rig, env, lambda: len(replay.chunks) == 2)
+    last = replay.chunks[-1]
+    assert (last.shape, last.size, last.overlap, last.tail) == ((1, 2), 2, 0, True)
+    assert (last.rows, last.env_steps) == (10, 8)
+
+
+@pytest.mark.parametrize(
+    ("sender", "said"),
+    [({"flush_time": 2.0}, "set it to 0"), ({"cut": "episodes"}, "write steps")],
+)
+def test_unrolls_are_whole(rig: Rig, sender: dict[str, Any], said: str) -> None:
+    session = Config({"sender": sender})
+    with pytest.raises(ConfigError, match=f"whole unrolls.*{said}"):
+        ExpSenderWrapper(Count(), UNROLLS, session, context=rig.context("agent-0"))

@@ -21,8 +21,8 @@ from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.sockets import poll
 from surreal_like.data.experience import Chunk
 from surreal_like.replay.client import ReplayClient
+from surreal_like.replay.kind import load_kind
 from surreal_like.replay.server import ReplayService
-from surreal_like.replay.uniform_replay import UniformReplay
 
 ENDS = ("experience", "receipts", "batches", "priorities")
 
@@ -55,15 +55,21 @@ class Bench:
         self.sender = self.wire("agent-0", 11)
         self.push = self.sender.push("replay-0.experience")
         self.receipts = self.sender.subscriber("replay-0.receipts")
+        self.kind = load_kind(settings.learner_config)
         self.client = ReplayClient(
-            self.wire("learner", 1), self.clock, shards=1, batch_size=4, batches_per_request=2
+            self.wire("learner", 1),
+            self.clock,
+            shards=1,
+            batch_size=4,
+            batches_per_request=2,
+            collate=self.kind.collate(settings.learner_config),
         )
         self.sent = 0
         self.rows = 0
         self.heard: list[Any] = []
 
     def _build(self, context: Any) -> ReplayService:
-        replay = UniformReplay(
+        replay = self.kind(
             learner_config=self.config.learner_config,
             env_config=self.config.env_config,
             session_config=self.config.session_config,
@@ -75,7 +81,7 @@ class Bench:
 
     def send(self, *, obs: int = 3, sequence: int | None = None, patient: bool = True) -> bool:
         """One chunk of 5 x 2 rows; False if nobody took it for a while."""
-        shape = (5, 2)
+        shape = (5 + self.kind.overlap, 2)
         columns: dict[str, Any] = {
             "step_type": np.ones(shape, np.uint8),
             "reward": np.ones(shape, np.float32),
@@ -96,6 +102,7 @@ class Bench:
             env_steps=self.rows,
             episodes=self.sent,
             finished=finished,
+            overlap=self.kind.overlap,
         )
         deadline = time.monotonic() + (5.0 if patient else 0.2)
         while time.monotonic() < deadline:
@@ -304,3 +311,45 @@ def test_a_bad_request_is_refused(make: Callable[..., Bench]) -> None:
     bench.until(answered)
     assert [answer.kind for answer in answers] == ["refused", "refused"]
     dealer._wire.close(0)
+
+
+def test_unrolls_are_passed_on_whole_and_learned_from_once(make: Callable[..., Bench]) -> None:
+    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60)
+    for _ in range(4):
+        bench.send()
+    bench.until(lambda: bench.client.waiting == 2)
+    for _ in range(2):
+        sampled = bench.client.next()
+        assert sampled is not None
+        assert sampled.columns["obs"].shape == (6, 4, 3)
+        assert sampled.columns["rewards"].shape == (5, 4)
+    for _ in range(50):
+        bench.step()
+    assert bench.client.next() is None
+    counts = bench.counts()
+    assert (counts["inserted"], counts["sampled"], counts["size"]) == (40, 40, 0)
+
+
+def test_the_queue_holds_the_sender_back(make: Callable[..., Bench]) -> None:
+    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=40)
+    bench.client.tick = lambda *, ask=True: False  # type: ignore[method-assign]
+    for _ in range(4):
+        bench.send()
+    bench.until(lambda: bench.receipt() == [11, 4, 40, 0, 0])
+    while bench.send(patient=False):
+        pass  # into the buffers of the sockets, which are bounded
+    for _ in range(50):
+        bench.step()
+    assert bench.receipt() == [11, 4, 40, 0, 0]
+    del bench.client.tick
+    bench.client.drain()
+    bench.until(lambda: bench.receipt()[2] == 10 * bench.sent)
+
+
+def test_the_row_an_agent_leaves_with_is_dropped_and_counted(make: Callable[..., Bench]) -> None:
+    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60)
+    bench.send()
+    bench.kind = type("Shorter", (bench.kind,), {"overlap": 0})
+    bench.send()
+    bench.until(lambda: bench.receipt() == [11, 2, 10, 10, 0])
+    assert bench.counts()["dropped"] == {"short unroll": 10}

@@ -283,3 +283,11 @@ def test_senders_without_rows_are_forgotten() -> None:
     for index in range(100):
         storage.insert(chunk_of("FMM", sender=f"agent-{index}"))
     assert len(storage.state()["streams"]) <= 6
+
+
+def test_an_unroll_is_refused_for_its_last_row_comes_again() -> None:
+    storage, chunk = ColumnStorage(10), chunk_of("FMMM")
+    chunk.overlap = 1
+    with pytest.raises(DataError, match="last row comes twice"):
+        storage.insert(chunk)
+    assert len(storage) == 0

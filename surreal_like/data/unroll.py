@@ -1,0 +1,89 @@
+"""Unrolls: whole chunks laid side by side, for algorithms that learn from them in order.
+
+A chunk of T steps of N streams holds ``T + 1`` rows: the last row is the first one of the next
+chunk, where it is counted. Row t holds the reward and the discount that led to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surreal_like.data.timestep import StepType
+
+Array = npt.NDArray[Any]
+Columns = Mapping[str, Array]
+
+_OF_STEPS = ("action", "extras", "version")
+
+
+class UnrollBuffer:
+    """Lays unrolls side by side, in memory that is used again for each batch.
+
+    Args:
+        gamma: discount per step, multiplied with the environment's own.
+    """
+
+    def __init__(self, gamma: float) -> None:
+        self._gamma = np.float32(gamma)
+        self._columns: dict[str, Array] = {}
+
+    def lay(self, unrolls: Sequence[Columns]) -> dict[str, Array]:
+        """One batch of unrolls; it lasts until the next call.
+
+        Args:
+            unrolls: columns ``[T + 1, N, ...]`` each, of one T and the same columns.
+
+        Returns:
+            Time first. ``obs`` (``obs/<path>``) and ``first`` bool (an episode begins there)
+            ``[T + 1, B, ...]``; ``actions``, ``extras/<name>`` and ``version`` ``[T, B, ...]``;
+            ``rewards`` of the actions, ``discounts`` (gamma included), ``dones`` (1 where the step
+            ends in a termination) and ``mask`` (0 at rows that no action was taken from: an episode
+            had ended) float32 ``[T, B]``.
+        """
+        rows, _ = unrolls[0]["step_type"].shape
+        width = sum(unroll["step_type"].shape[1] for unroll in unrolls)
+        self._open(unrolls[0], rows, width)
+        at = 0
+        for unroll in unrolls:
+            streams = unroll["step_type"].shape[1]
+            for name, column in self._columns.items():
+                column[:, at : at + streams] = unroll[name]
+            at += streams
+        return self._batch()
+
+    def _open(self, unroll: Columns, rows: int, width: int) -> None:
+        known = self._columns
+        fits = known.keys() == unroll.keys() and all(
+            known[name].shape == (rows, width, *column.shape[2:])
+            and known[name].dtype == column.dtype
+            for name, column in unroll.items()
+        )
+        if not fits:
+            self._columns = {
+                name: np.empty((rows, width, *column.shape[2:]), column.dtype)
+                for name, column in unroll.items()
+            }
+
+    def _batch(self) -> dict[str, Array]:
+        columns = self._columns
+        step_type, discount = columns["step_type"], columns["discount"][1:]
+        last = step_type[1:] == StepType.LAST
+        batch: dict[str, Array] = {
+            "first": step_type == StepType.FIRST,
+            "rewards": columns["reward"][1:],
+            "discounts": self._gamma * discount,
+            "dones": (last & (discount == 0.0)).astype(np.float32),
+            "mask": (step_type[:-1] != StepType.LAST).astype(np.float32),
+        }
+        for name, column in columns.items():
+            kind, slash, path = name.partition("/")
+            if kind == "obs":
+                batch[name] = column
+            elif kind in _OF_STEPS:
+                name = f"actions{slash}{path}" if kind == "action" else name
+                batch[name] = column[:-1]
+        return batch

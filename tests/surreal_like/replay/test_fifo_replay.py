@@ -1,0 +1,175 @@
+"""Unrolls in a queue: each learned from once, the oldest first, none lost uncounted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from session.errors import ConfigError, SurrealError
+from surreal_like.data.experience import Chunk
+from surreal_like.errors import DataError
+from surreal_like.replay.fifo_replay import FIFOReplay
+from tests.surreal_like.replay.chunks import columns_of
+from tests.surreal_like.replay.configs import configs
+
+STEPS = 3
+
+
+def make(**replay: Any) -> FIFOReplay:
+    options = {"capacity": 24, "batch_size": 4} | replay
+    return FIFOReplay(
+        **configs(algo={"gamma": 0.5}, session={"sender": {"flush_iteration": STEPS}}, **options)
+    )
+
+
+def unroll(
+    number: int = 1, *, texts: Sequence[str] = ("FMMM", "MTFM"), version: int | None = None
+) -> Chunk:
+    columns = columns_of(texts, first_id=10 * number)
+    if version is not None:
+        columns["version"][:] = version
+    return Chunk(columns, number, [0, 1], sender="agent-0", incarnation=1, overlap=1)
+
+
+def numbers_of(batch: Any) -> list[int]:
+    return sorted({int(i) // 10 for i in batch["extras/id"].flat})
+
+
+def test_R_unrolls_come_once_and_in_order() -> None:
+    replay = make()
+    for number in (1, 2, 3, 4):
+        replay.insert(unroll(number))
+    first = replay.aggregate_batch(replay.sample(4))
+    second = replay.aggregate_batch(replay.sample(4))
+    assert (numbers_of(first), numbers_of(second)) == ([1, 2], [3, 4])
+    assert first["obs/position"].shape == (STEPS + 1, 4, 2)
+    assert first["actions"].shape == (STEPS, 4)
+    assert not replay.can_sample(4)
+    with pytest.raises(SurrealError, match="4 streams asked for, but there are 0 unrolls of 2"):
+        replay.sample(4)
+
+
+def test_what_goes_over_the_wire_is_laid_side_by_side_once() -> None:
+    here, there = make(), make()
+    for replay in (here, there):
+        for number in (1, 2, 3, 4):
+            replay.insert(unroll(number))
+    sent = there.sample_columns(8)
+    collate = FIFOReplay.collate(here.learner_config)
+    for batch in collate(sent, 2):
+        expected = here.aggregate_batch(here.sample(4))
+        assert batch.keys() == expected.keys()
+        for name, column in expected.items():
+            np.testing.assert_array_equal(batch[name], column)
+
+
+def test_a_chunk_is_passed_on_without_a_copy() -> None:
+    replay, chunk = make(), unroll()
+    replay.insert(chunk)
+    (kept,) = replay.sample(2)
+    assert all(kept.columns[name] is column for name, column in chunk.columns.items())
+
+
+def test_a_full_queue_makes_agents_wait_until_the_run_ends() -> None:
+    replay = make()  # 24 rows: four unrolls of 6
+    for number in range(1, 5):
+        assert replay.can_insert()
+        replay.insert(unroll(number))
+    assert not replay.can_insert()
+    replay.sample(2)
+    assert replay.can_insert()
+    replay.insert(unroll(5))
+    assert not replay.can_insert()
+    replay.drain()
+    assert replay.can_insert()
+
+
+def test_or_loses_its_oldest_unrolls_and_counts_them() -> None:
+    replay = make(when_full="drop_oldest")
+    for number in range(1, 8):
+        assert replay.can_insert()
+        replay.insert(unroll(number))
+    statistics = replay.statistics()
+    assert (statistics["size"], statistics["evicted"], statistics["inserted"]) == (24, 18, 42)
+    assert numbers_of(replay.aggregate_batch(replay.sample(8))) == [4, 5, 6, 7]
+
+
+def test_what_is_too_old_is_never_learned_from() -> None:
+    rule = {"max_age_seconds": 0.0, "max_version_lag": 2, "max_rows": 0}
+    replay = make(evict_rule=rule)
+    replay.insert(unroll(1, version=1))
+    replay.insert(unroll(2, version=4))
+    replay.insert(unroll(3, version=2))
+    replay.newest_version = 4
+    assert replay.can_sample(4)
+    assert numbers_of(replay.aggregate_batch(replay.sample(4))) == [2, 3]
+    assert replay.statistics()["evicted"] == 6
+    replay.insert(unroll(4, version=4))
+    replay.newest_version = 7  # as the learner says with its requests
+    assert not replay.can_sample(2)
+    assert replay.statistics()["evicted"] == 12
+
+
+def test_the_rows_that_an_agent_leaves_with_are_no_unroll() -> None:
+    replay = make()
+    short = Chunk(columns_of(("FM", "MM")), 1, [0, 1], sender="agent-0", tail=True)
+    assert replay.refusal(short) == "short unroll"
+    assert replay.refusal(unroll()) is None
+    with pytest.raises(DataError, match="unroll of 1 steps x 2 streams, expected 3 x 2"):
+        replay.insert(short)
+
+
+def test_settings_that_must_deadlock_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"batch_size is 5 streams, no multiple of .*num_envs 2"):
+        make(batch_size=5)
+    with pytest.raises(ConfigError, match=r"10 streams x 3 steps = 30 rows"):
+        make(batch_size=10)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("insert"), st.integers(0, 5)),
+            st.tuples(st.just("sample"), st.integers(1, 3)),
+            st.tuples(st.just("learn"), st.integers(1, 2)),
+        ),
+        max_size=40,
+    ),
+    st.sampled_from(["block", "drop_oldest"]),
+)
+def test_every_row_is_kept_sampled_or_counted(
+    operations: list[tuple[str, int]], when_full: str
+) -> None:
+    """Against a list."""
+    rule = {"max_age_seconds": 0.0, "max_version_lag": 3, "max_rows": 0}
+    replay = make(when_full=when_full, evict_rule=rule)
+    twin: list[tuple[int, int]] = []
+    number = version = 0
+    for what, value in operations:
+        if what == "insert" and replay.can_insert():
+            number += 1
+            if len(twin) == 4:
+                twin.pop(0)
+            acted_with = max(0, version - value)
+            replay.insert(unroll(number, version=acted_with))
+            twin.append((number, acted_with))
+        elif what == "learn":
+            version += value
+            replay.newest_version = version
+        elif what == "sample":
+            twin = [(n, v) for n, v in twin if v >= version - 3]
+            assert replay.can_sample(2 * value) == (len(twin) >= value)
+            if len(twin) >= value:
+                batch = replay.aggregate_batch(replay.sample(2 * value))
+                assert numbers_of(batch) == [n for n, _ in twin[:value]]
+                del twin[:value]
+        numbers = replay.statistics()
+        assert numbers["size"] == 6 * len(replay._unrolls)
+        assert numbers["inserted"] == 6 * number
+        assert numbers["inserted"] == numbers["size"] + numbers["sampled"] + numbers["evicted"]

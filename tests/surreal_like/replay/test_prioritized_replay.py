@@ -1,0 +1,86 @@
+"""Prioritized replay: the uniform one with another selector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from session.errors import ConfigError
+from surreal_like.replay.prioritized_replay import PrioritizedReplay
+from tests.surreal_like.replay.chunks import chunk_of
+from tests.surreal_like.replay.configs import configs
+from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
+from tests.surreal_like.replay.twin import Twin
+
+
+def make(**replay: Any) -> PrioritizedReplay:
+    options = {"capacity": 64, "min_size": 1, "batch_size": 4} | replay
+    return PrioritizedReplay(**configs(algo={"n_step": 2, "gamma": 0.5}, **options))
+
+
+def test_a_row_with_a_high_priority_comes_more_often() -> None:
+    replay = make(priority={"alpha": 1.0, "beta": 1.0, "epsilon": 1e-6})
+    replay.insert(chunk_of("FMMMMM"))
+    replay.update_priorities(np.arange(4), np.array([8, 1, 1, 1], np.float32))
+    sample = replay.sample(4000)
+    first = sample.numbers == 0
+    assert 0.68 < first.mean() < 0.77  # 8 of 11
+    batch = replay.aggregate_batch(sample)
+    assert np.allclose(batch["weights"][first], 1 / 8)
+    assert np.allclose(batch["weights"][~first], 1)
+    # Made up for by the weights, every row counts alike.
+    assert batch["weights"][first].sum() == pytest.approx(4000 / 11, rel=0.1)
+
+
+def test_statistics_tell_of_mass_and_of_what_came_too_late() -> None:
+    replay = make(capacity=8)
+    replay.insert(chunk_of("FMMMMM"))
+    replay.insert(chunk_of("FMMMMM", sequence=2, first_id=6))
+    replay.update_priorities(np.array([0, 4, 11]), np.array([3, 1, 9], np.float32))
+    numbers = replay.statistics()
+    assert numbers["priorities_ignored"] == 2  # 0 has gone, and what follows 11 has not come
+    assert numbers["priority_mass"] == numbers["sampleable"]
+
+
+def test_the_learner_is_told_that_priorities_are_wanted() -> None:
+    assert make().takes_priorities
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"replay\.priority\.alpha is 2"):
+        make(priority={"alpha": 2.0, "beta": 1.0, "epsilon": 1e-6})
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), operations=OPERATIONS)
+def test_only_sampleable_rows_have_mass(seed: int, operations: list[tuple[int, str, int]]) -> None:
+    replay, twin, traffic = make(capacity=60), Twin(60), Traffic(seed)
+    generator = np.random.default_rng(seed)
+    for who, what, steps in operations:
+        for chunk in traffic.arrivals(who, what, steps):
+            replay.insert(chunk)
+            twin.insert(chunk)
+        known = np.arange(twin.next_number)
+        replay.update_priorities(known, generator.random(len(known)).astype(np.float32))
+        ready = twin.ready(2)
+        assert replay.statistics()["sampleable"] == len(ready)
+        if ready:
+            assert set(replay.sample(50).numbers.tolist()) <= set(ready)
+
+
+def test_restored_replay_goes_on_as_the_saved_one() -> None:
+    saved, traffic = make(capacity=40), Traffic(3)
+    for _ in range(9):
+        for chunk in traffic.arrivals(1, "send", 5):
+            saved.insert(chunk)
+    saved.update_priorities(np.arange(90), np.linspace(1, 9, 90).astype(np.float32))
+    again = make(capacity=40)
+    again.restore(saved.state())
+    for _ in range(3):
+        ours, theirs = saved.sample(16), again.sample(16)
+        assert ours.numbers.tolist() == theirs.numbers.tolist()
+        assert ours.weights.tolist() == theirs.weights.tolist()
