@@ -85,13 +85,18 @@ SESSION_KINDS = ("ps", "tensorplex", "loggerplex", "tensorboard")
 class Topology:
     """All components of a run; the wiring is checked on construction.
 
+    Args:
+        components: in the order in which they are started.
+        outside: endpoints that components of another machine bind.
+
     Raises:
         ConfigError: two components share a name or bind one endpoint, or nobody binds an endpoint
             that somebody connects to.
     """
 
-    def __init__(self, components: Iterable[Component]) -> None:
+    def __init__(self, components: Iterable[Component], outside: Iterable[str] = ()) -> None:
         self.components = tuple(components)
+        self.outside = tuple(outside)
         self._by_name = {component.name: component for component in self.components}
         if len(self._by_name) < len(self.components):
             raise ConfigError("two components have the same name")
@@ -103,7 +108,7 @@ class Topology:
                 owners[endpoint] = component.name
         for component in self.components:
             for endpoint in component.connects:
-                if endpoint not in owners:
+                if endpoint not in owners and endpoint not in self.outside:
                     raise ConfigError(f"{component.name} connects to {endpoint}: nobody binds it")
         self.endpoints = tuple(owners)
 

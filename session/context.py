@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import zmq
 
@@ -21,6 +22,7 @@ from session.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook, Identity, Wire
 from session.wire.channel import Channel
+from session.wire.security import Security
 from session.wire.sockets import PushSocket
 
 Pause = Callable[[list[zmq.Socket[bytes]], float], None]
@@ -41,6 +43,7 @@ class Launch:
         topology: all components of the run.
         addresses: where each endpoint is.
         folder: the run folder, None where none is shared.
+        keys: folder of the run's keys; None: that of the run folder, if it is there.
     """
 
     component: Component
@@ -48,6 +51,18 @@ class Launch:
     topology: Topology
     addresses: AddressBook
     folder: RunFolder | None
+    keys: Path | None = None
+
+    @property
+    def security(self) -> Security:
+        """What protects its sockets.
+
+        Raises:
+            ConfigError: a key is missing or is none.
+        """
+        if self.keys is not None:
+            return Security.load(self.keys, self.config)
+        return Security.of_run(None if self.folder is None else self.folder.keys, self.config)
 
 
 class Context:
@@ -93,6 +108,7 @@ class Context:
             stopping=lambda: self.stopping,
             pause=pause,
             on_reject=self._rejected,
+            security=launch.security,
         )
         self._channels = {
             plex: Channel(self._telemetry(plex), plex, buffer=session.tensorplex.buffer)
@@ -104,7 +120,11 @@ class Context:
         self.tensorplex = self.metrics(self.component.metric_id)
         # In a script: heartbeat, telemetry and hello; a process has its Frame for that.
         self.pulse: Callable[[], object] = lambda: None
+        # What connections suffer is told here too: where no log can be reached it must be seen.
+        self.warn: Callable[[str], object] = lambda text: None
         self._state, self._doing = "starting", ""
+        # False: it stays although its part in the run is over.
+        self.ready = True
 
     def metrics(self, client_id: str) -> TensorplexClient:
         """A metrics client with another id than the component's, on the same socket."""
@@ -153,6 +173,7 @@ class Context:
             busy_seconds,
             doing,
             self._dropped_records,
+            self.ready and state == "running",
         )
         write_beat(self.folder.alive, beat)
 
@@ -166,7 +187,14 @@ class Context:
         self.wire.identity = replace(self.wire.identity, incarnation=welcome.incarnation)
 
     def flush(self) -> None:
-        """Sends collected telemetry, as far as it can leave now."""
+        """Sends collected telemetry, as far as it can leave now, and looks after connections.
+
+        Raises:
+            AdmissionError: another component does not let this one in.
+        """
+        for warning in self.wire.check():
+            self.log.warning("%s", warning)
+            self.warn(warning)
         for channel in self._channels.values():
             channel.flush()
 

@@ -43,6 +43,17 @@ BASE_LEARNER_CONFIG = Config(
             "tolerance": 0.0,
             # Upper bound of the memory of the stored rows [bytes]; 0: none.
             "max_bytes": 0,
+            # A full FIFOReplay: block makes agents wait, drop_oldest loses unrolls, counted.
+            "when_full": "block",
+            # How PrioritizedReplay samples; the others leave it alone.
+            "priority": {
+                # Rows are drawn in proportion to priority ** alpha; 0: all alike.
+                "alpha": 0.6,
+                # Weights make up for that as a power of 1 / (N P); 0: not at all, 1: fully.
+                "beta": 0.4,
+                # Least priority of any row.
+                "epsilon": 1e-6,
+            },
             # Number of replay processes; agents are spread over them.
             "replay_shards": 1,
             # Rows to remove although there is room, every session_config.replay.evict_interval.
@@ -80,7 +91,7 @@ BASE_ENV_CONFIG = Config(
         "num_envs": 8,
         # How an agent steps its environments: native (their own vector code), sync or process.
         "vector": "native",
-        # Dotted paths of Wrapper classes around each environment, the innermost first.
+        # Wrappers of each environment, the innermost first: dotted paths, or {wrapper, args}.
         "wrappers": [],
         # An episode is truncated after so many steps [steps]; None, 0 or negative: never.
         "limit_episode_length": None,
@@ -249,6 +260,137 @@ BASE_SESSION_CONFIG = Config(
             "restart_window_seconds": 60.0,
             # Time that components get for a clean end before they are killed [seconds].
             "grace_seconds": 10.0,
+            # Shell command before that of each component in tmux: source venv/bin/activate.
+            "preamble_cmd": "",
+            # SIGTERM to the learner: end, the run ends; resume, it saves and is started again.
+            "on_sigterm": "end",
+            # Address of this machine where others may join, by keys; None: nobody can.
+            "host": None,
+        },
+        # What keeps strangers out of a run that can be reached from other machines.
+        "security": {
+            # Bind beyond this machine without keys: anybody who can connect can do anything.
+            "insecure": False,
+            # Connections to one endpoint at once [connections]; further ones are ended.
+            "max_connections": 1000,
+            # A peer that has not proved its key by then is disconnected [seconds].
+            "handshake_seconds": 5.0,
+        },
+        # What one process of each kind asks of its machine, where a launcher can reserve it.
+        "resources": {
+            # Of an agent.
+            "agent": {
+                # Processor time [cores].
+                "cpu": 1.0,
+                # Memory, and the limit of it [bytes].
+                "memory_bytes": 1_073_741_824,
+                # Graphics processors [devices].
+                "gpu": 0,
+            },
+            # Of an evaluator.
+            "evaluator": {
+                # Processor time [cores].
+                "cpu": 1.0,
+                # Memory, and the limit of it [bytes].
+                "memory_bytes": 1_073_741_824,
+                # Graphics processors [devices].
+                "gpu": 0,
+            },
+            # Of the learner.
+            "learner": {
+                # Processor time [cores].
+                "cpu": 2.0,
+                # Memory, and the limit of it [bytes].
+                "memory_bytes": 4_294_967_296,
+                # Graphics processors [devices].
+                "gpu": 0,
+            },
+            # Of a replay shard.
+            "replay": {
+                # Processor time [cores].
+                "cpu": 1.0,
+                # Memory, and the limit of it [bytes].
+                "memory_bytes": 4_294_967_296,
+                # Graphics processors [devices].
+                "gpu": 0,
+            },
+            # Of the parameter server.
+            "ps": {
+                # Processor time [cores].
+                "cpu": 0.5,
+                # Memory, and the limit of it [bytes].
+                "memory_bytes": 1_073_741_824,
+                # Graphics processors [devices].
+                "gpu": 0,
+            },
+            # Of the server of metrics.
+            "tensorplex": {
+                # Processor time [cores].
+                "cpu": 0.5,
+                # Memory, and the limit of it [bytes].
+                "memory_bytes": 536_870_912,
+                # Graphics processors [devices].
+                "gpu": 0,
+            },
+            # Of the server of logs.
+            "loggerplex": {
+                # Processor time [cores].
+                "cpu": 0.25,
+                # Memory, and the limit of it [bytes].
+                "memory_bytes": 536_870_912,
+                # Graphics processors [devices].
+                "gpu": 0,
+            },
+            # Of TensorBoard.
+            "tensorboard": {
+                # Processor time [cores].
+                "cpu": 0.5,
+                # Memory, and the limit of it [bytes].
+                "memory_bytes": 1_073_741_824,
+                # Graphics processors [devices].
+                "gpu": 0,
+            },
+        },
+        # How a run becomes objects of a Kubernetes cluster.
+        "kubernetes": {
+            # What the names of all its objects begin with; None: the experiment's name.
+            "name": None,
+            # Namespace of the objects, which must exist; None: that of kubectl's context.
+            "namespace": None,
+            # Context of kubectl; None: its current one.
+            "context": None,
+            # Image of all containers.
+            "image": "surreal-like:cpu",
+            # When a node fetches the image: Always, IfNotPresent or Never.
+            "image_pull_policy": "IfNotPresent",
+            # Storage class of the volumes; None: the cluster's default.
+            "storage_class": None,
+            # Sizes of the volumes.
+            "volume_bytes": {
+                # Checkpoints, progress and result [bytes].
+                "learner": 10_737_418_240,
+                # Event files [bytes].
+                "tensorplex": 5_368_709_120,
+                # Logs [bytes].
+                "loggerplex": 5_368_709_120,
+            },
+            # Keys of the taints that agents and evaluators bear: of nodes that may vanish any time.
+            "spot_taints": [
+                "cloud.google.com/gke-spot",
+                "kubernetes.azure.com/scalesetpriority",
+                "spot",
+            ],
+            # Labels by which such nodes are known, as key=value.
+            "spot_labels": [
+                "cloud.google.com/gke-spot=true",
+                "kubernetes.azure.com/scalesetpriority=spot",
+                "eks.amazonaws.com/capacityType=SPOT",
+                "karpenter.sh/capacity-type=spot",
+            ],
+            # Put agents and evaluators on such nodes where there is room.
+            "prefer_spot": False,
+            # Labels that a node must have for agents and evaluators, as in {pool: cheap}.
+            "node_selector": {},
         },
         # Upper bound of any message between components [bytes].
         "max_message_bytes": 268_435_456,
@@ -271,12 +413,15 @@ BASE_CONFIG = Config(
 # The texts of which one must be taken, by dotted key.
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
+        "learner_config.replay.when_full": ("block", "drop_oldest"),
         "env_config.vector": ("native", "sync", "process"),
         "session_config.at_end": ("exit", "idle"),
         "session_config.evaluator.mode": ("eval_deterministic", "eval_stochastic"),
         "session_config.sender.cut": ("steps", "episodes"),
         "session_config.loggerplex.level": ("debug", "info", "warning", "error", "critical"),
         "session_config.launcher.transport": ("ipc", "tcp"),
+        "session_config.launcher.on_sigterm": ("end", "resume"),
+        "session_config.kubernetes.image_pull_policy": ("Always", "IfNotPresent", "Never"),
     }
 )
 

@@ -10,6 +10,7 @@ SurrealError            exit code 1, the root of every error that this system ra
 │   ├── OversizeError       a message above its bound
 │   ├── DeadlineError       no answer in time
 │   └── RefusedError        the other side said no
+│       └── AdmissionError 2    it does not let this side in: wrong keys, another protocol or run
 ├── CheckpointError     1   state that cannot be saved or restored
 └── RunError            1   a run failed; holds the first error
 ```
@@ -78,6 +79,12 @@ class DeadlineError(WireError):
 
 class RefusedError(WireError):
     """The other side refused: another protocol, config, specs, or an older incarnation."""
+
+
+class AdmissionError(RefusedError):
+    """The other side does not let this one in, and would not later: no key, another protocol."""
+
+    exit_code: ClassVar[int] = 2
 
 
 class CheckpointError(SurrealError):

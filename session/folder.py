@@ -9,6 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,6 +51,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.alive = self.path / "alive"
         self.code = self.path / "code"
+        self.keys = self.path / "keys"
         self._lock: IO[str] | None = None
 
     def __str__(self) -> str:
@@ -72,6 +74,12 @@ class RunFolder:
                 below.mkdir()
         except OSError as error:
             raise UsageError(f"cannot make the run folder {self.path}: {error.strerror}") from None
+
+    def make_below(self) -> None:
+        """Makes the folders that components write into, where a launcher could not."""
+        with suppress(OSError):
+            for below in (self.logs, self.checkpoints, self.alive):
+                below.mkdir(parents=True, exist_ok=True)
 
     def lock(self) -> None:
         """Marks the folder as in use while this process lives; again is no error.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from session.clock import Clock
-from session.errors import RefusedError
 from session.wire import PROTOCOL_VERSION, Message
-from session.wire.requests import DealerSocket
+from session.wire.requests import DealerSocket, refusal
 
 _RETRY_SECONDS = 1.0
 
@@ -68,7 +67,8 @@ class Hello:
         """One step; True if something was sent or received.
 
         Raises:
-            RefusedError: another protocol, fingerprint or spec, or a newer process of this name.
+            RefusedError: a newer process of this name.
+            AdmissionError: another protocol, fingerprint or spec.
         """
         if False in self.socket.connection_events() and self.welcome is not None:
             self._id, self._due = None, self._clock.now()
@@ -89,7 +89,7 @@ class Hello:
 
     def _take(self, answer: Message) -> None:
         if answer.kind == "refused":
-            raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
+            raise refusal(answer)
         fields = answer.fields
         try:
             incarnation, version = map(int, fields["version"])

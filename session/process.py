@@ -20,12 +20,13 @@ from session.clock import WallClock
 from session.component import Topology
 from session.config import Config
 from session.context import Context, Launch
-from session.errors import SurrealError, UsageError
+from session.errors import DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.periodic import Every
 from session.service import Build, Frame
 from session.wire import AddressBook
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LIFELINE = "SURREAL_LIKE_LIFELINE"
 _LIFELINE_SECONDS = 0.25
 
@@ -71,6 +72,8 @@ def run_service(
 
 def _run(frame: Frame) -> int:
     _handle_signals(frame.context)
+    name = frame.context.name
+    frame.context.warn = lambda text: sys.stderr.write(f"{name}: {text}\n")
     lifeline = _Lifeline(frame.context)
     try:
         while not frame.finished:
@@ -78,22 +81,27 @@ def _run(frame: Frame) -> int:
             if not frame.step():
                 frame.idle()
     except SurrealError as error:
+        trouble = frame.context.wire.trouble() if isinstance(error, DeadlineError) else None
         frame.fail(error)
-        sys.stderr.write(f"{frame.context.name}: {error}\n")
+        sys.stderr.write(f"{frame.context.name}: {error}{f': {trouble}' if trouble else ''}\n")
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - whatever it is, the run must hear of it
         frame.fail(error)
         traceback.print_exc()
         return 1
-    return 0
+    finally:
+        # Python gives signals their default back when it ends: one more would kill it then.
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+    return frame.exit_code
 
 
 def _handle_signals(context: Context) -> None:
     def stop(number: int, stack: object) -> None:
         context.stopping = True
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    for number in _SIGNALS:
+        signal.signal(number, stop)
 
 
 class _Lifeline:
@@ -140,6 +148,9 @@ def _launch(kind: str, argv: Sequence[str] | None, topology_of: TopologyOf) -> L
     parser.add_argument(
         "--address", help="address book (addresses.json), where no folder is shared"
     )
+    parser.add_argument(
+        "--keys", help="folder of the run's keys; default: the run folder's keys/, if it is there"
+    )
     given = parser.parse_args(argv)
     if given.folder is None and (given.config is None or given.address is None):
         parser.error("give --folder, or --config together with --address")
@@ -160,7 +171,8 @@ def _load(kind: str, given: argparse.Namespace, topology_of: TopologyOf) -> Laun
     component = topology.component(name)
     if component.kind != kind:
         raise UsageError(f"'{name}' is a {component.kind}; start it with -m {component.module}")
-    return Launch(component, config, topology, addresses, folder)
+    keys = Path(given.keys) if given.keys is not None else None
+    return Launch(component, config, topology, addresses, folder, keys)
 
 
 def _set_title(launch: Launch) -> None:

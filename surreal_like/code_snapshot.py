@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from contextlib import suppress
 from importlib import metadata
@@ -27,11 +28,21 @@ def own_file_changed(config: Config, folder: RunFolder) -> bool:
 
 
 def keep_algorithm(config: Config, folder: RunFolder) -> None:
-    """Copies the user's algorithm file into the run folder: components take it from there."""
+    """Copies the user's algorithm file into the run folder: components take it from there.
+
+    The config records its hash, by which another machine knows that it has the same file.
+    """
     file = own_file(config)
     if file is not None and file.is_file():
         folder.code.mkdir(exist_ok=True)
         shutil.copyfile(file, folder.code / file.name)
+        recorded = dict(config.get("recorded") or {})
+        config["recorded"] = {**recorded, "algorithm_sha256": file_hash(file)}
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def keep_package_list(folder: RunFolder) -> None:

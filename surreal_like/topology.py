@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from session.component import Component, Restart, Topology
+from session.component import Component, Resources, Restart, Topology
 from session.config import Config
 from session.errors import ConfigError
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")
+DOOR = "ps.door"
 _EVERYONE = ("ps.requests", *_TELEMETRY)
 
 
@@ -27,14 +29,14 @@ def make_topology(config: Config) -> Topology:
     _at_least(0, "session_config.evaluator.num", session.evaluator.num)
     replay_shards = config.learner_config.replay.replay_shards
     _at_least(1, "learner_config.replay.replay_shards", replay_shards)
-    limits = Restart(session.launcher.max_restarts, session.launcher.restart_window_seconds)
     shards = range(replay_shards)
+    # Where agents of another machine ask to be let in; only keys can keep strangers out of it.
+    door = (DOOR,) if session.launcher.host and not session.security.insecure else ()
+    components = [*_telemetry_servers(), *_servers(shards, door), *_clients(config, shards)]
+    restart = Restart(session.launcher.max_restarts, session.launcher.restart_window_seconds)
     return Topology(
-        [
-            *_telemetry_servers(limits),
-            *_servers(shards, limits),
-            *_clients(config, shards, limits),
-        ]
+        replace(each, restart=restart, resources=Resources(**session.resources[each.kind]))
+        for each in components
     )
 
 
@@ -43,14 +45,13 @@ def _at_least(least: int, key: str, number: int) -> None:
         raise ConfigError(f"{key} is {number}, expected {least} or more")
 
 
-def _telemetry_servers(restart: Restart) -> Iterator[Component]:
+def _telemetry_servers() -> Iterator[Component]:
     yield Component(
         "loggerplex",
         "loggerplex",
         "main.loggerplex",
         binds=("loggerplex.records",),
         connects=("ps.requests", "tensorplex.records"),
-        restart=restart,
     )
     yield Component(
         "tensorplex",
@@ -58,21 +59,19 @@ def _telemetry_servers(restart: Restart) -> Iterator[Component]:
         "main.tensorplex",
         binds=("tensorplex.records", "tensorplex.requests"),
         connects=("ps.requests", "loggerplex.records"),
-        restart=restart,
     )
 
 
-def _servers(shards: range, restart: Restart) -> Iterator[Component]:
+def _servers(shards: range, door: tuple[str, ...]) -> Iterator[Component]:
     yield Component(
         "ps",
         "ps",
         "main.ps",
-        binds=("ps.requests",),
+        binds=("ps.requests", *door),
         connects=("learner.parameters", *_TELEMETRY),
-        restart=restart,
     )
     for index in shards:
-        yield _replay(index, restart)
+        yield _replay(index)
     yield Component(
         "learner",
         "learner",
@@ -80,11 +79,10 @@ def _servers(shards: range, restart: Restart) -> Iterator[Component]:
         binds=("learner.parameters", "learner.control"),
         connects=(*_of_shards(shards, "batches", "priorities"), *_EVERYONE),
         needs_torch=True,
-        restart=restart,
     )
 
 
-def _clients(config: Config, shards: range, restart: Restart) -> Iterator[Component]:
+def _clients(config: Config, shards: range) -> Iterator[Component]:
     session = config.session_config
     for index in range(session.agent.num):
         yield Component(
@@ -94,7 +92,6 @@ def _clients(config: Config, shards: range, restart: Restart) -> Iterator[Compon
             index,
             connects=(*_of_shards(shards, "experience", "receipts"), *_EVERYONE),
             needs_torch=True,
-            restart=restart,
         )
     for index in range(session.evaluator.num):
         yield Component(
@@ -104,18 +101,15 @@ def _clients(config: Config, shards: range, restart: Restart) -> Iterator[Compon
             index,
             connects=("learner.control", *_EVERYONE),
             needs_torch=True,
-            restart=restart,
         )
     if session.tensorplex.start_tensorboard:
-        yield Component(
-            "tensorboard", "tensorboard", "main.tensorboard", connects=_EVERYONE, restart=restart
-        )
+        yield Component("tensorboard", "tensorboard", "main.tensorboard", connects=_EVERYONE)
 
 
-def _replay(index: int, restart: Restart) -> Component:
+def _replay(index: int) -> Component:
     name = f"replay-{index}"
     binds = (f"{name}.{end}" for end in ("experience", "receipts", "batches", "priorities"))
-    return Component(name, "replay", "main.replay", index, tuple(binds), _EVERYONE, restart=restart)
+    return Component(name, "replay", "main.replay", index, tuple(binds), _EVERYONE)
 
 
 def _of_shards(shards: range, *ends: str) -> tuple[str, ...]:

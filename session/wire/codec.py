@@ -25,6 +25,8 @@ Buffer = bytes | memoryview | zmq.Frame
 
 _HEADER_LIMIT_BYTES = 16 << 20
 _HEADER_LENGTH = 8
+_NAME = 2
+_NAME_LIMIT = 80
 _DIMENSIONS_LIMIT = 16
 # An array in a header reserves its memory before its entries are read.
 _HEADER_ARRAY_LIMIT = 1 << 16
@@ -32,6 +34,20 @@ _DTYPES = {
     text: np.dtype(text)
     for text in (*("|b1", "|i1", "|u1"), *(f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)))
 } | {f"<f{size}": np.dtype(f"<f{size}") for size in (2, 4, 8)}
+
+
+class ProtocolError(DecodeError):
+    """A message of another version of the protocol.
+
+    Args:
+        name: of who sent it.
+        version: of its protocol.
+    """
+
+    def __init__(self, name: str, version: int) -> None:
+        super().__init__(f"'{name}' speaks protocol {version}, this is protocol {PROTOCOL_VERSION}")
+        self.name = name
+        self.version = version
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +143,7 @@ def decode(frames: Sequence[Buffer], limit_bytes: int) -> Message:
     total = size_bytes(frames)
     if total > limit_bytes or len(frames[0]) > _HEADER_LIMIT_BYTES:
         raise OversizeError(f"message of {total} bytes, the limit is {limit_bytes}")
-    version, kind, name, incarnation, fingerprint, generation, fields, manifest = _header(frames[0])
-    if version != PROTOCOL_VERSION:
-        raise DecodeError(
-            f"'{name}' speaks protocol {version}, this is protocol {PROTOCOL_VERSION}"
-        )
+    kind, name, incarnation, fingerprint, generation, fields, manifest = _header(frames[0])
     if len(manifest) != len(frames) - 1:
         raise DecodeError(f"manifest of {len(manifest)} arrays, {len(frames) - 1} buffers came")
     arrays = dict(map(_array, manifest, frames[1:]))
@@ -146,12 +158,16 @@ def _header(frame: Buffer) -> tuple[Any, ...]:
         )
     except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
         raise DecodeError(f"header does not decode: {error}") from None
+    # In every version of the protocol a header is a list that begins with version, kind and name.
+    if type(header) is list and header and type(header[0]) is int and header[0] != PROTOCOL_VERSION:
+        name = header[_NAME] if len(header) > _NAME and type(header[_NAME]) is str else ""
+        raise ProtocolError(name[:_NAME_LIMIT], header[0])
     if type(header) is not list or len(header) != _HEADER_LENGTH:
         raise DecodeError("header is not that of a surreal_like message")
     types = (int, str, str, int, bytes, int, dict, list)
     if any(type(value) is not wanted for value, wanted in zip(header, types, strict=True)):
         raise DecodeError("header holds values of wrong types")
-    return tuple(header)
+    return tuple(header[1:])
 
 
 def _array(entry: Any, frame: Buffer) -> tuple[str, Array]:

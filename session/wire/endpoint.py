@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,8 @@ from session.errors import ConfigError
 
 _TRANSPORTS = ("inproc://", "ipc://", "tcp://")
 _IPC_PATH_LIMIT = 107
+_VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +54,24 @@ class AddressBook(Mapping[str, Address]):
         return cls({name: Address.same(f"ipc://{folder / name}") for name in endpoints})
 
     @classmethod
-    def tcp(cls, ports: Mapping[str, int]) -> AddressBook:
-        """Endpoint name -> port on the loopback interface."""
-        return cls({name: Address.same(f"tcp://127.0.0.1:{port}") for name, port in ports.items()})
+    def tcp(cls, ports: Mapping[str, int], host: str = LOOPBACK) -> AddressBook:
+        """Endpoint name -> port of an address of this machine."""
+        return cls({name: Address.same(f"tcp://{host}:{port}") for name, port in ports.items()})
 
     @classmethod
     def load(cls, path: Path) -> AddressBook:
-        """Reads ``addresses.json``.
+        """Reads ``addresses.json``; ``$(NAME)`` in a bind address is a variable of this process.
+
+        So that what binds in a pod binds to the pod's own address, and to no other.
 
         Raises:
             ConfigError: the file is not there or is not an address book.
         """
         try:
             entries = json.loads(path.read_text())
-            book = {name: Address(e["bind"], e["connect"]) for name, e in entries.items()}
+            book = {
+                name: Address(_expanded(e["bind"]), e["connect"]) for name, e in entries.items()
+            }
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(f"{path}: not an address book ({error})") from None
         return cls(book)
@@ -87,6 +95,11 @@ class AddressBook(Mapping[str, Address]):
 
     def __contains__(self, endpoint: object) -> bool:
         return endpoint in self._addresses
+
+
+def _expanded(text: str) -> str:
+    """With its variables replaced; one that is not set stays, for only an owner binds."""
+    return _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), text)
 
 
 def _check(endpoint: str, text: str) -> None:

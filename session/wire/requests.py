@@ -10,23 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from session.errors import DeadlineError, RefusedError
-from session.wire.codec import Array, Buffer, Message
-from session.wire.sockets import Socket
+from session.errors import AdmissionError, DeadlineError, RefusedError
+from session.wire.codec import Array, Buffer, Message, ProtocolError
+from session.wire.socket import Socket
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire
 
 _HELD_ANSWERS = 64
 _PAUSE_SECONDS = 0.05
+_STRANGER_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
 class Request:
-    """A message that wants an answer."""
+    """A message that wants an answer.
+
+    Args:
+        peer: the connection it came over.
+        message: what came.
+        key: public key (Z85) that its sender has proved to have; empty without keys.
+    """
 
     peer: bytes
     message: Message
+    key: str = ""
 
 
 @dataclass(slots=True)
@@ -40,23 +48,34 @@ class RouterSocket(Socket):
     pattern = zmq.ROUTER
     binds = True
 
-    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int) -> None:
+    def __init__(
+        self, wire: Wire, endpoint: str, high_water_mark: int, *, anybody: bool = False
+    ) -> None:
+        self.anybody = anybody
         self._peers: dict[bytes, _Peer] = {}
+        self._asking = b""
         super().__init__(wire, endpoint, high_water_mark)
 
     def _configure(self, high_water_mark: int) -> None:
         super()._configure(high_water_mark)
         # A ROUTER drops in silence otherwise.
         self.raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        if self.anybody:
+            self.raw.setsockopt(zmq.MAXMSGSIZE, _STRANGER_BYTES)
 
     def receive(self) -> Request | None:
         """The next good request, or None if there is none now."""
         self._send_held()
         while (frames := self._receive()) is not None:
+            self._asking = frames[0].bytes
             message = self._decode(frames[1:], one_run=False)
             if message is not None and type(message.fields.get("id")) is int:
-                return Request(frames[0].bytes, message)
+                return Request(self._asking, message, _proved_key(frames[-1]))
         return None
+
+    def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
+        # It understands of this only that it is of another protocol, and whose: that is enough.
+        self._send(self._asking, self._encode(Message("refused", {"id": 0, "reason": str(error)})))
 
     def reply(
         self,
@@ -74,9 +93,16 @@ class RouterSocket(Socket):
             return
         self._hold(request.peer, frames)
 
-    def refuse(self, request: Request, reason: str) -> None:
-        """Answers that the request cannot be served; the asker gets a RefusedError."""
-        self.reply(request, "refused", {"reason": reason})
+    def refuse(self, request: Request, reason: str, *, stranger: bool = False) -> None:
+        """Answers that the request cannot be served; the asker gets a RefusedError.
+
+        Args:
+            request: what was asked.
+            reason: why not.
+            stranger: nor would it be later; the asker gets an AdmissionError.
+        """
+        fields = {"reason": reason} | ({"stranger": True} if stranger else {})
+        self.reply(request, "refused", fields)
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """False if the peer is full; a peer that has gone needs no answer."""
@@ -135,12 +161,23 @@ class DealerSocket(Socket):
         return self._last_id
 
     def receive(self) -> Message | None:
-        """The next answer (its request's id is ``fields['id']``), or None if there is none now."""
+        """The next answer (its request's id is ``fields['id']``), or None if there is none now.
+
+        Raises:
+            AdmissionError: what answers there speaks another version of the protocol.
+        """
         while (frames := self._receive()) is not None:
             message = self._decode(frames, one_run=False)
             if message is not None and type(message.fields.get("id")) is int:
                 return message
         return None
+
+    def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
+        address = self._wire.addresses[self.endpoint].connect
+        raise AdmissionError(
+            f"refused by {address} ({self.endpoint}): {error}; "
+            "install the same version of surreal-like on both sides"
+        ) from None
 
     def request(
         self,
@@ -155,6 +192,7 @@ class DealerSocket(Socket):
         Raises:
             DeadlineError: no answer in time, or this component is stopping.
             RefusedError: the other side says why it will not.
+            AdmissionError: the other side does not let this one in.
         """
         # A request waits in real time even in the serial launcher: it is asked for by hand.
         deadline = time.monotonic() + timeout_seconds
@@ -162,11 +200,32 @@ class DealerSocket(Socket):
         while time.monotonic() < deadline and not self._wire.stopping():
             if request_id is None:
                 request_id = self.send(kind, fields, arrays)
+            self._wire.say(self.check())
             answer = self.receive()
             if answer is not None and answer.fields["id"] == request_id:
                 if answer.kind == "refused":
-                    raise RefusedError(str(answer.fields.get("reason", "")))
+                    raise refusal(answer)
                 return answer
             if answer is None:
                 self._wire.pause([self.raw], _PAUSE_SECONDS if request_id else 0.005)
-        raise DeadlineError(f"{self.endpoint} did not answer '{kind}' within {timeout_seconds:g} s")
+        raise DeadlineError(
+            f"{self.endpoint} did not answer '{kind}' within {timeout_seconds:g} s{self._where()}"
+        )
+
+    def _where(self) -> str:
+        if self.link is None or self.link.connected:
+            return ""
+        return f": cannot connect to {self._wire.addresses[self.endpoint].connect}"
+
+
+def refusal(answer: Message) -> RefusedError:
+    """The error that an answer of the kind ``refused`` stands for."""
+    kind = AdmissionError if answer.fields.get("stranger") is True else RefusedError
+    return kind(str(answer.fields.get("reason", "refused without a reason")))
+
+
+def _proved_key(frame: zmq.Frame) -> str:
+    try:
+        return str(frame.get("User-Id"))
+    except zmq.ZMQError:
+        return ""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 import zmq
 
 from session.wire.codec import Identity
 from session.wire.endpoint import AddressBook
+from session.wire.gate import Gate
 from session.wire.requests import DealerSocket, RouterSocket
-from session.wire.sockets import (
-    Counters,
-    PublisherSocket,
-    PullSocket,
-    PushSocket,
-    Socket,
-    SubscriberSocket,
-    poll,
-)
+from session.wire.security import Security
+from session.wire.socket import Counters, Socket, poll
+from session.wire.sockets import PublisherSocket, PullSocket, PushSocket, SubscriberSocket
 
 
 class Wire:
@@ -32,6 +28,7 @@ class Wire:
         pause: called with the sockets to wait for and seconds, while a request waits; the serial
             launcher ticks the other components there.
         on_reject: called with (endpoint, sender name, reason) once per sender and endpoint.
+        security: keys of the run, and limits; None: no keys, so no bind beyond loopback.
     """
 
     def __init__(
@@ -44,6 +41,7 @@ class Wire:
         stopping: Callable[[], bool] = lambda: False,
         pause: Callable[[list[zmq.Socket[bytes]], float], None] = poll,
         on_reject: Callable[[str, str, str], None] = lambda endpoint, sender, reason: None,
+        security: Security | None = None,
     ) -> None:
         self.context = context
         self.addresses = addresses
@@ -51,7 +49,10 @@ class Wire:
         self.max_message_bytes = max_message_bytes
         self.stopping = stopping
         self.pause = pause
+        self.security = Security() if security is None else security
         self.sockets: list[Socket] = []
+        self._gate: Gate | None = None
+        self._said: list[str] = []
         self._on_reject = on_reject
         self._complained: set[tuple[str, str]] = set()
 
@@ -71,13 +72,59 @@ class Wire:
         """Connects a subscriber of everything that the endpoint publishes."""
         return SubscriberSocket(self, endpoint, high_water_mark)
 
-    def router(self, endpoint: str, *, high_water_mark: int = 1000) -> RouterSocket:
-        """Binds the answering end of requests."""
-        return RouterSocket(self, endpoint, high_water_mark)
+    def router(
+        self, endpoint: str, *, high_water_mark: int = 1000, anybody: bool = False
+    ) -> RouterSocket:
+        """Binds the answering end of requests.
+
+        Args:
+            endpoint: its name.
+            high_water_mark: messages kept for each peer.
+            anybody: let in every key, and only small messages.
+        """
+        return RouterSocket(self, endpoint, high_water_mark, anybody=anybody)
 
     def dealer(self, endpoint: str, *, high_water_mark: int = 1000) -> DealerSocket:
         """Connects the asking end of requests."""
         return DealerSocket(self, endpoint, high_water_mark)
+
+    @property
+    def gate(self) -> Gate:
+        """Decides who may connect; made for the first socket that is bound with keys."""
+        if self._gate is None:
+            self._gate = Gate(self.context, self.security)
+        return self._gate
+
+    @property
+    def refused_connections(self) -> int:
+        """Connections that strangers have tried to make."""
+        return 0 if self._gate is None else self._gate.refused
+
+    def check(self) -> list[str]:
+        """What is to be said of connections since the last call: refused ones, missing ones.
+
+        Raises:
+            AdmissionError: another component does not let this one in, now or later.
+        """
+        said, self._said = self._said, []
+        said += [] if self._gate is None else self._gate.news()
+        return [*said, *filter(None, [socket.check() for socket in self.sockets])]
+
+    def say(self, text: str | None) -> None:
+        """Keeps a warning for the next :meth:`check`."""
+        if text:
+            self._said.append(text)
+
+    @property
+    def ever_connected(self) -> bool:
+        """True once any of its sockets was let in somewhere."""
+        return any(each.link is not None and each.link.ever_connected for each in self.sockets)
+
+    def trouble(self) -> str | None:
+        """Where this component would connect to and cannot, None if it can everywhere."""
+        now = time.monotonic()
+        troubles = (each.link.trouble(now) for each in self.sockets if each.link is not None)
+        return next(filter(None, troubles), None)
 
     def counters(self) -> Mapping[str, Counters]:
         """Endpoint -> what its socket has seen."""
@@ -87,6 +134,9 @@ class Wire:
         """Closes every socket; what was sent may still leave for ``linger_seconds``."""
         while self.sockets:
             self.sockets[-1].close(linger_seconds)
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
 
     def reject(self, endpoint: str, sender: str, reason: str) -> None:
         """Reports a refused message, once per sender and endpoint."""

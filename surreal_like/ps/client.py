@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from session.clock import Clock
-from session.errors import DecodeError, RefusedError
+from session.errors import DecodeError
 from session.wire import Message
-from session.wire.requests import DealerSocket
+from session.wire.requests import DealerSocket, refusal
 from surreal_like.data.parameters import Parameters
 
 _ANSWER_SECONDS = 5.0
@@ -144,7 +144,7 @@ class ParameterClient:
             return None
         self._waiting_for = None
         if answer.kind == "refused":
-            raise RefusedError(str(fields.get("reason", "refused without a reason")))
+            raise refusal(answer)
         if answer.kind == "parameters":
             return self._take_parameters(Parameters.from_message(answer))
         if answer.kind in ("not_modified", "info"):

@@ -24,9 +24,15 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A hello that is not, and why."""
+    """A hello that is not, and why.
+
+    Args:
+        reason: in one line, with the values of both sides.
+        stranger: nor would it be later: it belongs to another run or protocol.
+    """
 
     reason: str
+    stranger: bool = False
 
 
 @dataclass(slots=True)
@@ -69,7 +75,7 @@ class Roll:
         name, incarnation = str(fields["name"]), int(fields["incarnation"])
         for what, ours in self._ours.items():
             if fields[what] != ours:
-                return Refused(_mismatch(name, what, fields[what], ours))
+                return Refused(_mismatch(name, what, fields[what], ours), stranger=True)
         known = self._entries.get(name)
         if not fields["fresh"]:
             return self._return(name, incarnation, int(fields.get("starts", 1)), peer)

@@ -14,6 +14,8 @@ from session.service import Service
 from session.wire import PROTOCOL_VERSION
 from session.wire.requests import Request
 from surreal_like.data.parameters import Parameters
+from surreal_like.ps.door import ENDPOINT as DOOR
+from surreal_like.ps.door import Door
 from surreal_like.ps.roll import Refused, Roll
 from surreal_like.ps.store import ParameterStore
 
@@ -48,6 +50,7 @@ class ParameterServer(Service):
         self._complained: set[str] = set()
         self._requests = context.wire.router("ps.requests")
         self._publications = context.wire.subscriber("learner.parameters")
+        self._door = Door(context) if DOOR in context.component.binds else None
         self._look_due = Every(seconds=_LOOK_SECONDS, clock=context.clock.now)
         self._at_end: str = context.config.session_config.at_end
         self._heard_at = context.clock.now()
@@ -61,6 +64,8 @@ class ParameterServer(Service):
         busy |= self._answer_requests()
         if busy:
             self._heard_at = self._context.clock.now()
+        if self._door is not None:
+            busy |= self._door.tick()
         if self._look_due():
             self._look()
         return busy
@@ -87,7 +92,8 @@ class ParameterServer(Service):
             try:
                 self._answer(request)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                self._refuse(request, f"'{request.message.kind}' with wrong fields: {error!r}")
+                kind = request.message.kind
+                self._refuse(request, Refused(f"'{kind}' with wrong fields: {error!r}"))
         return True
 
     def _answer(self, request: Request) -> None:
@@ -95,9 +101,9 @@ class ParameterServer(Service):
         if kind == "hello":
             self._welcome(request)
             return
-        reason = self._stranger(request)
-        if reason is not None:
-            self._refuse(request, reason)
+        unwanted = self._unwanted(request)
+        if unwanted is not None:
+            self._refuse(request, unwanted)
         elif kind == "fetch":
             self._note(request, fields.get("account"))
             self._fetch(request)
@@ -110,20 +116,22 @@ class ParameterServer(Service):
         elif kind == "accounts":
             self._requests.reply(request, "accounts", {"accounts": self._accounts})
         else:
-            self._refuse(request, f"the parameter server knows no '{kind}'")
+            self._refuse(request, Refused(f"the parameter server knows no '{kind}'"))
 
-    def _stranger(self, request: Request) -> str | None:
+    def _unwanted(self, request: Request) -> Refused | None:
         """Why a component may not ask, None if it may."""
         sender, ours = request.message.sender, self._context.wire.identity.fingerprint
         if sender.fingerprint != ours:
             theirs = sender.fingerprint.hex()
-            return f"'{sender.name}' has fingerprint {theirs}, this run has {ours.hex()}"
-        return self._roll.superseded(sender.name, sender.incarnation)
+            reason = f"'{sender.name}' has fingerprint {theirs}, this run has {ours.hex()}"
+            return Refused(reason, stranger=True)
+        superseded = self._roll.superseded(sender.name, sender.incarnation)
+        return None if superseded is None else Refused(superseded)
 
     def _welcome(self, request: Request) -> None:
         answer = self._roll.hello(request.peer, request.message.fields)
         if isinstance(answer, Refused):
-            self._refuse(request, answer.reason)
+            self._refuse(request, answer)
             return
         newest = self._store.newest()
         fields = {
@@ -163,12 +171,13 @@ class ParameterServer(Service):
         if not self._accounts.get(key, {}).get("final", False):
             self._accounts[key] = noted
 
-    def _refuse(self, request: Request, reason: str) -> None:
+    def _refuse(self, request: Request, refused: Refused) -> None:
         """Says so to the peer, and once in the own log."""
+        reason = refused.reason
         if reason not in self._complained and len(self._complained) < _COMPLAINTS:
             self._complained.add(reason)
             self._context.event("refused", f"ps.requests: {reason}")
-        self._requests.refuse(request, reason)
+        self._requests.refuse(request, reason, stranger=refused.stranger)
 
     def _look(self) -> None:
         folder = self._context.folder
@@ -190,7 +199,8 @@ class ParameterServer(Service):
 
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Wakes on requests and publications."""
-        return [self._requests.raw, self._publications.raw]
+        door = [self._door.raw] if self._door is not None else []
+        return [self._requests.raw, self._publications.raw, *door]
 
     def status(self) -> dict[str, float]:
         """What the heartbeat tells."""
@@ -200,4 +210,5 @@ class ParameterServer(Service):
             "learner_incarnation": float(incarnation),
             "components": float(len(self._roll)),
             "fetches": float(self._fetches),
+            "refused_connections": float(self._context.wire.refused_connections),
         }

@@ -22,6 +22,7 @@ from session import errors
         (errors.OversizeError, 1),
         (errors.DeadlineError, 1),
         (errors.RefusedError, 1),
+        (errors.AdmissionError, 2),
         (errors.CheckpointError, 1),
         (errors.RunError, 1),
     ],
@@ -45,6 +46,7 @@ def test_wire_errors_share_a_parent() -> None:
         errors.OversizeError,
         errors.DeadlineError,
         errors.RefusedError,
+        errors.AdmissionError,
     ):
         assert issubclass(error, errors.WireError)
 

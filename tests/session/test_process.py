@@ -36,7 +36,7 @@ def folder(run_folder: Path) -> Iterator[RunFolder]:
     config = make_config(acts)
     topology = make_topology(config)
     made = make_run(run_folder, config)
-    write_run_files(made, topology, make_addresses(topology, "ipc", made))
+    write_run_files(made, topology, make_addresses(topology, config, made))
     yield made
     # A killed process leaves its sockets to whoever supervises it.
     for left in made.sockets.glob("*"):

@@ -69,3 +69,20 @@ def test_a_book_is_readable_by_people() -> None:
         "ps.requests": {"bind": "tcp://127.0.0.1:7000", "connect": "tcp://127.0.0.1:7000"}
     }
     assert book.dump().endswith("}\n")
+
+
+def test_a_bind_address_may_name_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_IP", "10.0.0.7")
+    monkeypatch.delenv("NOT_SET", raising=False)
+    path = tmp_path / "addresses.json"
+    book = {
+        "ps.requests": Address("tcp://$(POD_IP):7000", "tcp://run-ps:7000"),
+        "learner.control": Address("tcp://$(NOT_SET):7001", "tcp://$(POD_IP):7001"),
+    }
+    path.write_text(AddressBook(book).dump())
+    found = AddressBook.load(path)
+    assert found["ps.requests"] == Address("tcp://10.0.0.7:7000", "tcp://run-ps:7000")
+    # Only who binds notices, and only what is bound is replaced.
+    assert found["learner.control"] == book["learner.control"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import main.ps
-from session.errors import DeadlineError, RefusedError
+from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.folder import RunFolder
 from session.hello import Hello
 from session.wire import Message, Wire
@@ -170,9 +170,9 @@ def test_another_config_is_refused_on_both_sides_and_logged_once_here(rig: Rig) 
     wire = rig.wire("agent-0", 100, fingerprint=b"\1" * 8)
     for _ in range(2):
         said = hello(rig, wire, fingerprint="01" * 32)
-        with pytest.raises(RefusedError, match="fingerprint 0101010101010101, this run has"):
+        with pytest.raises(AdmissionError, match="fingerprint 0101010101010101, this run has"):
             welcomed(rig, said)
-        with pytest.raises(RefusedError, match="fingerprint 0101010101010101, this run has"):
+        with pytest.raises(AdmissionError, match="fingerprint 0101010101010101, this run has"):
             client(rig, wire).fetch(5.0)
     rig.pass_time(0.5)
     refusals = rig.events("refused")

@@ -1,0 +1,61 @@
+"""``surreal-like join ADDRESS:PORT --token TOKEN``: agents here for a run on another machine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from main.cli.parser import Parser
+from main.cli.runs import find_run
+from session.errors import UsageError
+from surreal_like.join import further_line, join
+from surreal_like.knock import Invitation
+
+_EXAMPLES = """examples:
+  surreal-like launch configs/cartpole_dqn.yaml --on local --host 192.0.2.7   prints the line
+  surreal-like join 192.0.2.7:41233 --token sl1-... --agents 4                on another machine
+  surreal-like join --print latest                                            a further token
+
+exit code: 0 the run is over; 1 the agents or the run were lost; 2 not let in, or a wrong command;
+130 interrupted (Ctrl-C leaves cleanly, a second one at once)
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    given = _parser().parse_args(argv)
+    if given.print is not None:
+        print(further_line(find_run(given.print).path))
+        return 0
+    if given.address is None or given.token is None:
+        missing = "ADDRESS:PORT" if given.address is None else "--token TOKEN"
+        raise UsageError(
+            f"{missing} is missing: copy the line that launch --host has printed, or get another "
+            "on the run's machine with: surreal-like join --print RUN"
+        )
+    if given.agents < 1:
+        raise UsageError(f"--agents is {given.agents}, expected 1 or more")
+    invitation = Invitation(
+        given.address,
+        given.token,
+        given.agents,
+        Path(given.algorithm).expanduser() if given.algorithm else None,
+        Path(given.folder) if given.folder else None,
+    )
+    return join(invitation, say=lambda line: print(line, flush=True))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser("join", "Runs agents here for a run on another machine.", _EXAMPLES)
+    parser.add_argument("address", nargs="?", metavar="ADDRESS:PORT", help="of the run's door")
+    parser.add_argument("--token", help="one-time token that launch --host has printed")
+    parser.add_argument("--agents", type=int, default=1, metavar="N", help="how many; 1 by default")
+    parser.add_argument(
+        "--algorithm", metavar="FILE", help="the run's own algorithm file, if it has one"
+    )
+    parser.add_argument("--folder", help="for what is written here; a temporary one by default")
+    parser.add_argument(
+        "--print", metavar="RUN", help="make a further token for a run of this machine, and end"
+    )
+    return parser

@@ -1,0 +1,212 @@
+"""Keys of a run, and which addresses need them: CURVE on TCP, nothing on ipc and inproc.
+
+All components that bind share one pair of keys, all that connect share another; a machine that
+joins later has a pair of its own, whose public half stands in ``allowed/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import zmq
+
+from session.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from session.config import Config
+
+KEY_FILES = ("server.pub", "server.key", "client.pub", "client.key")
+ALLOWED = "allowed"
+
+_KEY = re.compile(rb"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+TCP = "tcp://"
+
+
+def make_keys() -> dict[str, str]:
+    """New keys of a run: name of each file -> its content, a key in Z85 and a line end."""
+    server_public, server_secret = zmq.curve_keypair()
+    client_public, client_secret = zmq.curve_keypair()
+    keys = (server_public, server_secret, client_public, client_secret)
+    return {name: f"{key.decode()}\n" for name, key in zip(KEY_FILES, keys, strict=True)}
+
+
+def write_keys(folder: Path, keys: Mapping[str, str] | None = None) -> None:
+    """Writes keys into a folder that only its owner can enter; those that are there stay.
+
+    Args:
+        folder: of keys, such as ``RunFolder.keys``.
+        keys: from :func:`make_keys`; None: new ones.
+
+    Raises:
+        UsageError: the folder holds a part of the keys, or cannot be written.
+    """
+    keys = make_keys() if keys is None else keys
+    there = [name for name in keys if (folder / name).exists()]
+    if len(there) == len(keys):
+        return
+    if there:
+        missing = ", ".join(name for name in keys if name not in there)
+        raise UsageError(f"{folder} has {', '.join(there)}, but no {missing}: remove the folder")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / ALLOWED).mkdir(mode=0o700, exist_ok=True)
+        for name, text in keys.items():
+            write_private(folder / name, text)
+    except OSError as error:
+        raise UsageError(f"cannot write keys into {folder}: {error.strerror}") from None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner can read, whole or not at all."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w") as file:
+            file.write(text)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def allow(folder: Path, public_key: str) -> None:
+    """From now on a run accepts this client's key too, in all its components.
+
+    Args:
+        folder: of the run's keys.
+        public_key: in Z85.
+    """
+    (folder / ALLOWED).mkdir(mode=0o700, exist_ok=True)
+    name = hashlib.sha256(public_key.encode()).hexdigest()[:16]
+    write_private(folder / ALLOWED / f"{name}.pub", f"{public_key}\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What protects the sockets of one component.
+
+    Args:
+        folder: of the keys; None: there are none.
+        server_public: of everybody who binds.
+        server_secret: the same, for those who bind; empty on a machine that only joins.
+        client_public, client_secret: of this process where it connects.
+        insecure: sockets may be bound beyond loopback without keys.
+        max_connections: of one bound socket.
+        handshake_seconds: time that a peer gets for its handshake.
+    """
+
+    folder: Path | None = None
+    server_public: bytes = b""
+    server_secret: bytes = field(default=b"", repr=False)
+    client_public: bytes = b""
+    client_secret: bytes = field(default=b"", repr=False)
+    insecure: bool = False
+    max_connections: int = 1000
+    handshake_seconds: float = 5.0
+
+    @classmethod
+    def load(cls, folder: Path, config: Config | None = None) -> Security:
+        """The keys in a folder, with the limits that the config sets.
+
+        Raises:
+            ConfigError: a key is missing or is none.
+        """
+        server_secret = folder / "server.key"
+        return cls(
+            folder,
+            _read(folder / "server.pub"),
+            _read(server_secret) if server_secret.exists() else b"",
+            _read(folder / "client.pub"),
+            _read(folder / "client.key"),
+        ).limited(config)
+
+    @classmethod
+    def of_run(cls, folder: Path | None, config: Config) -> Security:
+        """What protects a run: its keys if it has some, and its limits.
+
+        Args:
+            folder: where the keys would be, such as ``RunFolder.keys``.
+            config: the resolved experiment.
+
+        Raises:
+            ConfigError: a key is missing or is none.
+        """
+        if folder is not None and (folder / "server.pub").exists():
+            return cls.load(folder, config)
+        return cls().limited(config)
+
+    def limited(self, config: Config | None) -> Security:
+        """The same with the limits of a config, the defaults where it has none."""
+        limits = config.session_config.get("security") if config is not None else None
+        return self if limits is None else replace(self, **limits)
+
+    def __bool__(self) -> bool:
+        return bool(self.server_public)
+
+    def admits(self, key: bytes) -> bool:
+        """True if a client with this key (in Z85) may connect; asks the files anew."""
+        return key == self.client_public or key in self._allowed()
+
+    def _allowed(self) -> set[bytes]:
+        folder = self.folder
+        if folder is None:
+            return set()
+        try:
+            files = [path for path in (folder / ALLOWED).iterdir() if path.name[0] != "."]
+            return {path.read_bytes().strip() for path in files}
+        except OSError:
+            # A file that went meanwhile, or a Secret without such a folder.
+            return set()
+
+    def check_bind(self, endpoint: str, address: str) -> str | None:
+        """Refuses to bind where others could connect, if nothing would keep strangers out.
+
+        Returns a warning where that is accepted.
+
+        Raises:
+            UsageError: without keys beyond loopback, or without the secret key of those who bind.
+        """
+        if not address.startswith(TCP):
+            return None
+        if self and not self.server_secret:
+            raise UsageError(
+                f"cannot bind {endpoint} to {address}: {self.folder} has no server.key"
+            )
+        if self or is_loopback(address):
+            return None
+        if not self.insecure:
+            raise UsageError(
+                f"{endpoint} would be bound to {address}, beyond this machine, without keys: "
+                "launch with --host, which makes them, or give --keys FOLDER; "
+                "or accept that anybody can connect, with --insecure"
+            )
+        return f"insecure: {endpoint} is bound to {address}, where anybody can connect"
+
+
+def is_loopback(address: str) -> bool:
+    """True if only this machine can connect to a ``tcp://`` address."""
+    host = address.removeprefix(TCP).rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _read(path: Path) -> bytes:
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
+    if not _KEY.fullmatch(key):
+        raise ConfigError(f"{path} holds no key: expected 40 characters of Z85")
+    return key

@@ -1,0 +1,267 @@
+"""What every socket shares: never blocking, bounded, counted, and kept from strangers.
+
+The pattern decides who binds: PULL, XPUB and ROUTER bind, PUSH, SUB and DEALER connect. Every call
+looks at the socket's events first, because libzmq otherwise handles commands when the CPU's cycle
+counter says so, and two serial runs differ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import zmq
+
+from session.errors import AdmissionError, OversizeError, UsageError, WireError
+from session.wire.codec import Buffer, Message, ProtocolError, decode, encode, size_bytes
+from session.wire.link import BROKEN_OFF, LOST, MADE, WRONG_KEY, WRONG_PROTOCOL, Link, Monitor
+from session.wire.security import TCP
+
+if TYPE_CHECKING:
+    from session.wire.wire import Wire
+
+_KERNEL_BUFFER_BYTES = 1 << 20
+_EVENTS_KEPT = 64
+_MONITORED = MADE | LOST | WRONG_KEY | WRONG_PROTOCOL | BROKEN_OFF
+
+
+@dataclass(slots=True)
+class Counters:
+    """What one socket has seen; ``rejected`` messages did not decode or were of another run."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    received: int = 0
+    received_bytes: int = 0
+    rejected: int = 0
+    unanswered: int = 0
+
+
+def poll(sockets: list[zmq.Socket[bytes]], timeout_seconds: float) -> None:
+    """Sleeps until one of the sockets can be read, at most ``timeout_seconds``."""
+    if not sockets:
+        # libzmq's poll returns at once when it has nothing to look at.
+        time.sleep(timeout_seconds)
+        return
+    poller = zmq.Poller()
+    for socket in sockets:
+        poller.register(socket, zmq.POLLIN)
+    poller.poll(round(timeout_seconds * 1000))
+
+
+class Socket:
+    """What all sockets share; made by :class:`Wire`."""
+
+    pattern: int
+    binds: bool
+    sends: bool = True
+    anybody: bool = False
+
+    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int) -> None:
+        self.endpoint = endpoint
+        self.counters = Counters()
+        self._wire = wire
+        self.link: Link | None = None
+        self._monitor: Monitor | None = None
+        self._file: tuple[Path, int] | None = None
+        address = wire.addresses[endpoint]
+        if self.binds:
+            wire.say(wire.security.check_bind(endpoint, address.bind))
+        self.raw: zmq.Socket[bytes] = wire.context.socket(self.pattern)
+        self._inproc = address.connect.startswith("inproc://")
+        self._events: deque[bool] = deque(maxlen=_EVENTS_KEPT)
+        try:
+            self._configure(high_water_mark)
+            if self.binds:
+                self._bind(address.bind)
+            else:
+                self._connect(address.connect)
+        except BaseException:
+            self.raw.disable_monitor()
+            self.raw.close(0)
+            raise
+        wire.sockets.append(self)
+
+    def _configure(self, high_water_mark: int) -> None:
+        self.raw.setsockopt(zmq.LINGER, 0)
+        self.raw.setsockopt(zmq.SNDHWM, high_water_mark)
+        self.raw.setsockopt(zmq.RCVHWM, high_water_mark)
+        self.raw.setsockopt(zmq.SNDBUF, _KERNEL_BUFFER_BYTES)
+        self.raw.setsockopt(zmq.RCVBUF, _KERNEL_BUFFER_BYTES)
+        # Twice the limit: the decoder refuses politely, this cuts off only what is hostile.
+        self.raw.setsockopt(zmq.MAXMSGSIZE, 2 * self._wire.max_message_bytes)
+        self.raw.setsockopt(zmq.RECONNECT_IVL, 50)
+        self.raw.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        if not self.binds and not self._inproc:
+            self.raw.setsockopt(zmq.IMMEDIATE, 1)
+
+    def _connect(self, address: str) -> None:
+        security = self._wire.security
+        if address.startswith(TCP):
+            if security:
+                self.raw.curve_publickey = security.client_public
+                self.raw.curve_secretkey = security.client_secret
+                self.raw.curve_serverkey = security.server_public
+            self.raw.setsockopt(zmq.HANDSHAKE_IVL, round(1000 * security.handshake_seconds))
+            where = f"{address} ({self.endpoint})"
+            self.link = Link(where, has_keys=bool(security), now=time.monotonic())
+            # From the first moment, for a refusal is seen only once.
+            self._monitor = Monitor(self.raw, _MONITORED)
+        self.raw.connect(address)
+
+    def _guard(self, address: str) -> None:
+        """Lets in only who has an allowed key, where keys are and the address is not private."""
+        security = self._wire.security
+        if not address.startswith(TCP):
+            return
+        self.raw.setsockopt(zmq.HANDSHAKE_IVL, round(1000 * security.handshake_seconds))
+        if security:
+            self.raw.curve_server = True
+            self.raw.curve_publickey = security.server_public
+            self.raw.curve_secretkey = security.server_secret
+            self.raw.setsockopt(zmq.ZAP_DOMAIN, self.endpoint.encode())
+            # Without a gate nobody comes in; libzmq would otherwise let in everybody.
+            self.raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+            self._wire.gate.watch(self.endpoint, self.raw, address, anybody=self.anybody)
+
+    def _bind(self, address: str) -> None:
+        try:
+            self._guard(address)
+            path = Path(address.removeprefix("ipc://"))
+            if address.startswith("ipc://"):
+                # The last process of a run removes this folder; one that starts again makes it.
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.raw.bind(address)
+            if address.startswith("ipc://"):
+                self._file = (path, path.stat().st_ino)
+        except (OSError, zmq.ZMQError) as error:
+            raise UsageError(
+                f"cannot bind {self.endpoint} to {address}: {error.strerror}; "
+                "end the process that uses it or choose another address"
+            ) from None
+
+    def connection_events(self) -> Iterator[bool]:
+        """Yields True for each connection made and False for each lost since the last call.
+
+        The first call starts watching. In-process sockets have no connections to lose.
+        """
+        if self._inproc:
+            return
+        if self._monitor is None:
+            self._monitor = Monitor(self.raw, MADE | LOST)
+        self._look()
+        while self._events:
+            yield self._events.popleft()
+
+    def _look(self) -> None:
+        """Takes what the monitor has seen."""
+        if self._monitor is None:
+            return
+        for number, value in self._monitor.events():
+            if self.link is None:
+                change: bool | None = number == MADE
+            else:
+                change = self.link.take(number, value, time.monotonic())
+            if change is not None:
+                self._events.append(change)
+
+    def check(self) -> str | None:
+        """What is wrong with its connection, once for each time; None if nothing is.
+
+        Raises:
+            AdmissionError: the other side does not let it in, now or later.
+        """
+        if self.link is None:
+            return None
+        self._look()
+        refusal = self.link.refusal
+        if refusal is None and not self._wire.ever_connected:
+            refusal = self.link.suspicion
+        if refusal is not None:
+            raise AdmissionError(refusal)
+        return self.link.news(time.monotonic())
+
+    def close(self, linger_seconds: float = 0.0) -> None:
+        """Closes the socket; what was sent may still leave for ``linger_seconds``."""
+        if self in self._wire.sockets:
+            self._wire.sockets.remove(self)
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+        elif self.binds:
+            # The gate's own, if there is one.
+            self.raw.disable_monitor()
+        # What only receives has nothing to wait for, but would hold the context open.
+        self.raw.close(round(linger_seconds * 1000) if self.sends else 0)
+        if self._file is not None:
+            self._remove(*self._file)
+
+    def _remove(self, path: Path, inode: int) -> None:
+        """Removes the file of an ipc address, which libzmq leaves; not that of a successor."""
+        with suppress(OSError):
+            if path.stat().st_ino == inode:
+                path.unlink()
+
+    def writable(self) -> bool:
+        """True if a message can be sent now."""
+        return bool(int(self.raw.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
+
+    def readable(self) -> bool:
+        """True if a message can be received now."""
+        return bool(int(self.raw.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+    def _encode(self, message: Message) -> list[Buffer]:
+        message.sender = self._wire.identity
+        frames = encode(message)
+        size = size_bytes(frames)
+        if size > self._wire.max_message_bytes:
+            raise OversizeError(
+                f"'{message.kind}' for {self.endpoint} has {size} bytes, the limit is "
+                f"{self._wire.max_message_bytes} (session_config.max_message_bytes)"
+            )
+        self.counters.sent += 1
+        self.counters.sent_bytes += size
+        return frames
+
+    def _receive(self) -> list[zmq.Frame] | None:
+        if not self.readable():
+            return None
+        try:
+            return self.raw.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+
+    def _decode(self, frames: list[zmq.Frame], *, one_run: bool) -> Message | None:
+        """The message, or None after counting it as rejected.
+
+        Args:
+            one_run: refuse messages of another experiment.
+        """
+        try:
+            message = decode(frames, self._wire.max_message_bytes)
+        except ProtocolError as error:
+            self.counters.rejected += 1
+            self._wire.reject(self.endpoint, error.name, str(error))
+            self._refuse_protocol(frames, error)
+            return None
+        except WireError as error:
+            self.counters.rejected += 1
+            self._wire.reject(self.endpoint, "", str(error))
+            return None
+        ours, theirs = self._wire.identity.fingerprint, message.sender.fingerprint
+        if one_run and theirs != ours:
+            self.counters.rejected += 1
+            reason = f"fingerprint {theirs.hex()}, this run has {ours.hex()}"
+            self._wire.reject(self.endpoint, message.sender.name, reason)
+            return None
+        self.counters.received += 1
+        self.counters.received_bytes += size_bytes(frames)
+        return message
+
+    def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
+        """A message of another protocol has come; who waits for an answer should hear of it."""

@@ -1,0 +1,220 @@
+"""Agents for a run of another machine: they join, work until either side stops, and leave."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from session.component import Topology
+from session.config import Config
+from session.errors import RunError, UsageError
+from session.folder import RunFolder
+from session.wire import AddressBook, Identity, Wire
+from session.wire.security import Security
+from surreal_like.code_snapshot import own_file
+from surreal_like.experiment import SECTIONS
+from surreal_like.interrupts import Interrupts
+from surreal_like.knock import Admission, Invitation, knock
+from surreal_like.ps.door import ENDPOINT
+from surreal_like.ps.tokens import make_token
+from surreal_like.start import Launched, make_starter
+from surreal_like.topology import make_topology
+
+_POLL_SECONDS = 0.1
+_ASK_SECONDS = 1.0
+_INTERRUPTED = 130
+
+Say = Callable[[str], object]
+
+
+def join_line(folder: RunFolder) -> str | None:
+    """The command that brings agents of another machine into a run, with a new token.
+
+    None where nobody can join: the run was launched without ``--host``, or without keys.
+
+    Raises:
+        UsageError: the run's keys cannot be written to.
+    """
+    if not folder.addresses.is_file() or not folder.keys.is_dir():
+        return None
+    book = AddressBook.load(folder.addresses)
+    if ENDPOINT not in book:
+        return None
+    address = book[ENDPOINT].connect.removeprefix("tcp://")
+    return f"surreal-like join {address} --token {make_token(folder.keys)}"
+
+
+def join(invitation: Invitation, say: Say = lambda line: None) -> int:
+    """Runs agents for a run of another machine until that is over, or until they are to leave.
+
+    Args:
+        invitation: where, with which token, and how many agents.
+        say: is told in single lines how it goes.
+
+    Returns the exit code: 0 the run is over, 130 interrupted here.
+
+    Raises:
+        UsageError: the invitation is wrong, or nobody answers.
+        AdmissionError: the run does not let this machine in.
+        MissingExtra: the run's environment is not installed here.
+        RunError: the agents could not be kept alive, or the run was not heard of any more.
+    """
+    with ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        admission = knock(invitation)
+        config, names = admission.config, ", ".join(admission.names)
+        starter = make_starter("local", config.algorithm)
+        stack.callback(starter.close)
+        starter.resolve(_experiment(config, admission.folder))
+        topology = make_topology(config)
+        agents = Topology(map(topology.component, admission.names), outside=admission.addresses)
+        interrupts.only_count()
+        launched = starter.launch(config, agents, admission.folder)
+        say(f"joined {invitation.address} with {names}; Ctrl-C to leave")
+        watch = stack.enter_context(RunWatch(admission))
+        code = _Stay(launched, watch, interrupts, say).until_the_end()
+    if code == 0 and invitation.folder is None:
+        shutil.rmtree(admission.folder.path, ignore_errors=True)
+    return code
+
+
+def _experiment(config: Config, folder: RunFolder) -> Config:
+    """The experiment as a user would give it: resolving it here proves that all is installed."""
+    experiment = Config({key: config[key] for key in ("algorithm", *SECTIONS)}).copy()
+    file = own_file(config)
+    if file is not None:
+        snapshot = folder.code / file.name
+        if not snapshot.is_file():
+            raise UsageError(f"the run's algorithm is the file {file}: give --algorithm FILE")
+        experiment.algorithm = str(snapshot) + "".join(config.algorithm.partition(":")[1:])
+    return experiment
+
+
+class RunWatch:
+    """Asks the run once a second whether it still goes on.
+
+    Args:
+        admission: to the run.
+    """
+
+    def __init__(self, admission: Admission) -> None:
+        config = admission.config
+        self.over = False
+        self.timeout_seconds: float = config.session_config.heartbeat.timeout
+        self._heard_at = self._asked_at = time.monotonic()
+        self._context: zmq.Context[Any] = zmq.Context()
+        fingerprint = bytes.fromhex(config.fingerprint()[:16])
+        identity = Identity("join", time.time_ns() // 1_000_000, fingerprint)
+        security = Security.load(admission.folder.keys, config)
+        self._wire = Wire(self._context, admission.addresses, identity, security=security)
+        self._requests = self._wire.dealer("ps.requests")
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long nothing has been heard of the run."""
+        return time.monotonic() - self._heard_at
+
+    @property
+    def lost(self) -> bool:
+        """True if that is too long."""
+        return not self.over and self.silent_seconds > self.timeout_seconds
+
+    def tick(self) -> list[str]:
+        """Asks if it is time, and hears; gives what is to be said of the connection.
+
+        Raises:
+            AdmissionError: the run does not let this machine in any more.
+        """
+        now = time.monotonic()
+        if now - self._asked_at >= _ASK_SECONDS:
+            self._asked_at = now
+            self._requests.send("info", {"policy": "default"})
+        while (answer := self._requests.receive()) is not None:
+            self._heard_at = now
+            info = answer.fields.get("info")
+            self.over |= isinstance(info, dict) and bool(info.get("final", False))
+        return [] if self.over else self._wire.check()
+
+    def __enter__(self) -> RunWatch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._wire.close(0.0)
+        self._context.destroy(0)
+
+
+class _Stay:
+    """The time that the agents of this machine work for the run.
+
+    Args:
+        launched: the agents.
+        watch: of the run.
+        interrupts: of this process.
+        say: is told how it goes.
+    """
+
+    def __init__(
+        self, launched: Launched, watch: RunWatch, interrupts: Interrupts, say: Say
+    ) -> None:
+        self._launched = launched
+        self._watch = watch
+        self._interrupts = interrupts
+        self._say = say
+        self._told = 0
+        self._lost = False
+
+    def until_the_end(self) -> int:
+        """Stays until no agent is left; returns the exit code."""
+        launched = self._launched
+        while (outcome := launched.outcome) is None:
+            for each in launched.poll(_POLL_SECONDS):
+                if each.kind in ("lost", "restart", "failed"):
+                    self._say(f"{each.component} {each.kind}: {each.detail}".rstrip(": "))
+            for line in self._watch.tick():
+                self._say(line)
+            self._leave_if_told()
+        failed = [name for name, end in launched.components().items() if end["exit_code"] != 0]
+        if self._told:
+            self._say("left the run" if not failed else f"left; ended at once: {', '.join(failed)}")
+            return _INTERRUPTED
+        if self._lost:
+            raise RunError(
+                f"nothing was heard of the run for {self._watch.timeout_seconds:g} s: its machine "
+                "or the network is gone; the agents here have ended"
+            )
+        if failed:
+            raise RunError(outcome.reason)
+        self._say("the run is over; its agents here have left")
+        return 0
+
+    def _leave_if_told(self) -> None:
+        if self._interrupts.count > self._told:
+            self._told += 1
+            if self._told == 1:
+                self._say("leaving; Ctrl-C again ends everything at once")
+                self._launched.stop(interrupted=True, reason="interrupted")
+            else:
+                self._launched.kill()
+        elif self._watch.lost and not self._lost:
+            self._lost = True
+            self._launched.stop(interrupted=True, reason="the run is gone")
+
+
+def further_line(path: Path) -> str:
+    """The command with a further token, for a run that goes on.
+
+    Raises:
+        UsageError: nobody can join that run.
+    """
+    folder = RunFolder(path)
+    line = join_line(folder) if not folder.over else None
+    if line is None:
+        why = "it is over" if folder.over else "it was launched without --host, or with --insecure"
+        raise UsageError(f"nobody can join run {folder}: {why}")
+    return line

@@ -1,0 +1,162 @@
+"""Asks a run of another machine to let agents in: a token goes, config and addresses come."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from session.config import Config
+from session.errors import DeadlineError, RunError, UsageError
+from session.folder import RunFolder
+from session.wire import Address, AddressBook, Identity, Message, Wire
+from session.wire.security import Security, write_private
+from surreal_like.code_snapshot import file_hash
+from surreal_like.ps.door import ENDPOINT
+from surreal_like.ps.tokens import Token
+
+_ANSWER_SECONDS = 4.5
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What a user says to join a run.
+
+    Args:
+        address: ``host:port`` of the run's door.
+        token: as ``launch`` has printed it.
+        agents: how many are to run here.
+        algorithm: the run's own algorithm file, on this machine.
+        folder: for what this machine writes; None: one below the folder of temporary files, the
+            same for the same token, so that who comes back has the same key.
+    """
+
+    address: str
+    token: str
+    agents: int = 1
+    algorithm: Path | None = None
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a run has answered, and the folder in which it was written down.
+
+    Args:
+        config: of the run, as it holds on this machine.
+        names: of the agents.
+        addresses: endpoints of the run.
+        folder: of this machine's part in the run.
+    """
+
+    config: Config
+    names: tuple[str, ...]
+    addresses: AddressBook
+    folder: RunFolder
+
+
+def knock(invitation: Invitation) -> Admission:
+    """Exchanges the token, and writes what the agents here need.
+
+    Raises:
+        UsageError: the invitation is wrong, or nobody answers there.
+        AdmissionError: the run does not let this machine in; says why.
+    """
+    token = Token.decode(invitation.token)
+    host, _, port = invitation.address.removeprefix("tcp://").rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise UsageError(f"'{invitation.address}' is no address: write it as HOST:PORT")
+    if invitation.algorithm is not None and not invitation.algorithm.is_file():
+        raise UsageError(f"--algorithm {invitation.algorithm}: there is no such file")
+    folder = _make_folder(invitation, token)
+    with suppress(FileNotFoundError):
+        # Of an earlier time here.
+        folder.result.unlink()
+    try:
+        answer = _exchange(invitation, token, f"tcp://{host}:{port}", folder)
+    except BaseException:
+        if invitation.folder is None and not folder.config.exists():
+            # Never let in: this key is of no use.
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    try:
+        return _write(answer.fields, folder, invitation.algorithm)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"what {invitation.address} answered is no run: {error!r}") from None
+
+
+def default_folder(token: str) -> Path:
+    """Where the machine that uses a token writes, unless it is told otherwise."""
+    digest = hashlib.sha256(token.encode()).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"surreal-like-join-{digest}"
+
+
+def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
+    """The folder, with the key of this machine in it."""
+    path = invitation.folder or default_folder(invitation.token)
+    folder = RunFolder(path)
+    owned = path.stat().st_uid == os.getuid() if path.exists() else True
+    if not owned or (path.exists() and any(path.iterdir()) and not folder.keys.is_dir()):
+        raise UsageError(f"folder {path} is not empty: choose another with --folder")
+    if folder.in_use:
+        raise UsageError(f"agents of this token run here already, in {path}")
+    try:
+        for below in (folder.path, folder.keys, folder.logs, folder.alive):
+            below.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(folder.keys / "server.pub", f"{token.server_public.decode()}\n")
+        if not (folder.keys / "client.key").exists():
+            public, secret = zmq.curve_keypair()
+            write_private(folder.keys / "client.pub", f"{public.decode()}\n")
+            write_private(folder.keys / "client.key", f"{secret.decode()}\n")
+    except OSError as error:
+        raise UsageError(f"cannot write to {path}: {error.strerror}") from None
+    return folder
+
+
+def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFolder) -> Message:
+    fields: dict[str, Any] = {"secret": token.secret, "agents": invitation.agents}
+    if invitation.algorithm is not None:
+        fields["algorithm_sha256"] = file_hash(invitation.algorithm)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    book = AddressBook({ENDPOINT: Address.same(address)})
+    identity = Identity("join", time.time_ns() // 1_000_000)
+    wire = Wire(context, book, identity, security=Security.load(folder.keys))
+    try:
+        door = wire.dealer(ENDPOINT)
+        return door.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
+    except DeadlineError:
+        raise UsageError(
+            f"nobody answers at {address}: is the address right, does the run still go on, and "
+            "does a firewall stand between?"
+        ) from None
+    finally:
+        wire.close(0.0)
+        context.destroy(0)
+
+
+def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None) -> Admission:
+    config = Config(fields["config"])
+    session = config.session_config
+    session.folder = str(folder)
+    session.launcher.host, session.launcher.transport = None, "ipc"
+    session.tensorplex.start_tensorboard, session.tensorplex.prometheus_port = False, 0
+    # The first agent says what the others are like.
+    session.agent.num = max(1, int(session.agent.num))
+    session.at_end = "exit"
+    book = AddressBook({name: Address.same(at) for name, at in fields["addresses"].items()})
+    if algorithm is not None:
+        folder.code.mkdir(exist_ok=True)
+        name = Path(str(config.algorithm).partition(":")[0]).name
+        shutil.copyfile(algorithm, folder.code / name)
+    config.dump_file(folder.config)
+    folder.addresses.write_text(book.dump())
+    return Admission(config, tuple(map(str, fields["names"])), book, folder)

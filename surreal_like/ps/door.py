@@ -1,0 +1,139 @@
+"""Where agents of another machine are let into a run: a token for names, addresses and config."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import zmq
+
+from session.context import Context
+from session.errors import UsageError
+from session.folder import RunFolder
+from session.wire.requests import Request
+from session.wire.security import allow
+from surreal_like.ps.tokens import Guest, TokenFolder
+
+ENDPOINT = "ps.door"
+AGENTS_LIMIT = 1000
+# An agent needs these, and a machine that joins is told of no others.
+OPEN_ENDPOINTS = (
+    ".experience",
+    ".receipts",
+    "ps.requests",
+    "tensorplex.records",
+    "loggerplex.records",
+)
+
+_REQUESTS_PER_TICK = 4
+_WRONG_TOKENS = 20
+_WINDOW_SECONDS = 60.0
+_AGAIN = "get another on the run's machine with: surreal-like join --print RUN"
+
+
+class _NotAdmittedError(Exception):
+    """Why a machine is not let in, in one line."""
+
+
+class Door:
+    """Answers ``join`` and nothing else; everybody with the run's public key may ask.
+
+    Args:
+        context: of the parameter server.
+
+    Raises:
+        UsageError: the run has no keys, or its folder is not here.
+    """
+
+    def __init__(self, context: Context) -> None:
+        keys = context.wire.security.folder
+        if keys is None or context.folder is None:
+            raise UsageError(f"{ENDPOINT} needs the run folder with its keys: give --folder")
+        self._context = context
+        self._folder: RunFolder = context.folder
+        self._keys = keys
+        self._tokens = TokenFolder(keys)
+        self._wrong: deque[float] = deque(maxlen=_WRONG_TOKENS)
+        self._requests = context.wire.router(ENDPOINT, anybody=True)
+
+    @property
+    def raw(self) -> zmq.Socket[bytes]:
+        """Its socket."""
+        return self._requests.raw
+
+    def tick(self) -> bool:
+        """Answers who knocks."""
+        for answered in range(_REQUESTS_PER_TICK):
+            request = self._requests.receive()
+            if request is None:
+                return answered > 0
+            try:
+                self._requests.reply(request, "joined", self._admit(request))
+            except _NotAdmittedError as refusal:
+                self._refuse(request, str(refusal))
+            except (KeyError, TypeError, ValueError, OSError) as error:
+                self._refuse(request, f"'{request.message.kind[:80]}' failed: {error!r}")
+        return True
+
+    def _refuse(self, request: Request, reason: str) -> None:
+        self._context.event("refused", f"{ENDPOINT}: {reason}")
+        self._requests.refuse(request, reason, stranger=True)
+
+    def _admit(self, request: Request) -> dict[str, Any]:
+        kind, fields = request.message.kind, request.message.fields
+        if kind != "join":
+            raise _NotAdmittedError(f"only 'join' is answered here, not '{kind[:80]}'")
+        guest = self._redeem(request.key, fields)
+        joined = ", ".join(guest.names)
+        self._context.event("joined", f"a machine with {joined}", key=guest.key)
+        book = self._context.wire.addresses
+        return {
+            "names": list(guest.names),
+            "config": self._context.config.to_dict(),
+            "addresses": {
+                name: address.connect
+                for name, address in book.items()
+                if name.endswith(OPEN_ENDPOINTS)
+            },
+        }
+
+    def _redeem(self, key: str, fields: Mapping[str, Any]) -> Guest:
+        """Exchanges a token for names; a machine that comes back gets those that it had."""
+        now, agents = self._context.clock.now(), fields["agents"]
+        if len(self._wrong) == _WRONG_TOKENS and now - self._wrong[0] < _WINDOW_SECONDS:
+            raise _NotAdmittedError("too many wrong tokens: try again in a minute")
+        token = self._tokens.find(bytes(fields["secret"]))
+        if token is None:
+            self._wrong.append(now)
+            raise _NotAdmittedError(f"wrong token: this run has given no such token; {_AGAIN}")
+        if type(agents) is not int or not 1 <= agents <= AGENTS_LIMIT or not key:
+            raise _NotAdmittedError(f"cannot run {agents!r} agents; expected 1 to {AGENTS_LIMIT}")
+        guest = self._tokens.guest(token)
+        if guest is not None and guest.key != key:
+            raise _NotAdmittedError(f"this token has been used by another machine; {_AGAIN}")
+        if self._folder.over:
+            raise _NotAdmittedError("the run is over")
+        self._check_algorithm(fields.get("algorithm_sha256"))
+        if guest is None:
+            allow(self._keys, key)
+        elif not self._context.wire.security.admits(key.encode()):
+            raise _NotAdmittedError("the key of this machine has been taken away from the run")
+        guest = self._tokens.give(token, key, guest.names if guest else (), agents)
+        return Guest(key, guest.names[:agents])
+
+    def _check_algorithm(self, theirs: object) -> None:
+        """The same file must lie on both machines, for no code goes over the network."""
+        recorded = self._context.config.get("recorded") or {}
+        ours = recorded.get("algorithm_sha256")
+        if ours is None or theirs == ours:
+            return
+        file = str(self._context.config.algorithm).partition(":")[0]
+        if theirs is None:
+            raise _NotAdmittedError(
+                f"this run's algorithm is the file {file} (SHA-256 {ours}): copy it to the joining "
+                "machine and give --algorithm FILE"
+            )
+        raise _NotAdmittedError(
+            f"--algorithm has SHA-256 {theirs}, the run's {file} has {ours}: they must be the same"
+        )

@@ -1,0 +1,157 @@
+"""One-time tokens: what somebody must know to let agents of another machine into a run.
+
+A token is the run's public key and a secret. The run keeps only a hash of the secret, in one file
+per token below its keys; the file says who has used it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zmq.utils import z85
+
+from session.errors import UsageError
+from session.folder import write_atomically
+from session.wire.security import write_private
+
+FIRST_INDEX = 1000
+
+_PREFIX = "sl1-"
+_KEY_BYTES = 32
+_SECRET_BYTES = 16
+_CHECK_BYTES = 3
+_FOLDER = "tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is handed over by other means than the network.
+
+    Args:
+        server_public: the run's public key, in Z85.
+        secret: proves that its owner was invited.
+    """
+
+    server_public: bytes
+    secret: bytes = field(repr=False)
+
+    def encode(self) -> str:
+        """The token as one word."""
+        content = z85.decode(self.server_public) + self.secret
+        return _PREFIX + base64.urlsafe_b64encode(content + _check(content)).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Token:
+        """Reads the word.
+
+        Raises:
+            UsageError: it is none, or a part of it is missing.
+        """
+        content = b""
+        if text.startswith(_PREFIX):
+            with suppress(ValueError):
+                content = base64.b64decode(
+                    text.removeprefix(_PREFIX), altchars=b"-_", validate=True
+                )
+        content, check = content[:-_CHECK_BYTES], content[-_CHECK_BYTES:]
+        if len(content) != _KEY_BYTES + _SECRET_BYTES or check != _check(content):
+            raise UsageError(
+                f"'{text[:80]}' is no token: copy the whole line that launch has printed, or get "
+                "another with: surreal-like join --print RUN"
+            )
+        return cls(z85.encode(content[:_KEY_BYTES]), content[_KEY_BYTES:])
+
+
+def _check(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()[:_CHECK_BYTES]
+
+
+def make_token(keys: Path) -> str:
+    """A further token for the run that has these keys.
+
+    Raises:
+        UsageError: it has no keys, or they cannot be written to.
+    """
+    secret = secrets.token_bytes(_SECRET_BYTES)
+    try:
+        server_public = (keys / "server.pub").read_bytes().strip()
+        folder = keys / _FOLDER
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_private(folder / _name(secret), "{}\n")
+    except OSError as error:
+        raise UsageError(f"cannot make a token in {keys}: {error.strerror}") from None
+    return Token(server_public, secret).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """Who has used a token.
+
+    Args:
+        key: public key of the machine, in Z85.
+        names: of its agents.
+    """
+
+    key: str
+    names: tuple[str, ...]
+
+
+class TokenFolder:
+    """The tokens of one run, as its parameter server sees them.
+
+    Args:
+        keys: folder of the run's keys.
+    """
+
+    def __init__(self, keys: Path) -> None:
+        self._folder = keys / _FOLDER
+
+    def find(self, secret: bytes) -> Path | None:
+        """The file of a token; takes as long for every wrong secret."""
+        name = _name(secret)
+        there = [path for path in self._files() if hmac.compare_digest(path.name, name)]
+        return there[0] if there else None
+
+    def guest(self, token: Path) -> Guest | None:
+        """Who has used a token, None if nobody has."""
+        entry: dict[str, Any] = json.loads(token.read_text())
+        return Guest(entry["key"], tuple(entry["names"])) if entry else None
+
+    def give(self, token: Path, key: str, known: Sequence[str], agents: int) -> Guest:
+        """Notes that a machine has used a token, and names its agents.
+
+        Args:
+            token: from :meth:`find`.
+            key: of the machine.
+            known: names that it has already.
+            agents: how many it wants to run.
+        """
+        first = max(self._taken(), default=FIRST_INDEX - 1) + 1
+        more = (f"agent-{first + index}" for index in range(agents - len(known)))
+        guest = Guest(key, (*known, *more))
+        write_atomically(token, json.dumps({"key": key, "names": guest.names}) + "\n")
+        return guest
+
+    def _taken(self) -> Iterator[int]:
+        """Numbers of agents that are some machine's."""
+        for path in self._files():
+            guest = self.guest(path)
+            yield from (int(name.rpartition("-")[2]) for name in (guest.names if guest else ()))
+
+    def _files(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(path for path in self._folder.iterdir() if path.name[0] != ".")
+
+
+def _name(secret: bytes) -> str:
+    return hashlib.sha256(secret).hexdigest()
