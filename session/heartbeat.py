@@ -24,6 +24,7 @@ class Beat:
         busy_seconds: how much longer than usual the next beat may take, counted from ``time``.
         doing: what takes so long, or why it failed, in one line.
         dropped_records: metrics and log records that nobody took in time.
+        ready: False while it stays although the run is over, or only leaves.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Beat:
     busy_seconds: float = 0.0
     doing: str = ""
     dropped_records: int = 0
+    ready: bool = True
 
     @property
     def age_seconds(self) -> float:

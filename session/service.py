@@ -19,6 +19,8 @@ _FLUSH_SECONDS = 0.2
 _HELLO_SECONDS = 0.05
 _IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
+# "Try again later": whoever is told to stop before its work is done, and is to be started again.
+START_AGAIN = 75
 
 
 class Service:
@@ -38,6 +40,16 @@ class Service:
     def done(self) -> bool:
         """True when nothing is left to do; the frame then closes the service."""
         return False
+
+    @property
+    def ready(self) -> bool:
+        """False while it only stays because nobody has ended it: its part in the run is over."""
+        return True
+
+    @property
+    def exit_code(self) -> int:
+        """With what the process ends once it is done."""
+        return 0
 
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Sockets that wake an idle service."""
@@ -90,6 +102,9 @@ class Frame:
         self._start_deadline = clock.now() + session.heartbeat.starting_seconds
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_deadline = float("inf")
+        self._resumes: bool = session.launcher.on_sigterm == "resume"
+        if launch.folder is not None:
+            launch.folder.make_below()
 
     def _make_hello(self) -> Hello | None:
         context = self.context
@@ -108,6 +123,13 @@ class Frame:
     def finished(self) -> bool:
         """True once the service is done and closed."""
         return self.state == "done"
+
+    @property
+    def exit_code(self) -> int:
+        """With what the process ends once it is finished."""
+        if self._service is not None:
+            return self._service.exit_code
+        return START_AGAIN if self._resumes else 0
 
     def step(self) -> bool:
         """One step that never blocks; True if there may be more to do at once."""
@@ -163,6 +185,7 @@ class Frame:
         service.drain()
 
     def _beat(self) -> None:
+        self.context.ready = self._service is not None and self._service.ready
         self.context.beat(self.state)
         status = self._service.status() if self._service is not None else {}
         self.context.tensorplex.heartbeat(self.state, self.context.incarnation, status)

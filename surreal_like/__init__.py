@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         EvalTensorplexMonitor,
         TrainingTensorplexMonitor,
     )
+    from surreal_like.launching import launch
     from surreal_like.learner.base import Learner
     from surreal_like.network.module import Module
     from surreal_like.network.tensors import to_float_tensor, to_tensor
@@ -47,6 +48,7 @@ if _SESSION != _HERE:
 
 _HOMES = {
     "train": "surreal_like.run",
+    "launch": "surreal_like.launching",
     "load_policy": "surreal_like.policy",
     "Agent": "surreal_like.agent.base",
     "AgentMode": "surreal_like.agent.mode",
@@ -90,6 +92,7 @@ __all__ = [
     "UniformReplay",
     "VectorEnv",
     "Wrapper",
+    "launch",
     "load_policy",
     "to_float_tensor",
     "to_tensor",

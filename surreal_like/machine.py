@@ -11,6 +11,7 @@ import psutil
 from session import nest
 from session.config import Config
 from session.errors import UsageError
+from session.launchers.launcher import free_ports, resolve_host
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.replay.storage import LINK_BYTES
 
@@ -78,11 +79,14 @@ def check_memory(config: Config, available_bytes: int | None = None) -> Need:
 
 
 def check_ports(config: Config) -> None:
-    """Refuses an experiment that names a port of this machine which somebody else uses.
+    """Refuses an experiment that names a port which somebody else uses, or a host that is not here.
 
     Raises:
-        UsageError: names the setting and the port.
+        UsageError: names the setting, and the port or the host.
     """
+    host: str | None = config.session_config.launcher.host
+    if host is not None:
+        free_ports(["any"], resolve_host(host))
     port: int = config.session_config.tensorplex.prometheus_port
     if port <= 0:
         return

@@ -11,7 +11,7 @@ from session.component import Topology
 from session.config import Config, apply_overrides, explain
 from session.default_configs import BASE_CONFIG
 from session.folder import RunFolder
-from session.launchers.launcher import make_addresses, write_run_files
+from session.launchers.launcher import make_addresses, protect, write_run_files
 from surreal_like.code_snapshot import keep_algorithm
 from surreal_like.experiment import defaults, read_experiment, resolve_elsewhere
 from surreal_like.run_folder import held
@@ -101,6 +101,6 @@ def write_plan(plan: Plan, path: Path) -> None:
         config = plan.config
         config.session_config.folder = str(path)
         keep_algorithm(config, folder)
-        transport: str = config.session_config.launcher.transport
-        write_run_files(folder, plan.topology, make_addresses(plan.topology, transport, folder))
+        protect(folder, config)
+        write_run_files(folder, plan.topology, make_addresses(plan.topology, config, folder))
         config.dump_file(RunFolder(path).config)

@@ -5,32 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from session.config import Config
 from session.folder import RunFolder
 from surreal_like.code_snapshot import keep_algorithm, keep_package_list
-from surreal_like.experiment import read_experiment
 from surreal_like.interrupts import Interrupts
-from surreal_like.resume import (
-    check_checkpoints,
-    check_same,
-    recorded_config,
-    reopen,
-    seconds_reached,
-    session_changes,
-)
-from surreal_like.run_folder import (
-    experiment_name,
-    held,
-    new_path,
-    newest_path,
-    put_back_if_refused,
-)
-from surreal_like.start import Launched, Starter, make_starter
+from surreal_like.order import Order, Overrides, make_order, resolve_order
+from surreal_like.resume import reopen
+from surreal_like.run_folder import held, put_back_if_refused
+from surreal_like.start import Launched, make_starter
 from surreal_like.topology import make_topology
 from surreal_like.watch import INTERRUPTED, Watch, show
 
@@ -42,8 +28,6 @@ _POLL_SECONDS = 0.05
 _SETTLED_SECONDS = 20.0
 _EXIT_CODES = {"interrupted": 130, "failed": 1}
 _BUDGET_BEFORE_GOAL = 3
-
-Overrides = Mapping[str, Any] | Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +64,6 @@ class Run:
         except OSError:
             return []
         return [json.loads(line) for line in lines]
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """What was asked for."""
-
-    user: Config
-    path: Path
-    launcher: str
-    resume: bool
-    allow_change: tuple[str, ...]
-    started: float
 
 
 def train(  # noqa: PLR0913 - one call says everything that a user may want
@@ -132,41 +104,27 @@ def train(  # noqa: PLR0913 - one call says everything that a user may want
         ConfigError: a setting is wrong; nothing was started.
         UsageError: the folder, the launcher or the resumed run is wrong; nothing was started.
     """
-    started = time.time() if started is None else started
-    options = {
+    settings = {
         "session_config.seed": seed,
         "session_config.agent.num": agents,
         "session_config.evaluator.num": evals,
     }
-    given = {key: value for key, value in options.items() if value is not None}
-    name = experiment_name(experiment, algorithm, env) if experiment or algorithm else None
-    path = _path(name, folder, resume=resume)
-    source = experiment
-    if source is None and algorithm is None and resume:
-        recorded_config(RunFolder(path))
-        source = path / "config.yaml"
-    words = [*as_overrides(overrides), *as_overrides(given)]
-    user = read_experiment(source, words, algorithm=algorithm, env_name=env)
-    if folder is None and not resume and user.session_config.get("folder"):
-        path = Path(user.session_config.folder)
-    order = _Order(user, path, launcher, resume, tuple(allow_change), started)
+    order = make_order(
+        experiment,
+        settings,
+        launcher=launcher,
+        started=time.time() if started is None else started,
+        overrides=overrides,
+        folder=folder,
+        algorithm=algorithm,
+        env=env,
+        resume=resume,
+        allow_change=allow_change,
+    )
     return _run(order, watch or Watch())
 
 
-def as_overrides(overrides: Overrides) -> list[str]:
-    """Overrides as ``key=value`` words; a mapping's values become YAML."""
-    if not isinstance(overrides, Mapping):
-        return list(overrides)
-    return [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
-
-
-def _path(name: str | None, folder: str | Path | None, *, resume: bool) -> Path:
-    if folder is not None:
-        return Path(folder)
-    return newest_path(name) if resume else new_path(name or "run")
-
-
-def _run(order: _Order, watch: Watch) -> Run:
+def _run(order: Order, watch: Watch) -> Run:
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         starter = make_starter(order.launcher, order.user.algorithm)
@@ -177,7 +135,8 @@ def _run(order: _Order, watch: Watch) -> Run:
         # Not before: it imports numpy, and by now torch is being imported beside us.
         from surreal_like.machine import check_memory, check_ports
 
-        config = _resolve(order, starter, folder, watch)
+        clock = starter.started(order.started)
+        config = resolve_order(order, starter.resolve, folder, watch, clock)
         check_memory(config)
         check_ports(config)
         with put_back_if_refused(config, folder):
@@ -190,28 +149,6 @@ def _run(order: _Order, watch: Watch) -> Run:
         watch.begin(folder, config)
         outcome = _follow(launched, folder, watch, interrupts)
     return Run(order.path, dict(folder.read_result() or {}), outcome.details)
-
-
-def _resolve(order: _Order, starter: Starter, folder: RunFolder, watch: Watch) -> Config:
-    """The config of this part of the run, its times and its folder included."""
-    before = recorded_config(folder) if order.resume else None
-    config = starter.resolve(order.user)
-    started = starter.started(order.started)
-    run = {"started": started, "first_started": started, "seconds_before": 0.0}
-    if before is not None:
-        taken = check_same(before, config, folder, order.allow_change)
-        taken |= session_changes(before, config)
-        for path, (was, now) in taken.items():
-            watch.note(f"changed: {path} was {was}, is {now}")
-        if complaint := check_checkpoints(folder):
-            watch.note(f"going on from the checkpoint before: {complaint}")
-        earlier = before.get("run") or run
-        run["first_started"] = earlier["first_started"]
-        run["part"] = earlier.get("part", 1) + 1
-        run["seconds_before"] = seconds_reached(folder)
-    config.session_config.folder = str(folder.path)
-    config["run"] = run
-    return config
 
 
 def _follow(launched: Launched, folder: RunFolder, watch: Watch, interrupts: Interrupts) -> Outcome:

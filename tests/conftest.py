@@ -22,6 +22,8 @@ os.environ.update(
         # pytest's tmp_path stays outside: a test may leave what it likes there.
         "TMPDIR": PRIVATE_TEMP,
         "PYTEST_DEBUG_TEMPROOT": SYSTEM_TEMP,
+        # The tests' tmux server is their own: no run of the user shows in it, and it must be gone.
+        "TMUX_TMPDIR": PRIVATE_TEMP,
     }
 )
 tempfile.tempdir = PRIVATE_TEMP
@@ -76,7 +78,7 @@ GROUPS = {
     ),
     "chromium": Group(
         lambda: find_program("chromium", "chromium-browser", "google-chrome"),
-        "no Chromium: install Debian's packages chromium and chromium-driver",
+        "no Chromium: install Debian's package chromium",
     ),
 }
 

@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 GRACE_SECONDS = float(os.environ.get("SURREAL_LIKE_TEST_GRACE_SECONDS", "2"))
 # Names that tools and libraries keep on purpose: caches, temp folders that go when Python exits.
 LASTING_FILES = (".", "__pycache__", "pymp-", "torchinductor_")
+# The folder of tmux's sockets stays; a socket in it is a server that runs, or was not cleared up.
+TMUX_FOLDERS = "tmux-*"
 LASTING_CHILD = "multiprocessing.resource_tracker"
 
 
@@ -99,12 +101,14 @@ def port_traces(pids: Iterable[int]) -> set[Trace]:
 
 def file_traces() -> set[Trace]:
     """Return what lies in the session's temp folder, the top of the repository and its runs/."""
-    places = [path for path in (Path(tempfile.gettempdir()), ROOT, ROOT / "runs") if path.is_dir()]
+    temp = Path(tempfile.gettempdir())
+    tmux = list(temp.glob(TMUX_FOLDERS))
+    places = [path for path in (temp, ROOT, ROOT / "runs", *tmux) if path.is_dir()]
     return {
         Trace(f"file {path}", f"file {path}")
         for place in places
         for path in place.iterdir()
-        if not path.name.startswith(LASTING_FILES)
+        if path not in tmux and not path.name.startswith(LASTING_FILES)
     }
 
 

@@ -1,9 +1,12 @@
 """The checks on tests work: each kind of leftover fails a run of pytest of its own."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -44,6 +47,12 @@ def test_file() -> None:
     open(tempfile.mkdtemp(prefix="sl-") + "/socket", "w").close()
 """
 
+LEAVES_TMUX = """
+import subprocess
+def test_server() -> None:
+    subprocess.run(["tmux", "-L", "left", "-f", "/dev/null", "new-session", "-d"], check=True)
+"""
+
 LEAVES_NOTHING = """
 import socket, subprocess, sys
 def test_clean(tmp_path) -> None:
@@ -61,14 +70,14 @@ def test_kubectl() -> None: ...
 """
 
 
-def run_pytest(folder: Path, *arguments: str, **files: str) -> tuple[int, str]:
+def run_pytest(folder: Path, *arguments: str, path: str = "", **files: str) -> tuple[int, str]:
     """Run pytest with this suite's conftest and settings over files of this text."""
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")]
     command += ["--rootdir", str(folder), "--basetemp", str(folder / "temp"), str(folder)]
     command += ["-p", "tests.conftest", "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": ""}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     environment["SURREAL_LIKE_TEST_GRACE_SECONDS"] = "0.2"
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
@@ -89,6 +98,15 @@ def test_each_leftover_is_an_error(tmp_path: Path) -> None:
     assert "5 passed, 5 errors" in output, output
     for words in ("time.sleep(60)", "process ", "port ", "/sl-", str(tmp_path / "temp")):
         assert words in output
+
+
+@pytest.mark.tmux
+def test_a_server_of_tmux_that_was_left_is_an_error(tmp_path: Path) -> None:
+    code, output = run_pytest(tmp_path, path=os.environ["PATH"], server=LEAVES_TMUX)
+    assert code == 1, output
+    assert "1 passed, 1 error" in output, output
+    assert "tmux -L left" in output
+    assert re.search(r"file .*/tmux-\d+/left", output)
 
 
 def test_what_is_tidied_up_is_no_error(tmp_path: Path) -> None:

@@ -33,6 +33,13 @@ COMMANDS = (
         "main.cli.train",
     ),
     Command(
+        "launch",
+        "run",
+        "CONFIG.yaml --on local|tmux|kubernetes",
+        "the same, detached: it goes on when this shell has ended",
+        "main.cli.launch",
+    ),
+    Command(
         "plan",
         "run",
         "CONFIG.yaml [section.key=value ...]",
@@ -40,10 +47,20 @@ COMMANDS = (
         "main.cli.plan",
     ),
     Command(
+        "join",
+        "run",
+        "ADDRESS:PORT --token TOKEN",
+        "run agents here for a run on another machine",
+        "main.cli.join",
+    ),
+    Command(
         "status", "watch", "RUN", "where a run stands, and each of its parts", "main.cli.status"
     ),
     Command("logs", "watch", "RUN", "what the parts of a run have logged", "main.cli.logs"),
+    Command("attach", "watch", "RUN", "show a detached run in this terminal", "main.cli.attach"),
     Command("evaluate", "use", "RUN", "play episodes with a trained policy", "main.cli.evaluate"),
+    Command("play", "use", "RUN", "show episodes in a window or as a video", "main.cli.play"),
+    Command("plot", "use", "RUN...", "learning curves of runs in one picture", "main.cli.plot"),
     Command(
         "list",
         "use",
@@ -52,11 +69,26 @@ COMMANDS = (
         "main.cli.listing",
     ),
     Command(
+        "scale",
+        "operate",
+        "RUN agent=N eval=N",
+        "add agents or evaluators while it runs, or end some",
+        "main.cli.scale",
+    ),
+    Command(
+        "restart",
+        "operate",
+        "RUN COMPONENT",
+        "end one part, and start it again",
+        "main.cli.restart",
+    ),
+    Command(
         "stop", "operate", "RUN", "end a run cleanly: saved, and nothing lost", "main.cli.stop"
     ),
     Command(
         "probe", "operate", "RUN COMPONENT", "exit code 0 if a component is alive", "main.cli.probe"
     ),
+    Command("keys", "operate", "OVERLAY", "make the keys of a run on Kubernetes", "main.cli.keys"),
 )
 _GROUPS = {
     "run": "Run an experiment",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
 
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
-from main.cli.tail import Tail
 from session.errors import UsageError
-from session.folder import RunFolder
+from session.launchers.adopted import adopt
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
-_LOOK_SECONDS = 0.2
-# Logs are written a moment after the run has ended.
-_LAST_SECONDS = 1.0
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_SINCE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+# A line is ``2025-01-31 12:00:00.123 INFO     learner: text``.
+_TIME_WIDTH = 23
 
 
 def run(argv: Sequence[str]) -> int:
@@ -23,37 +27,44 @@ def run(argv: Sequence[str]) -> int:
     add_run(parser)
     parser.add_argument("--component", metavar="NAME", help="only this one, such as learner")
     parser.add_argument("--level", choices=_LEVELS, default="debug", help="only from this level on")
+    parser.add_argument("--since", metavar="5m", help="only of the last 30s, 5m, 2h or 1d")
+    parser.add_argument("--lines", metavar="N", type=int, help="of these only the last N")
     parser.add_argument("--follow", action="store_true", help="go on until the run is over")
     given = parser.parse_args(argv)
-    folder = find_run(given.run)
-    name = given.component or "all"
-    path = folder.logs / f"{name}.log"
-    if given.component and not path.exists():
-        known = sorted(each.stem for each in folder.logs.glob("*.log") if each.stem != "all")
-        raise UsageError(
-            f"no log of '{given.component}' in {folder}; there are {', '.join(known) or 'none yet'}"
-        )
-    tail = Tail(path, catch_up_bytes=None)
-    for line in select(_lines(tail, folder, follow=given.follow), given.level):
-        print(line, flush=given.follow)
+    since = time.time() - seconds_of(given.since) if given.since else 0.0
+    if given.lines is not None and given.lines < 0:
+        raise UsageError(f"--lines {given.lines}: expected a number of lines, 0 or more")
+    with adopt(find_run(given.run)) as adopted:
+        name = given.component or ""
+        there = list(adopted.log_lines(name))
+        for line in deque(select(there, given.level, since), maxlen=given.lines):
+            print(line)
+        if given.follow:
+            new = islice(adopted.log_lines(name, follow=True), len(there), None)
+            for line in select(new, given.level):
+                print(line, flush=True)
     return 0
 
 
-def _lines(tail: Tail, folder: RunFolder, *, follow: bool) -> Iterator[str]:
-    yield from tail.lines()
-    last_look = None
-    while follow and (last_look is None or time.monotonic() < last_look):
-        if last_look is None and folder.over and not folder.in_use:
-            last_look = time.monotonic() + _LAST_SECONDS
-        time.sleep(_LOOK_SECONDS)
-        yield from tail.lines()
+def seconds_of(text: str) -> float:
+    """The seconds of ``30s``, ``5m``, ``2h`` or ``1d``.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    found = _SINCE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"--since {text}: write it as 30s, 5m, 2h or 1d")
+    return float(found[1]) * _UNITS[found[2]]
 
 
-def select(lines: Iterator[str], level: str) -> Iterator[str]:
-    """The lines at or above a level, with the lines that continue them.
+def select(lines: Iterable[str], level: str, since: float = 0.0) -> Iterator[str]:
+    """The lines at or above a level, with the lines that continue them, which are indented.
 
-    A line is ``2025-01-31 12:00:00.123 INFO     learner: text``; further lines of a text are
-    indented.
+    Args:
+        lines: of a log.
+        level: the least one.
+        since: seconds since 1970; what is older is left out.
     """
     wanted = _LEVELS.index(level)
     shown = True
@@ -62,5 +73,13 @@ def select(lines: Iterator[str], level: str) -> Iterator[str]:
             words = line.split(maxsplit=3)
             name = words[2].lower() if len(words) > 2 else ""
             shown = name not in _LEVELS or _LEVELS.index(name) >= wanted
+            shown = shown and (not since or _time_of(line, since) >= since)
         if shown:
             yield line
+
+
+def _time_of(line: str, default: float) -> float:
+    try:
+        return datetime.fromisoformat(line[:_TIME_WIDTH]).timestamp()
+    except ValueError:
+        return default

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.run_folder import RUNS
+
+if TYPE_CHECKING:
+    from session.launchers.launcher import Adopted
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -28,17 +33,42 @@ def find_run(text: str) -> RunFolder:
     """The run that is meant by a path, by a name below ``runs/``, or by ``latest``.
 
     Raises:
-        UsageError: there is none; names those that are near.
+        UsageError: there is none, and which are near; or there are two.
     """
     runs = all_runs()
     if text == "latest" and runs:
         return runs[-1]
-    for path in (Path(text), RUNS / text):
-        if (path / "config.yaml").is_file():
-            return RunFolder(path)
+    # What has a slash in it is a path, not a name.
+    places = [Path(text)] if os.sep in text else [Path(text), RUNS / text]
+    found = [path for path in places if (path / "config.yaml").is_file()]
+    if len({path.resolve() for path in found}) > 1:
+        raise UsageError(
+            f"two runs are called '{text}': write ./{text} or {RUNS / text} for the one that is "
+            "meant"
+        )
+    if found:
+        return RunFolder(found[0])
     if text == "latest":
         raise UsageError(f"there is no run below {RUNS.resolve()}; begin one: surreal-like train")
     names = [run.path.name for run in runs]
     near = get_close_matches(text, names, n=2, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "surreal-like list runs shows all"
     raise UsageError(f"no run '{text}': neither {text} nor {RUNS / text} has a config.yaml; {hint}")
+
+
+def refuse_over(run: Adopted) -> None:
+    """Refuses a run that cannot be commanded any more.
+
+    Raises:
+        UsageError: it is over, was cut off, or was never started.
+    """
+    if run.running:
+        return
+    folder = run.folder
+    resume = f"surreal-like train --resume --folder {folder}"
+    if folder.over:
+        reason = (folder.read_result() or {}).get("reason")
+        raise UsageError(f"run {folder} is over ({reason}); to go on with it: {resume}")
+    if folder.progress.exists():
+        raise UsageError(f"run {folder} does not run: it was cut off; to go on with it: {resume}")
+    raise UsageError(f"run {folder} does not run: nobody supervises it; to begin: {resume}")

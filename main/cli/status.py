@@ -3,67 +3,106 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from main.cli.asking import try_ask
-from main.cli.columns import columns
-from main.cli.figures import MISSING, count, decimal, duration, rate, short_time
 from main.cli.listing import state_of
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from main.cli.view import View
+from session.columns import columns
+from session.component_table import HEAD, cells, component_rows
+from session.errors import SurrealError
+from session.figures import MISSING, count, decimal, duration, rate
 from session.folder import RunFolder
+from session.launchers.adopted import adopt, launcher_of
+from session.launchers.asking import ask, reachable
+from session.launchers.launcher import Adopted
+from session.tensorplex.pages import Pages
 
 _ANSWER_SECONDS = 1.0
-_ENDED = ("done", "failed")
+_WATCH_SECONDS = 1.0
+_RIGHT = (4, 6, 7)
 
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("status", "Shows where a run stands, and the state of each component.")
     add_run(parser)
-    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    parser.add_argument("--watch", action="store_true", help="again and again, until it is over")
+    parser.add_argument("--json", action="store_true", help="everything as JSON, on one line")
     given = parser.parse_args(argv)
-    view = View(find_run(given.run))
-    view.look(_known(view.folder))
-    if given.json:
-        print(json.dumps(_as_data(view)))
+    folder = find_run(given.run)
+    with adopt(folder) as adopted:
+        view = View(folder)
+        while True:
+            view.show(adopted)
+            running = adopted.running
+            text = _as_json(view, adopted) if given.json else _page(view, adopted)
+            _show(text, over=given.watch and not given.json)
+            if not (given.watch and running):
+                return 0
+            time.sleep(_WATCH_SECONDS)
+
+
+def _show(text: str, *, over: bool) -> None:
+    """Prints it; on a terminal over what stood there before."""
+    if over and sys.stdout.isatty():
+        # Home, the text with each line cleared behind it, then all below it.
+        text = "\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[K\n\x1b[J"
+        print(text, end="", flush=True)
     else:
-        print("\n".join([*_head(view), "", _components(view)]))
-    return 0
+        print(text, flush=True)
 
 
-def _known(folder: RunFolder) -> dict[str, dict[str, Any]]:
-    """What the launcher knows of each component, or, after the end, has written."""
-    answer = None
-    if folder.in_use:
-        answer = try_ask(folder, "supervisor.control", "status", timeout_seconds=_ANSWER_SECONDS)
-    if answer is not None:
-        return {row["name"]: row for row in answer["components"]}
-    return dict((folder.read_result() or {}).get("components") or {})
-
-
-def _as_data(view: View) -> dict[str, Any]:
+def _page(view: View, adopted: Adopted) -> str:
+    told = _told(view.folder) if adopted.running else {}
     states = view.states()
+    known = [replace(row, state=states[name]) for name, row in view.rows.items()]
+    rows = [cells(row) for row in component_rows(known, told)]
+    pages = [f"{name}: {address}" for name, address in Pages(view.folder).read().items()]
+    lines = [*_head(view, adopted), *pages, "", columns(list(HEAD), rows, right=_RIGHT)]
+    supervisor = view.rows.get("supervisor")
+    if supervisor is not None and supervisor.state == "dead":
+        lines += ["", f"bring its supervisor back: surreal-like restart {view.folder} supervisor"]
+    return "\n".join(lines)
+
+
+def _told(folder: RunFolder) -> dict[str, Mapping[str, Any]]:
+    """Component -> what it last told of its work, where its metrics can be asked."""
+    if not reachable(folder, "tensorplex.requests"):
+        return {}
+    try:
+        answer = ask(folder, "tensorplex.requests", "status", timeout_seconds=_ANSWER_SECONDS)
+    except SurrealError:
+        return {}
+    return {row["name"]: row for row in answer["components"]}
+
+
+def _as_json(view: View, adopted: Adopted) -> str:
     components = {}
-    for name, state in states.items():
-        beat = view.beats.get(name)
-        told = {**asdict(beat), "age_seconds": beat.age_seconds} if beat is not None else {}
-        components[name] = {**told, "state": state, "restarts": view.restarts.get(name, 0)}
-    return {
+    for name, state in view.states().items():
+        beat, row = view.beats.get(name), view.rows.get(name)
+        told: dict[str, Any] = asdict(beat) if beat is not None else {}
+        known: dict[str, Any] = asdict(row) if row is not None else {"restarts": 0}
+        components[name] = {**told, **known, "state": state}
+    data = {
         "run": str(view.folder),
-        "state": state_of(view.folder),
+        "launcher": launcher_of(view.folder),
+        "state": _state(view, adopted),
         "progress": view.line,
         "result": view.folder.read_result(),
         "components": components,
     }
+    return json.dumps(data)
 
 
-def _head(view: View) -> list[str]:
+def _head(view: View, adopted: Adopted) -> list[str]:
     line = view.line
-    lines = [f"{view.title} · {view.folder}", _state_line(view)]
+    lines = [f"{view.title} · {view.folder}", _state_line(view, adopted)]
     if not line:
         return lines
     rates, train = line["rates"], line["train"]
@@ -73,15 +112,21 @@ def _head(view: View) -> list[str]:
         ["training return", decimal(train["mean_return_100"]), "last 100 episodes"],
         ["greedy return", _mean(line.get("eval")), f"best {_mean(line.get('best_eval'))}"],
     ]
-    for budget in view.budgets() if view.folder.in_use else []:
+    for budget in view.budgets() if adopted.running else []:
         left = f"{duration(budget.left_seconds)} left" if budget.left_seconds is not None else ""
         used = f"{count(budget.used)} of {count(budget.limit)}"
         rows.append([f"budget {budget.name}", used, left])
     return [*lines, "", columns([], rows, right=(1,))]
 
 
-def _state_line(view: View) -> str:
-    state = state_of(view.folder)
+def _state(view: View, adopted: Adopted) -> str:
+    return "running" if adopted.running and not view.folder.over else state_of(view.folder)
+
+
+def _state_line(view: View, adopted: Adopted) -> str:
+    state, launcher = _state(view, adopted), launcher_of(view.folder)
+    if state == "running" and launcher:
+        state = f"running on {launcher}" if launcher != "serial" else "running in one thread"
     reason = (view.folder.read_result() or {}).get("reason")
     wall = view.line.get("wall_seconds")
     words = [state, f"after {duration(wall)}" if wall is not None else "", str(reason or "")]
@@ -90,22 +135,3 @@ def _state_line(view: View) -> str:
 
 def _mean(evaluation: Mapping[str, Any] | None) -> str:
     return decimal(evaluation["mean_return"]) if evaluation else MISSING
-
-
-def _components(view: View) -> str:
-    restarts = view.restarts
-    rows = [
-        [name, state, *_beat(view, name, state), str(restarts.get(name, 0))]
-        for name, state in view.states().items()
-    ]
-    return columns(
-        ["component", "state", "last beat", "pid", "doing", "restarts"], rows, right=(5,)
-    )
-
-
-def _beat(view: View, name: str, state: str) -> list[str]:
-    beat = view.beats.get(name)
-    if beat is None:
-        return [MISSING, MISSING, ""]
-    pid = MISSING if state in _ENDED else str(beat.pid)
-    return [f"{short_time(beat.age_seconds)} ago", pid, view.doing(name)]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from main.cli.asking import try_ask
 from main.cli.parser import Parser
-from main.cli.runs import add_run, find_run
+from main.cli.runs import add_run, find_run, refuse_over
 from session.config import Config
-from session.errors import RunError, UsageError
+from session.errors import RunError, WireError
 from session.folder import RunFolder
+from session.launchers.adopted import adopt, launcher_of
+from session.launchers.asking import ask, reachable
+from session.launchers.launcher import Adopted
 
 _ANSWER_SECONDS = 2.0
-_LOOK_SECONDS = 0.05
 _MARGIN_SECONDS = 15.0
+_LOOK_SECONDS = 0.05
 _REASON = "surreal-like stop"
 
 
@@ -25,36 +27,36 @@ def run(argv: Sequence[str]) -> int:
     )
     add_run(parser)
     given = parser.parse_args(argv)
-    folder = find_run(given.run)
-    if folder.over and not folder.in_use:
-        print(f"run {folder} is over already")
-        return 0
-    _ask(folder)
-    _wait(folder)
-    reason = (folder.read_result() or {}).get("reason", "")
-    print(f"run {folder} has ended: {reason}")
+    with adopt(find_run(given.run)) as adopted:
+        folder = adopted.folder
+        if adopted.running or not _ask_learner(folder):
+            refuse_over(adopted)
+            adopted.stop(interrupted=True, reason=_REASON)
+        _wait(adopted)
+        reason = (folder.read_result() or {}).get("reason") or adopted.wait(0.0).reason
+    print(f"run {given.run} has ended: {reason}")
     return 0
 
 
-def _ask(folder: RunFolder) -> None:
-    """Asks the launcher; where there is none, the learner."""
+def _ask_learner(folder: RunFolder) -> bool:
+    """Asks the learner of a run without a launcher, started by hand; False if none answers."""
     fields = {"reason": _REASON, "interrupted": True}
-    for endpoint in ("supervisor.control", "learner.control"):
-        if try_ask(folder, endpoint, "stop", fields=fields, timeout_seconds=_ANSWER_SECONDS):
-            return
-    raise UsageError(
-        f"nothing of run {folder} answers: it does not run"
-        + (", or it runs in one thread: press Ctrl-C there" if folder.in_use else "")
-    )
+    if folder.over or not reachable(folder, "learner.control"):
+        return False
+    try:
+        ask(folder, "learner.control", "stop", fields, timeout_seconds=_ANSWER_SECONDS)
+    except WireError:
+        return False
+    return True
 
 
-def _wait(folder: RunFolder) -> None:
+def _wait(adopted: Adopted) -> None:
+    folder = adopted.folder
     grace: float = Config.load_file(folder.config).session_config.launcher.grace_seconds
     deadline = time.monotonic() + 2 * grace + _MARGIN_SECONDS
-    while time.monotonic() < deadline:
-        if folder.over and not folder.in_use:
-            return
+    while adopted.running or not (folder.over or launcher_of(folder) == "kubernetes"):
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"run {folder} was told to end but has not ended; see: surreal-like logs {folder}"
+            )
         time.sleep(_LOOK_SECONDS)
-    raise RunError(
-        f"run {folder} was told to end but has not ended; see: surreal-like logs {folder}"
-    )

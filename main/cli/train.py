@@ -59,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seeds", metavar="1..5", help="one run for each seed, and a table of all (also 1,4,9)"
     )
+    parser.add_argument(
+        "--host", metavar="ADDRESS", help="of this machine, for others: surreal-like join --print"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
     parser.add_argument(
         "--allow-change",
@@ -89,7 +92,7 @@ def _train(
 ) -> Run:
     return train(
         asked.config,
-        overrides=asked.overrides,
+        overrides=[*asked.overrides, *_host(given)],
         algorithm=asked.algorithm,
         env=asked.env,
         launcher=given.on,
@@ -100,6 +103,12 @@ def _train(
         watch=_watch(given, started),
         started=started,
     )
+
+
+def _host(given: argparse.Namespace) -> list[str]:
+    if given.host and given.on == "serial":
+        raise UsageError("--on serial is one thread, which nobody can join: leave --host out")
+    return [f"session_config.launcher.host={json.dumps(given.host)}"] if given.host else []
 
 
 def _watch(given: argparse.Namespace, started: float) -> Watch:

@@ -132,6 +132,13 @@ class Child:
         self._heard_at += seconds
         self._state_since += seconds
 
+    def last_loss(self, now: float) -> tuple[str, float] | None:
+        """Why it died last, and how many seconds ago; None if it has not, within the window."""
+        last = self.losses[-1] if self.losses else None
+        if last is None or now - last.time > self.component.restart.window_seconds:
+            return None
+        return last.error, now - last.time
+
     def silent_seconds(self, limits: Limits, now: float) -> float:
         """How long it has been silent if that is too long, else 0."""
         allowed = {

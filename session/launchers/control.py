@@ -17,6 +17,7 @@ from session.loggerplex.client import make_log
 from session.wire import AddressBook, Identity, Wire
 from session.wire.channel import Channel
 from session.wire.requests import RouterSocket
+from session.wire.security import Security
 
 NAME = "supervisor"
 _REQUESTS_PER_LOOK = 100
@@ -30,18 +31,23 @@ class ControlSockets:
     Args:
         config: the resolved experiment.
         addresses: where each endpoint of the run is; those that are missing are done without.
+        security: keys of the run, if it has some.
 
     Raises:
         UsageError: ``supervisor.control`` cannot be bound.
     """
 
-    def __init__(self, config: Config, addresses: AddressBook) -> None:
+    def __init__(
+        self, config: Config, addresses: AddressBook, security: Security | None = None
+    ) -> None:
         session = config.session_config
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         fingerprint = bytes.fromhex(config.fingerprint()[:16])
         identity = Identity(NAME, time.time_ns() // 1_000_000, fingerprint)
         limit = session.max_message_bytes
-        self._wire = Wire(self._context, addresses, identity, max_message_bytes=limit)
+        self._wire = Wire(
+            self._context, addresses, identity, max_message_bytes=limit, security=security
+        )
         try:
             self._router: RouterSocket = self._wire.router(SUPERVISOR_CONTROL)
         except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from session.component import Topology
@@ -48,6 +48,30 @@ class Crew:
         """Starts a process of a component."""
         child.start(now)
         return Start(child.name)
+
+    def adopt(
+        self, starts: Mapping[str, int], now: float, *, leave: Collection[str]
+    ) -> list[Instruction]:
+        """Goes on with components that somebody else has started; the others are started.
+
+        Args:
+            starts: component -> how often it was started.
+            now: the time.
+            leave: kinds of component that are not wanted where they are not there.
+        """
+        instructions: list[Instruction] = []
+        for name in starts:
+            if name not in self.children:
+                self.children[name] = Child(self._topology.component(name))
+        for child in self.children.values():
+            if child.name in starts:
+                child.start(now)
+                child.starts = starts[child.name]
+            elif child.component.kind in leave:
+                child.wanted, child.state = False, "gone"
+            else:
+                instructions.append(self.start(child, now))
+        return instructions
 
     def start_due(self, now: float) -> list[Instruction]:
         """Starts those again that have waited long enough."""

@@ -2,22 +2,92 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
+from setproctitle import setproctitle
+
+from session.component import Topology
+from session.config import Config
+from session.errors import SurrealError
+from session.folder import RunFolder
+from session.launchers.adopted import launcher_of
+from session.launchers.instruction import Happening
 from session.launchers.launcher import Outcome
-from session.launchers.local import LocalLauncher
+from session.launchers.supervisor import Supervisor
 
 _POLL_SECONDS = 0.2
+# SIGHUP comes when the window of a supervisor is closed.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_EXIT_CODES = {"stopped": 0, "interrupted": 130}
+
+Tell = Callable[[Happening], None]
 
 
-def supervise(launcher: LocalLauncher) -> Outcome:
+def run_supervisor(
+    module: str,
+    topology_of: Callable[[Config], Topology],
+    preload: Sequence[str],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Supervises the run in a folder, as this process, to its end; returns the exit code.
+
+    Args:
+        module: of this process's command line.
+        topology_of: makes the topology of a resolved config.
+        preload: modules that the zygote of a local run imports before it forks.
+        argv: command line, by default this process's own.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -P -m {module}", description=__doc__)
+    parser.add_argument("--folder", required=True, help="run folder with config.yaml")
+    given = parser.parse_args(argv)
+    setproctitle(f"python -P -m {module} --folder {given.folder}")
+    folder = RunFolder(given.folder)
+    try:
+        config = Config.load_file(folder.config)
+        outcome = supervise(_make_supervisor(config, topology_of(config), folder, preload), _tell)
+    except SurrealError as error:
+        sys.stderr.write(f"supervisor: {error}\n")
+        return error.exit_code
+    return _EXIT_CODES.get(outcome.status, 1)
+
+
+def _make_supervisor(
+    config: Config, topology: Topology, folder: RunFolder, preload: Sequence[str]
+) -> Supervisor:
+    if launcher_of(folder) == "tmux":
+        from session.launchers.tmux_supervisor import TmuxSupervisor
+
+        return TmuxSupervisor(config, topology, folder)
+    from session.launchers.local import LocalLauncher
+
+    return LocalLauncher(config, topology, folder, preload=preload)
+
+
+def _tell(happening: Happening) -> None:
+    """Writes it where a person may look: the terminal of this process, if it has one."""
+    words = (happening.component or "run", happening.kind, happening.detail)
+    line = f"{time.strftime('%H:%M:%S')} {': '.join(word for word in words if word)}\n"
+    # Not to standard error, which is kept: there stands what went wrong with the supervisor.
+    with suppress(OSError), Path("/dev/tty").open("w") as terminal:
+        terminal.write(line)
+
+
+def supervise(launcher: Supervisor, tell: Tell = lambda happening: None) -> Outcome:
     """Launches a run and stays with it until it is over.
 
-    The first SIGINT or SIGTERM ends the run cleanly, the second ends it at once.
+    The first SIGINT, SIGTERM or SIGHUP ends the run cleanly, the second ends it at once.
+
+    Args:
+        launcher: of the run.
+        tell: is told what happens.
 
     Raises:
         UsageError: the folder is in use, or an address.
@@ -26,7 +96,8 @@ def supervise(launcher: LocalLauncher) -> Outcome:
         launcher.launch()
         handled = 0
         while launcher.running:
-            launcher.poll(_POLL_SECONDS)
+            for happening in launcher.poll(_POLL_SECONDS):
+                tell(happening)
             if len(interrupts) > handled:
                 handled = len(interrupts)
                 if handled == 1:
@@ -47,7 +118,7 @@ def _interrupts() -> Iterator[list[str]]:
     if threading.current_thread() is not threading.main_thread():
         yield came
         return
-    before = {each: signal.signal(each, hear) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, hear) for each in _SIGNALS}
     try:
         yield came
     finally:

@@ -8,35 +8,14 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from session.component import Component
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.heartbeat import read_beat
+from session.launchers.exits import Exit, LastWords
 from session.launchers.forker import kill_group
-from session.launchers.instruction import exit_error
 from session.launchers.subreaper import group_lives, set_subreaper
 from session.launchers.zygote import ONE_THREAD, Zygote
-
-_DETAILS_BYTES = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """The end of one process.
-
-    Args:
-        name: of its component.
-        exit_code: below 0 the signal that ended it.
-        error: why it ended, in one line.
-        details: what it said on its standard output and standard error.
-    """
-
-    name: str
-    exit_code: int
-    error: str
-    details: str = ""
 
 
 @dataclass(slots=True)
@@ -45,8 +24,7 @@ class _Process:
 
     Args:
         component: what it is.
-        stderr: file to which it writes what it says.
-        said_bytes: size of that file when it was started.
+        words: what it says, and the file to which it writes that.
         pid: 0 until the zygote has forked it.
         waited_for: this process itself waits for its end, not the zygote.
         descriptor: can be read once it has ended; -1 where the zygote tells.
@@ -54,8 +32,7 @@ class _Process:
     """
 
     component: Component
-    stderr: Path
-    said_bytes: int
+    words: LastWords
     pid: int = 0
     waited_for: bool = False
     descriptor: int = -1
@@ -92,9 +69,7 @@ class Processes:
 
     def start(self, component: Component) -> None:
         """Starts a component: forked if it needs torch, else a spare one or by its command line."""
-        stderr = self._folder.logs / f"{component.name}.err"
-        said_bytes = stderr.stat().st_size if stderr.exists() else 0
-        process = _Process(component, stderr, said_bytes)
+        process = _Process(component, LastWords(self._folder, component.name))
         self._processes[component.name] = process
         try:
             if component.needs_torch:
@@ -111,16 +86,16 @@ class Processes:
             self._zygote.restart()
         component = process.component
         argv = component.arguments(str(self._folder))
-        self._zygote.spawn(component.name, component.module, argv, str(process.stderr))
+        self._zygote.spawn(component.name, component.module, argv, str(process.words.path))
 
     def _use_spare(self, process: _Process) -> None:
         component = process.component
         argv = component.arguments(str(self._folder))
-        self._zygote.use_spare(component.name, component.module, argv, str(process.stderr))
+        self._zygote.use_spare(component.name, component.module, argv, str(process.words.path))
 
     def _run(self, process: _Process) -> None:
         lifeline = self._zygote.lifeline
-        with process.stderr.open("ab") as stderr:
+        with process.words.path.open("ab") as stderr:
             started = subprocess.Popen(
                 process.component.command(str(self._folder)),
                 env={**ONE_THREAD, **lifeline.environment()},
@@ -232,25 +207,14 @@ class Processes:
             os.close(process.descriptor)
         if process.pid:
             self._groups.append(process.pid)
-        details = self._said(process)
-        return Exit(name, exit_code, error or self._error(process, exit_code, details), details)
+        return process.words.exit(process.pid, exit_code, error)
 
-    def _said(self, process: _Process) -> str:
-        try:
-            with process.stderr.open("rb") as file:
-                end = file.seek(0, os.SEEK_END)
-                file.seek(max(process.said_bytes, end - _DETAILS_BYTES))
-                return file.read().decode("utf-8", "replace").strip()
-        except OSError:
-            return ""
+    def taken(self) -> list[str]:
+        """Nobody: a process that was started by hand is not ours to supervise here."""
+        return []
 
-    def _error(self, process: _Process, exit_code: int, details: str) -> str:
-        if exit_code < 0:
-            return exit_error(exit_code)
-        beat = read_beat(self._folder.alive, process.component.name)
-        if beat is not None and beat.pid == process.pid and beat.state == "failed" and beat.doing:
-            return beat.doing
-        return details.splitlines()[-1] if details else exit_error(exit_code)
+    def remove(self, name: str) -> None:
+        """Nothing is left of a process that has ended."""
 
     def close(self) -> None:
         """Gives back what it holds; whoever still lives is killed."""

@@ -23,6 +23,7 @@ from session.config import Config
 from session.context import Launch, run_part
 from session.errors import DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
+from session.heartbeat import read_beats
 from session.launchers.instruction import Ask, Failure
 from session.launchers.launcher import (
     ComponentStatus,
@@ -33,6 +34,7 @@ from session.launchers.launcher import (
     write_run_files,
 )
 from session.launchers.serial_end import TELEMETRY, Leaving, Owner
+from session.launchers.status import status_row
 from session.service import Frame
 from session.wire import AddressBook, Identity, Wire
 
@@ -239,16 +241,14 @@ class SerialLauncher:
 
     def status(self) -> list[ComponentStatus]:
         """The table of components."""
-        ends = self.components()
+        ends, beats = self.components(), read_beats(self._folder.alive)
         return [
-            ComponentStatus(
-                name=name,
+            status_row(
+                name,
+                beats.get(name),
                 state="gone" if frame.finished else frame.state,
                 pid=os.getpid(),
-                age_seconds=None,
-                restarts=0,
                 exit_code=ends[name]["exit_code"],
-                doing="",
             )
             for frame in self._frames
             for name in (frame.context.name,)

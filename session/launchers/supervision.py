@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Mapping
 from typing import Any
 
 from session.component import Topology
@@ -72,6 +73,32 @@ class Supervision:
     def launch(self, now: float) -> list[Instruction]:
         """Starts everybody."""
         return [self._crew.start(child, now) for child in self.children.values()]
+
+    def adopt(self, starts: Mapping[str, int], now: float) -> list[Instruction]:
+        """Takes over a run that was left alone: whoever lives lives on, servers are completed.
+
+        Agents and evaluators that are not there have been scaled away.
+
+        Args:
+            starts: component -> how often it was started; those that have ended since are among
+                them, and :meth:`exited` is called for them next.
+            now: the time.
+        """
+        return self._crew.adopt(starts, now, leave=_CLIENTS)
+
+    def taken(self, name: str, now: float) -> list[Instruction]:
+        """Somebody has started a process of a component by hand; the one before it has gone."""
+        child = self.children[name]
+        if child.alive:
+            child.end(0, now)
+        self._crew.start(child, now)
+        child.wanted, child.comes_back = True, False
+        instructions: list[Instruction] = [Happening(name, "restart", "by hand")]
+        if self.phase is Phase.terminating:
+            instructions.append(self._crew.tell(child))
+        elif self.phase is Phase.killing:
+            instructions.append(Signal(name, signal.SIGKILL))
+        return instructions
 
     def hear(self, beat: Beat, now: float) -> None:
         """A component gave a sign of life."""

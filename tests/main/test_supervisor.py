@@ -17,7 +17,7 @@ from surreal_like.experiment import read_experiment, resolve_elsewhere
 def test_a_folder_without_a_run_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "setproctitle", lambda title: None)
+    monkeypatch.setattr("session.launchers.detached.setproctitle", lambda title: None)
     assert supervisor.main(["--folder", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.startswith("supervisor: ")

@@ -175,11 +175,13 @@ def test_what_the_other_commands_tell_of_a_run_that_has_ended(command: Command) 
     assert told["result"]["status"] == "stopped"
     assert told["components"]["agent-1"]["state"] == "done"
     assert command("probe", name, "learner").code == 1
-    assert "over already" in command("stop", name).out
+    stopped = command("stop", name)
+    assert stopped.code == 2
+    assert f"{name} is over (budget of 400 env_steps used)" in stopped.err
     assert "learner: ending" in command("logs", name, "--component", "learner").out
     assert command("logs", name, "--level", "critical").out == ""
     assert command("logs", name, "--follow").out == command("logs", name).out
-    assert re.search(rf"{name} +done +dqn +toy:chain", command("list", "runs").out)
+    assert re.search(rf"{name} +done +serial +dqn +toy:chain", command("list", "runs").out)
     played = json.loads(command("evaluate", name, "--episodes", "3", "--json").out)
     assert played["episodes"] == 3
     assert "3 episodes" in command("evaluate", name, "--episodes", "3", "--stochastic").out

@@ -13,7 +13,7 @@ from session.context import Context, Launch
 from session.errors import ConfigError, DeadlineError
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beat
-from session.service import Frame, Service
+from session.service import START_AGAIN, Frame, Service
 from session.wire import AddressBook, Identity, Wire
 from tests.session.launchers.parts import MODULE, make_config, make_run
 
@@ -29,6 +29,8 @@ class Counting(Service):
         self.ticks = self.drains = self.closes = 0
         self.finished = False
         self.busy = False
+        self.over = False
+        self.code = 0
 
     def tick(self) -> bool:
         self.ticks += 1
@@ -41,6 +43,14 @@ class Counting(Service):
     def done(self) -> bool:
         return self.finished
 
+    @property
+    def ready(self) -> bool:
+        return not self.over
+
+    @property
+    def exit_code(self) -> int:
+        return self.code
+
     def close(self) -> None:
         self.closes += 1
 
@@ -48,12 +58,12 @@ class Counting(Service):
 class Desk:
     """One frame on a counted clock, and what its component left behind."""
 
-    def __init__(self, folder: RunFolder, *, hello: bool = False) -> None:
+    def __init__(self, folder: RunFolder, *, hello: bool = False, on_sigterm: str = "end") -> None:
         self.folder = folder
         self.services: list[Counting] = []
         self.zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(0)
         self.clock = CountedClock()
-        config = make_config({})
+        config = make_config({}, on_sigterm=on_sigterm)
         ps = Component("ps", "ps", MODULE, binds=("ps.requests",))
         agent = Component("agent-0", "agent", MODULE, connects=("ps.requests",) if hello else ())
         topology = Topology([ps, agent])
@@ -241,4 +251,46 @@ def test_a_long_start_is_still_a_start(run_folder: Path) -> None:
     desk.frame._build = build
     desk.step()
     assert [(beat.state, beat.doing) for beat in seen] == [("starting", "building")]
+    desk.close()
+
+
+def test_a_beat_says_who_works(desk: Desk) -> None:
+    desk.step()
+    assert desk.beat.ready
+    desk.service.over = True
+    desk.step(1.0)
+    assert (desk.beat.state, desk.beat.ready) == ("running", False)
+
+
+def test_nobody_is_ready_before_the_welcome(greeting: Desk) -> None:
+    greeting.step(1.0)
+    greeting.step(1.0)
+    assert (greeting.beat.state, greeting.beat.ready) == ("starting", False)
+
+
+def test_the_exit_code_is_the_service_s(desk: Desk) -> None:
+    desk.step()
+    assert desk.frame.exit_code == 0
+    desk.service.code = 7
+    assert desk.frame.exit_code == 7
+
+
+@pytest.mark.parametrize(("on_sigterm", "code"), [("end", 0), ("resume", START_AGAIN)])
+def test_whoever_is_ended_before_its_start_is_started_again(
+    run_folder: Path, on_sigterm: str, code: int
+) -> None:
+    desk = Desk(make_run(run_folder, make_config({})), on_sigterm=on_sigterm)
+    desk.frame.context.stopping = True
+    desk.step()
+    assert desk.frame.finished
+    assert desk.frame.exit_code == code
+    desk.close()
+
+
+def test_the_folders_that_components_write_into_are_made(run_folder: Path) -> None:
+    folder = make_run(run_folder, make_config({}))
+    folder.alive.rmdir()
+    desk = Desk(folder)
+    desk.step()
+    assert desk.beat.state == "running"
     desk.close()

@@ -25,8 +25,9 @@ from surreal_like.code_snapshot import keep_algorithm, keep_package_list, own_fi
 from surreal_like.experiment import read_experiment, resolve
 from surreal_like.interrupts import Interrupts
 from surreal_like.machine import check_memory, check_ports, find_available_bytes, replay_need
+from surreal_like.order import as_overrides
 from surreal_like.resume import changes, check_same, seconds_reached
-from surreal_like.run import Run, as_overrides
+from surreal_like.run import Run
 from surreal_like.run_folder import experiment_name, held, new_path, newest_path
 from surreal_like.watch import Watch
 

@@ -21,6 +21,7 @@ from session.context import Context
 from session.default_configs import BASE_CONFIG
 from session.errors import ConfigError
 from session.folder import RunFolder, write_atomically
+from session.loggerplex.server import Loggerplex
 from session.process import run_service
 from session.service import Service
 
@@ -199,6 +200,13 @@ def build(context: Context) -> Service:
         raise ValueError("the environment is broken")
     if act == "misconfigured":
         raise ConfigError("env_config.env_name is 'parts', which nobody knows")
+    if act == "say":
+        sys.stderr.write(f"said by {context.name}\n")
+        sys.stderr.flush()
+        context.log.info(f"logged by {context.name}")
+    if act == "environment" and context.folder is not None:
+        path = context.folder.path / f"{context.name}.environment"
+        write_atomically(path, json.dumps({**os.environ, "pid": str(os.getpid())}))
     if act == "vanish":
         os._exit(7)
     if act == "hang" or (act == "hang later" and starts(context) > 1):
@@ -206,7 +214,7 @@ def build(context: Context) -> Service:
     if context.component.kind == "learner":
         return Learner(context, act)
     if context.component.kind == "loggerplex":
-        return Listener(context, act)
+        return Loggerplex(context) if act == "collect" else Listener(context, act)
     if act.startswith("ask"):
         return Asker(context, act)
     return Worker(context, act)

@@ -23,7 +23,8 @@ from session.launchers.launcher import (
 from session.wire import AddressBook
 from tests.session.launchers.parts import make_config, make_run, make_topology
 
-CONFIG = make_config({"learner": "learn", "agent-0": "work"})
+ACTS = {"learner": "learn", "agent-0": "work"}
+CONFIG = make_config(ACTS)
 COMPONENTS = {"learner": {"restarts": 1, "exit_code": 0, "alive_seconds": 2.5}}
 
 
@@ -34,13 +35,13 @@ def folder(run_folder: Path) -> RunFolder:
 
 def test_addresses_of_a_run_include_its_supervisor(folder: RunFolder) -> None:
     topology = make_topology(CONFIG)
-    ipc = make_addresses(topology, "ipc", folder)
+    ipc = make_addresses(topology, CONFIG, folder)
     assert list(ipc) == ["learner.control", "supervisor.control"]
     assert ipc["learner.control"].bind == f"ipc://{folder.sockets}/learner.control"
-    tcp = make_addresses(topology, "tcp", folder)
+    tcp = make_addresses(topology, make_config(ACTS, transport="tcp"), folder)
     assert len({address.bind for address in tcp.values()}) == 2
     with pytest.raises(UsageError, match="transport is 'pigeon', expected ipc or tcp"):
-        make_addresses(topology, "pigeon", folder)
+        make_addresses(topology, make_config(ACTS, transport="pigeon"), folder)
 
 
 def test_free_ports_are_free_and_all_different() -> None:
@@ -52,7 +53,7 @@ def test_free_ports_are_free_and_all_different() -> None:
 
 def test_the_files_of_a_run_say_what_was_launched(folder: RunFolder) -> None:
     topology = make_topology(CONFIG)
-    addresses = make_addresses(topology, "ipc", folder)
+    addresses = make_addresses(topology, CONFIG, folder)
     write_run_files(folder, topology, addresses)
     data = json.loads(folder.topology.read_text())
     assert Topology.from_dict(data).components == topology.components

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from session.errors import DeadlineError, RefusedError, UsageError
+from session.errors import DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.heartbeat import read_beats
+from session.launchers import asking
 from session.launchers.adopted import adopt
 from session.launchers.instruction import Happening
 from session.launchers.launcher import Outcome
@@ -25,6 +26,7 @@ from tests.session.launchers.parts import MODULE, make_config, make_run, make_to
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_SECONDS = 20.0
+DANCE = ("supervisor.control", "dance")
 ACTS = {"replay-0": "work", "learner": "learn", "agent-0": "work"}
 
 T = TypeVar("T")
@@ -372,9 +374,12 @@ def test_commands_from_another_process(run_folder: Path) -> None:
             (lambda: adopted.scale("replay", 2), "cannot scale 'replay'; this run has agent"),
             (lambda: adopted.scale("agent", "many"), "cannot scale to 'many'"),  # type: ignore[arg-type]
             (lambda: adopted.restart("agent-7"), "no component 'agent-7'; there are replay-0"),
-            (lambda: adopted._ask("dance", {}), "unknown command 'dance'; there are status"),
+            (
+                lambda: asking.ask(run.folder, *DANCE, timeout_seconds=5.0),
+                "unknown command 'dance'; there are status",
+            ),
         ]:
-            with pytest.raises(RefusedError, match=message):
+            with pytest.raises(SurrealError, match=message):
                 ask(command)
         ask(adopted.stop)
         run.outcome()

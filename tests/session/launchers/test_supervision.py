@@ -589,6 +589,14 @@ class AnyHistory(RuleBasedStateMachine):
         except UsageError:
             return
 
+    @precondition(lambda self: not self.run.supervision.over)
+    @rule(data=st.data())
+    def start_by_hand(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.run.supervision.children)))
+        self.processes.add(name)
+        self.killed.discard(name)
+        self.follow(self.run.supervision.taken(name, self.run.now))
+
     @rule(kind=st.sampled_from(["save", "stop"]))
     def answer(self, kind: str) -> None:
         self.follow(self.run.supervision.answered(kind, self.run.now))
@@ -619,3 +627,105 @@ class AnyHistory(RuleBasedStateMachine):
 
 TestAnyHistory = AnyHistory.TestCase
 TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+# -- taking over ----------------------------------------------------------------------------------
+
+
+def take_over(**starts: int) -> Run:
+    """A supervision that finds these components, by names with underscores."""
+    run = Run()
+    run.supervision = Supervision(make_topology(), LIMITS)
+    found = {name.replace("_", "-"): number for name, number in starts.items()}
+    run.did = run.supervision.adopt(found, run.now)
+    return run
+
+
+ALL_FOUND = {name.replace("-", "_"): 1 for name in NAMES}
+
+
+def test_who_is_there_lives_on_with_what_is_known_of_it() -> None:
+    run = take_over(**{**ALL_FOUND, "agent_1": 3})
+    assert run.did == []
+    assert {child.state for child in run.supervision.children.values()} == {"starting"}
+    run.beat(*NAMES)
+    assert run.after(20) == []
+    report = run.supervision.report(run.now)
+    assert {n: r["restarts"] for n, r in report.items() if r["restarts"]} == {"agent-1": 2}
+
+
+def test_servers_are_completed_and_clients_that_are_missing_were_scaled_away() -> None:
+    run = take_over(learner=1, agent_0=1, agent_5=2, loggerplex=1, ps=1)
+    assert set(run.did) == {Start("tensorplex"), Start("replay-0")}
+    states = {name: child.state for name, child in run.supervision.children.items()}
+    assert {name for name, state in states.items() if state == "gone"} == {"agent-1", "eval-0"}
+    # One that was added in flight is there as well.
+    assert states["agent-5"] == "starting"
+    assert run.scale("agent", 2) == [
+        Happening("", "scale", "agent: 2"),
+        Start("agent-1"),
+        Signal("agent-5", signal.SIGTERM),
+    ]
+
+
+def test_who_has_died_meanwhile_is_started_again() -> None:
+    run = take_over(**ALL_FOUND)
+    assert run.exits("agent-0", -9) == [
+        Happening("agent-0", "lost", "boom"),
+        Happening("agent-0", "restart"),
+        Start("agent-0"),
+    ]
+
+
+def test_a_run_that_has_ended_meanwhile_is_over() -> None:
+    run = take_over(**ALL_FOUND)
+    for name in NAMES:
+        run.exits(name, 0)
+    assert run.supervision.over
+    assert run.supervision.failure is None
+
+
+def test_one_that_is_started_by_hand_is_supervised_like_any_other() -> None:
+    run = Run()
+    run.beat(*NAMES)
+    run.exits("agent-0", 0)
+    assert run.supervision.children["agent-0"].state == "gone"
+    assert run.supervision.taken("agent-0", run.now) == [Happening("agent-0", "restart", "by hand")]
+    child = run.supervision.children["agent-0"]
+    assert (child.state, child.starts, child.exit_code) == ("starting", 2, None)
+    run.beat("agent-0")
+    assert Start("agent-0") in run.exits("agent-0", -9)
+
+
+def test_a_restart_that_somebody_does_by_hand_is_not_done_twice() -> None:
+    run = Run()
+    run.beat(*NAMES)
+    run.supervision.restart("agent-0", run.now)
+    run.supervision.taken("agent-0", run.now)
+    run.beat("agent-0")
+    assert run.exits("agent-0", 0) == [Happening("agent-0", "ended")]
+    assert run.supervision.report(run.now)["agent-0"]["alive_seconds"] == 0.0
+
+
+def test_one_that_is_started_by_hand_while_everybody_ends_must_end_too() -> None:
+    run = Run()
+    # The learner does not run yet, so everybody is told at once.
+    run.stop()
+    assert run.supervision.phase is Phase.terminating
+    run.exits("agent-0", 0)
+    assert Signal("agent-0", signal.SIGTERM) in run.supervision.taken("agent-0", run.now)
+    run.supervision.kill(run.now)
+    run.exits("agent-0", -9)
+    assert Signal("agent-0", signal.SIGKILL) in run.supervision.taken("agent-0", run.now)
+
+
+def test_how_somebody_died_is_told_for_as_long_as_it_counts() -> None:
+    run = Run(restart=Restart(3, 60.0))
+    run.beat(*NAMES)
+    child = run.supervision.children["agent-0"]
+    assert child.last_loss(run.now) is None
+    run.exits("agent-0", -9, "killed by SIGKILL")
+    run.now += 5
+    assert child.last_loss(run.now) == ("killed by SIGKILL", 5.0)
+    run.now += 60
+    assert child.last_loss(run.now) is None

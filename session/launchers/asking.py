@@ -1,4 +1,4 @@
-"""Asks a component of a run, or its launcher, over the run's own sockets."""
+"""One question to a part of a run, or to its supervisor, from any shell of its machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from typing import Any
 import zmq
 
 from session.config import Config
-from session.errors import UsageError, WireError
+from session.errors import UsageError
 from session.folder import RunFolder
 from session.wire import AddressBook, Identity, Wire
-from session.wire.sockets import poll
+from session.wire.security import Security
 
 _NAME = "command"
+
+
+def reachable(folder: RunFolder, endpoint: str) -> bool:
+    """True if a run has this endpoint, and another process could reach it."""
+    if not folder.addresses.is_file():
+        return False
+    book = AddressBook.load(folder.addresses)
+    return endpoint in book and not book[endpoint].connect.startswith("inproc://")
 
 
 def ask(
@@ -36,41 +44,31 @@ def ask(
         timeout_seconds: how long to wait for the answer.
 
     Raises:
-        UsageError: nothing of the run answers there.
-        WireError: it refused.
+        UsageError: the run has no such endpoint, or only its own thread can reach it.
+        RefusedError: what was asked was refused.
+        DeadlineError: there was no answer in time.
     """
     if not folder.addresses.is_file():
         raise UsageError(f"run {folder} has no addresses.json: it was never started")
-    book = AddressBook.load(folder.addresses)
-    if endpoint not in book or book[endpoint].connect.startswith("inproc://"):
+    if not reachable(folder, endpoint):
         raise UsageError(f"run {folder} has no {endpoint} that another process could reach")
-    with _wire(folder, book) as wire:
+    with _wire(folder) as wire:
         socket = wire.dealer(endpoint)
         answer = socket.request(kind, dict(fields or {}), timeout_seconds=timeout_seconds)
         return dict(answer.fields)
 
 
-def try_ask(folder: RunFolder, endpoint: str, kind: str, **options: Any) -> dict[str, Any] | None:
-    """As :func:`ask`; None where nobody answers."""
-    try:
-        return ask(folder, endpoint, kind, **options)
-    except (UsageError, WireError):
-        return None
-
-
 @contextmanager
-def _wire(folder: RunFolder, book: AddressBook) -> Iterator[Wire]:
+def _wire(folder: RunFolder) -> Iterator[Wire]:
     config = Config.load_file(folder.config)
     fingerprint = bytes.fromhex(config.fingerprint()[:16])
     zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     wire = Wire(
         zmq_context,
-        book,
+        AddressBook.load(folder.addresses),
         Identity(_NAME, time.time_ns() // 1_000_000, fingerprint),
         max_message_bytes=config.session_config.max_message_bytes,
-        stopping=lambda: False,
-        pause=poll,
-        on_reject=lambda endpoint, sender, reason: None,
+        security=Security.of_run(folder.keys, config),
     )
     try:
         yield wire

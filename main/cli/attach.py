@@ -1,0 +1,65 @@
+"""``surreal-like attach RUN``: shows a run in this terminal, while it goes on elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from main.cli.live import LiveTable
+from main.cli.parser import Parser
+from main.cli.runs import add_run, find_run, refuse_over
+from session.config import Config
+from session.errors import UsageError
+from session.launchers.adopted import adopt, launcher_of
+from session.launchers.launcher import Adopted
+
+_LOOK_SECONDS = 0.25
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    parser = Parser(
+        "attach",
+        "Shows a run in this terminal: the windows of tmux (leave them with Ctrl-B d), else the "
+        "live table (leave it with Ctrl-C). The run goes on.",
+    )
+    add_run(parser)
+    given = parser.parse_args(argv)
+    with adopt(find_run(given.run)) as adopted:
+        refuse_over(adopted)
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise UsageError(
+                f"attach needs a terminal; without one: surreal-like logs {given.run} --follow"
+            )
+        if launcher_of(adopted.folder) == "tmux":
+            _become(adopted)
+        _follow(adopted)
+    return 0
+
+
+def _become(adopted: Adopted) -> None:
+    """Becomes the client of tmux."""
+    from session.launchers.tmux import TmuxRun
+
+    if isinstance(adopted, TmuxRun):
+        command = adopted.attach_command()
+        os.execvp(command[0], command)
+
+
+def _follow(adopted: Adopted) -> None:
+    """Draws the live table until the run is over or the user has seen enough."""
+    folder = adopted.folder
+    config = Config.load_file(folder.config)
+    table = LiveTable(sys.stdout, (config.get("run") or {}).get("started", time.time()))
+    table.prepare(folder.path)
+    try:
+        table.begin(folder, config)
+        while adopted.running:
+            table.follow(adopted)
+            time.sleep(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        table.note(f"the run goes on; its end: surreal-like stop {folder}")
+    finally:
+        table.end()

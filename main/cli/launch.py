@@ -1,0 +1,114 @@
+"""``surreal-like launch``: starts a run that goes on by itself, and says what to do with it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from main.cli.asked import add_experiment, asked_of
+from main.cli.parser import Parser
+from session.columns import columns
+from session.tensorplex.pages import Pages
+from surreal_like.join import join_line
+from surreal_like.launching import launch
+from surreal_like.watch import Watch
+
+# By then the pages of a run are there, if it was asked to have any.
+_PAGES_SECONDS = 5.0
+_EXAMPLES = """examples:
+  surreal-like launch configs/cartpole_dqn.yaml --on tmux
+  surreal-like launch configs/cartpole_dqn.yaml --on local --agents 4
+  surreal-like launch --resume --folder runs/NAME session_config.stop.env_steps=500000
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    given = _parser().parse_intermixed_args(argv)
+    asked = asked_of(given)
+    launched = launch(
+        asked.config,
+        on=given.on,
+        overrides=asked.overrides,
+        folder=given.folder,
+        algorithm=asked.algorithm,
+        env=asked.env,
+        host=given.host,
+        insecure=given.insecure,
+        resume=given.resume,
+        allow_change=[key for keys in given.allow_change for key in keys.split(",")],
+        watch=_Notes(),
+    )
+    with launched:
+        print("\n".join(next_steps(_name(launched.folder.path), given.on)))
+        if (line := join_line(launched.folder)) is not None:
+            print(f"agents on another machine, once:\n{line}")
+        for name, address in Pages(launched.folder).wait(_PAGES_SECONDS).items():
+            print(f"{name}: {address}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "launch", "Starts a run that goes on when this shell has ended, and returns.", _EXAMPLES
+    )
+    add_experiment(parser)
+    parser.add_argument(
+        "--on",
+        default="local",
+        metavar="local|tmux|kubernetes",
+        help="processes without a terminal (default), windows of tmux, or a cluster",
+    )
+    parser.add_argument("--folder", help="run folder; runs/<name>-<date>-<time> by default")
+    parser.add_argument("--host", metavar="ADDRESS", help="of this machine, for others that join")
+    parser.add_argument(
+        "--insecure", action="store_true", help="without keys, for a network of friends"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    parser.add_argument(
+        "--allow-change",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="with --resume: a key outside session_config that may differ (commas between several)",
+    )
+    return parser
+
+
+class _Notes(Watch):
+    """Says what a resumed run takes over."""
+
+    def prepare(self, path: Path) -> None:
+        if sys.stderr.isatty():  # elsewhere an error shall be the only line
+            print(f"preparing {path}", file=sys.stderr)
+
+    def note(self, text: str) -> None:
+        print(text)
+
+
+def next_steps(run: str, on: str) -> list[str]:
+    """What was launched, and the commands that make sense now.
+
+    Args:
+        run: the run as the user would write it.
+        on: what it was launched on.
+    """
+    rows = [
+        ["where it stands", f"surreal-like status {run} --watch"],
+        ["what it says", f"surreal-like logs {run} --follow"],
+        ["more agents", f"surreal-like scale {run} agent=4"],
+        ["its end", f"surreal-like stop {run}"],
+    ]
+    if on != "kubernetes":
+        shown = "its windows" if on == "tmux" else "its live table"
+        rows.insert(2, [shown, f"surreal-like attach {run}"])
+    return [f"run {run} goes on by itself, on {on}", columns([], rows)]
+
+
+def _name(path: Path) -> str:
+    """A path as the user would write it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

@@ -1,0 +1,40 @@
+"""``surreal-like scale RUN agent=8``: makes it so many agents or evaluators while a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from main.cli.parser import Parser
+from main.cli.runs import add_run, find_run, refuse_over
+from session.errors import UsageError
+from session.launchers.adopted import adopt
+
+_EXAMPLE = """example:
+  surreal-like scale latest agent=8 eval=2
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    parser = Parser(
+        "scale", "Adds agents or evaluators to a run that goes on, or ends some.", _EXAMPLE
+    )
+    add_run(parser)
+    parser.add_argument(
+        "numbers", nargs="+", metavar="agent=N eval=N", help="how many there are to be"
+    )
+    given = parser.parse_args(argv)
+    numbers = dict(map(_parse, given.numbers))
+    with adopt(find_run(given.run)) as adopted:
+        refuse_over(adopted)
+        for kind, num in numbers.items():
+            adopted.scale(kind, num)
+            print(f"{kind}: {num}; see: surreal-like status {given.run}")
+    return 0
+
+
+def _parse(word: str) -> tuple[str, int]:
+    kind, _, num = word.partition("=")
+    if not kind or not num.isdecimal():
+        raise UsageError(f"cannot scale to '{word}': write it as agent=8 or eval=2")
+    return kind, int(num)

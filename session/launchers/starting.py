@@ -1,0 +1,100 @@
+"""What every launch of a detached run does: the config says who did it, the supervisor answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from session.config import Config
+from session.errors import RunError, UsageError, WireError
+from session.folder import RunFolder
+from session.launchers.asking import ask
+from session.launchers.launcher import SUPERVISOR_CONTROL
+from session.wire.sockets import poll
+
+SUPERVISOR_MODULE = "main.supervisor"
+_START_SECONDS = 60.0
+_ANSWER_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
+_LAST_WORD_SECONDS = 0.5
+
+
+def write_config(folder: RunFolder, config: Config, launcher: str, **facts: object) -> None:
+    """Writes ``config.yaml`` with a note of who launches the run, and how it can be found.
+
+    Args:
+        folder: the run folder.
+        config: the resolved experiment; the note is added to it, too.
+        launcher: ``local`` or ``tmux``.
+        facts: what else belongs to the note.
+    """
+    now = time.time()
+    run = {"started": now, "first_started": now, "seconds_before": 0.0, **(config.get("run") or {})}
+    config["run"] = {**run, "launcher": launcher, **facts}
+    config.dump_file(folder.config)
+
+
+def await_supervisor(folder: RunFolder, died: Callable[[], bool]) -> None:
+    """Waits until the supervisor of a run answers.
+
+    Args:
+        folder: the run folder, as an absolute path.
+        died: true once its process has ended.
+
+    Raises:
+        UsageError, RunError: it ended at once; in its own words.
+    """
+    deadline = time.monotonic() + _START_SECONDS
+    while not _answers(folder):
+        if died() and not folder.over:
+            raise RunError(f"the supervisor of run {folder} died at once: {_last_word(folder)}")
+        if folder.over and not folder.in_use:
+            # So short a run that it is over before anybody could ask.
+            return
+        if time.monotonic() > deadline:
+            raise RunError(f"the supervisor of run {folder} does not answer; see: {_said(folder)}")
+        poll([], _LOOK_SECONDS)
+
+
+def refuse_running(folder: RunFolder) -> None:
+    """Refuses a folder in which a run goes on.
+
+    Raises:
+        UsageError: somebody supervises it.
+    """
+    if folder.in_use:
+        raise UsageError(
+            f"run {folder} is in use by another launcher; stop it with: surreal-like stop {folder}"
+        )
+
+
+def _answers(folder: RunFolder) -> bool:
+    if not folder.in_use or not folder.addresses.is_file():
+        return False
+    try:
+        ask(folder, SUPERVISOR_CONTROL, "status", timeout_seconds=_ANSWER_SECONDS)
+    except (WireError, UsageError):
+        return False
+    return True
+
+
+def _said(folder: RunFolder) -> str:
+    return str(folder.logs / "supervisor.err")
+
+
+def _last_word(folder: RunFolder) -> str:
+    """In a window it is another process that writes it, and it may still be at it."""
+    deadline = time.monotonic() + _LAST_WORD_SECONDS
+    while not (said := _read(folder.logs / "supervisor.err")) and time.monotonic() < deadline:
+        poll([], _LOOK_SECONDS)
+    if not said:
+        return f"it left no word in {folder.logs}"
+    return said.splitlines()[-1].removeprefix("supervisor: ")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,312 @@
+"""Keeps the components of one run alive until it is over: what every supervising launcher does."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import zmq
+
+from session.component import Topology
+from session.config import Config
+from session.errors import DeadlineError
+from session.folder import RunFolder
+from session.heartbeat import read_beats
+from session.launchers.child import Limits
+from session.launchers.control import ControlSockets
+from session.launchers.exits import Carrier, Exit
+from session.launchers.instruction import Ask, Happening, Instruction, Signal, Start
+from session.launchers.launcher import (
+    ComponentStatus,
+    Outcome,
+    finish_result,
+    forget_beats,
+    last_lines,
+    make_addresses,
+    protect,
+    write_run_files,
+)
+from session.launchers.status import status_row
+from session.launchers.supervision import Phase, Supervision
+from session.periodic import Every
+from session.wire import AddressBook
+from session.wire.security import Security
+
+_LISTEN_SECONDS = 0.2
+_POLL_SECONDS = 0.05
+_KILL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Machinery:
+    """What a launcher holds while its run goes on."""
+
+    carrier: Carrier
+    sockets: ControlSockets
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Sleeps until a process ends or a message comes, at most so long."""
+        poller = zmq.Poller()
+        for each in (*self.carrier.wait_on(), *self.sockets.wait_on()):
+            poller.register(each, zmq.POLLIN)
+        poller.poll(round(timeout_seconds * 1000))
+
+
+class Supervisor(ABC):
+    """Starts the components of one run, and keeps them alive until it is over.
+
+    Whoever makes it calls :meth:`poll` often: everything is done there.
+
+    Args:
+        config: the resolved experiment.
+        topology: its components.
+        folder: the run folder, made already; it is locked while the run goes on.
+    """
+
+    def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
+        self.outcome: Outcome | None = None
+        self._config = config
+        self._topology = topology
+        self._folder = folder
+        self._machinery: _Machinery | None = None
+        session = config.session_config
+        limits = Limits(
+            session.heartbeat.starting_seconds,
+            session.heartbeat.timeout,
+            session.launcher.grace_seconds,
+        )
+        self._supervision = Supervision(topology, limits)
+        self._listen_due = Every(seconds=_LISTEN_SECONDS, clock=time.monotonic)
+        self._happenings: list[Happening] = []
+        self._locked = False
+
+    def launch(self) -> None:
+        """Starts all components and returns.
+
+        Raises:
+            UsageError: the folder is in use, or an address.
+        """
+        self._locked = not self._folder.locked
+        self._folder.lock()
+        try:
+            self._machinery = self._open()
+        except BaseException:
+            self._close()
+            raise
+        self._obey(self._begin(time.monotonic()))
+
+    def _open(self) -> _Machinery:
+        self._write_files()
+        sockets = ControlSockets(
+            self._config,
+            AddressBook.load(self._folder.addresses),
+            Security.of_run(self._folder.keys, self._config),
+        )
+        try:
+            return _Machinery(self._carry(), sockets)
+        except BaseException:
+            sockets.close()
+            raise
+
+    def _write_files(self) -> None:
+        """Says what runs and where, and removes what an earlier part of the run has left."""
+        folder = self._folder
+        addresses = make_addresses(self._topology, self._config, folder)
+        protect(folder, self._config)
+        write_run_files(folder, self._topology, addresses)
+        forget_beats(folder)
+        # What lies there was left by a run that was killed.
+        shutil.rmtree(folder.sockets, ignore_errors=True)
+
+    @abstractmethod
+    def _carry(self) -> Carrier:
+        """Makes what the components live in."""
+
+    def _begin(self, now: float) -> list[Instruction]:
+        """What is to be done first."""
+        return self._supervision.launch(now)
+
+    @property
+    def running(self) -> bool:
+        """True from the launch until nobody is left."""
+        return self._machinery is not None
+
+    def poll(self, timeout_seconds: float = 0.0) -> list[Happening]:
+        """Does what is to be done; returns what has happened since the last call.
+
+        Args:
+            timeout_seconds: how long to wait if there is nothing to do.
+        """
+        if self._machinery is not None:
+            self._machinery.wait(timeout_seconds)
+            self._step(self._machinery)
+        happenings, self._happenings = self._happenings, []
+        return happenings
+
+    def _step(self, machinery: _Machinery) -> None:
+        carrier, sockets, supervision = machinery.carrier, machinery.sockets, self._supervision
+        carrier.keep_warm = supervision.phase is Phase.running
+        exits, taken = carrier.poll(), carrier.taken()
+        if exits or taken or self._listen_due():
+            self._listen(carrier)
+        now = time.monotonic()
+        for end in exits:
+            self._lose(end, machinery, now)
+        for name in taken:
+            self._obey(supervision.taken(name, now))
+        sockets.serve(self)
+        if (kind := sockets.answered()) is not None:
+            self._obey(supervision.answered(kind, now))
+        self._obey(supervision.tick(now))
+        sockets.flush()
+        if supervision.over:
+            self._finish()
+
+    def _lose(self, end: Exit, machinery: _Machinery, now: float) -> None:
+        child = self._supervision.children[end.name]
+        if child.component.kind == "learner":
+            machinery.sockets.forget()
+        self._obey(
+            self._supervision.exited(end.name, end.exit_code, end.error, now, details=end.details)
+        )
+        if child.state == "gone" and not child.wanted:
+            machinery.carrier.remove(end.name)
+
+    def _listen(self, carrier: Carrier) -> None:
+        """Hears the beats, but not those of processes that went before."""
+        now = time.monotonic()
+        for name, beat in read_beats(self._folder.alive).items():
+            if name in self._supervision.children and beat.pid == carrier.pid(name):
+                self._supervision.hear(beat, now)
+
+    def _obey(self, instructions: list[Instruction]) -> None:
+        if self._machinery is None:
+            return
+        for instruction in instructions:
+            match instruction:
+                case Start(name):
+                    self._machinery.carrier.start(self._topology.component(name))
+                case Signal(name, number):
+                    self._machinery.carrier.signal(name, number)
+                case Ask():
+                    self._machinery.sockets.ask(instruction)
+                case Happening():
+                    self._happenings.append(instruction)
+                    self._machinery.sockets.tell(instruction)
+
+    def scale(self, kind: str, num: int) -> None:
+        """Makes it so many agents or evaluators (``agent``, ``eval``) while the run goes on.
+
+        Raises:
+            UsageError: there is nothing of that kind to scale, or the run is ending.
+        """
+        self._obey(self._supervision.scale(kind, num, time.monotonic()))
+
+    def restart(self, name: str) -> None:
+        """Ends one component and starts it again; the learner saves itself first.
+
+        Raises:
+            UsageError: there is no such component, or the run is ending.
+        """
+        self._obey(self._supervision.restart(name, time.monotonic()))
+
+    def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
+        """Begins the clean end of the run and returns; :meth:`poll` brings it about."""
+        if self.running:
+            self._obey(
+                self._supervision.stop(time.monotonic(), reason=reason, interrupted=interrupted)
+            )
+
+    def kill(self) -> None:
+        """Ends every process at once and returns when they are gone."""
+        deadline = time.monotonic() + _KILL_SECONDS
+        if self.running:
+            self._supervision.interrupted = True
+            self._obey(self._supervision.kill(time.monotonic()))
+        happenings: list[Happening] = []
+        while self.running and time.monotonic() < deadline:
+            happenings += self.poll(_POLL_SECONDS)
+        self._happenings = happenings
+        if self.running:
+            self._finish()
+
+    def components(self) -> dict[str, dict[str, Any]]:
+        """Name -> restarts, exit_code, alive_seconds."""
+        return self._supervision.report(time.monotonic())
+
+    def status(self) -> list[ComponentStatus]:
+        """The table of components."""
+        beats, now = read_beats(self._folder.alive), time.monotonic()
+        machinery = self._machinery
+        return [
+            status_row(
+                name,
+                beats.get(name),
+                state=child.state,
+                pid=machinery.carrier.pid(name) if machinery is not None else 0,
+                restarts=max(0, child.starts - 1),
+                exit_code=child.exit_code,
+                loss=child.last_loss(now),
+            )
+            for name, child in self._supervision.children.items()
+        ]
+
+    def logs(self, name: str, lines: int = 50) -> list[str]:
+        """The last lines of a component's log and of its standard error.
+
+        Raises:
+            UsageError: it has left neither.
+        """
+        return last_lines(self._folder, name, lines)
+
+    def wait(self, timeout_seconds: float | None = None) -> Outcome:
+        """Runs until the run is over.
+
+        Raises:
+            DeadlineError: that took longer than ``timeout_seconds``.
+        """
+        start = time.monotonic()
+        happenings: list[Happening] = []
+        while self.outcome is None:
+            if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
+                raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
+            happenings += self.poll(_POLL_SECONDS)
+        self._happenings = happenings
+        return self.outcome
+
+    def _finish(self) -> None:
+        supervision = self._supervision
+        self.outcome = finish_result(
+            self._folder,
+            self._config,
+            self.components(),
+            failure=supervision.failure,
+            interrupted=supervision.interrupted,
+        )
+        self._close()
+
+    def _close(self) -> None:
+        """Leaves nothing behind, whatever was open."""
+        if self._machinery is not None:
+            self._machinery.carrier.close()
+            self._machinery.sockets.close()
+        self._machinery = None
+        shutil.rmtree(self._folder.sockets, ignore_errors=True)
+        if self._locked:
+            self._folder.unlock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Kills whatever is left of the run."""
+        self.kill()

@@ -1,0 +1,69 @@
+"""Supervising the windows of a run: its processes are not this one's children."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from session.component import Topology
+from session.config import Config
+from session.errors import UsageError
+from session.folder import RunFolder
+from session.launchers.exits import Carrier
+from session.launchers.instruction import Instruction
+from session.launchers.supervisor import Supervisor
+from session.launchers.tmux_session import TmuxSession, session_name
+from session.launchers.windows import Windows
+
+
+class TmuxSupervisor(Supervisor):
+    """Supervises the windows of a run; those that are there already are taken over as they are.
+
+    Args:
+        config: the resolved experiment.
+        topology: its components.
+        folder: the run folder; the session of the run is there already.
+    """
+
+    def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
+        super().__init__(config, topology, folder)
+        self._session = find_session(folder)
+        self._windows: Windows | None = None
+
+    def _write_files(self) -> None:
+        servers = [each.name for each in self._topology if each.binds]
+        preamble_cmd = self._config.session_config.launcher.preamble_cmd
+        self._windows = Windows(
+            self._folder, self._session, preamble_cmd=preamble_cmd, servers=servers
+        )
+        if not (self._windows.starts and self._folder.addresses.is_file()):
+            super()._write_files()
+
+    def _carry(self) -> Carrier:
+        if self._windows is None:
+            raise UsageError("a supervisor is launched once")
+        return self._windows
+
+    def _begin(self, now: float) -> list[Instruction]:
+        starts = self._windows.starts if self._windows is not None else {}
+        return self._supervision.adopt(starts, now) if starts else super()._begin(now)
+
+    def _close(self) -> None:
+        carried = self.running
+        super()._close()
+        if carried:
+            # This process may live in a window of the session that ends now.
+            with suppress(ValueError):
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            self._session.end()
+
+
+def find_session(folder: RunFolder) -> TmuxSession:
+    """The session of a run: as its config says, or as a launch from this shell would name it."""
+    facts: Mapping[str, str] = {}
+    if folder.config.is_file():
+        facts = (Config.load_file(folder.config).get("run") or {}).get("tmux") or {}
+    path = Path(facts["socket"]) if "socket" in facts else None
+    return TmuxSession(facts.get("session", session_name(folder)), path)

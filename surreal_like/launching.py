@@ -1,0 +1,163 @@
+"""Launches: from an experiment to a run that goes on by itself, in one call."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from session.config import Config
+from session.errors import RunError, UsageError
+from session.folder import RunFolder
+from surreal_like.code_snapshot import keep_algorithm, keep_package_list
+from surreal_like.experiment import resolve_elsewhere
+from surreal_like.interrupts import Interrupts
+from surreal_like.order import Order, Overrides, make_order, resolve_order
+from surreal_like.resume import reopen
+from surreal_like.run_folder import held, put_back_if_refused
+from surreal_like.topology import make_topology
+from surreal_like.watch import Watch
+
+if TYPE_CHECKING:
+    from session.launchers.launcher import Adopted, Cluster
+
+# Where a run can go on by itself -> the class that launches it there.
+CLUSTERS = {
+    "local": "session.launchers.local:LocalCluster",
+    "tmux": "session.launchers.tmux:TmuxCluster",
+    "kubernetes": "session.launchers.kubernetes:KubernetesCluster",
+}
+
+
+def launch(  # noqa: PLR0913 - one call says everything that a user may want
+    experiment: str | Path | None = None,
+    *,
+    on: str = "local",
+    overrides: Overrides = (),
+    folder: str | Path | None = None,
+    seed: int | None = None,
+    agents: int | None = None,
+    evals: int | None = None,
+    algorithm: str | None = None,
+    env: str | None = None,
+    host: str | None = None,
+    insecure: bool = False,
+    resume: bool = False,
+    allow_change: Iterable[str] = (),
+    watch: Watch | None = None,
+) -> Adopted:
+    """Launches a run that goes on when this process has ended; returns what commands it.
+
+    Args:
+        experiment: YAML or JSON file; None: ``algorithm`` and ``env`` say it all, or, with
+            ``resume``, the config that the run was made with.
+        on: ``local``, ``tmux`` or ``kubernetes``.
+        overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
+        folder: run folder; None: ``runs/<name>-<date>-<time>``.
+        seed: ``session_config.seed``.
+        agents: ``session_config.agent.num``.
+        evals: ``session_config.evaluator.num``.
+        algorithm: name, ``package.module:Class`` or file, instead of the experiment's.
+        env: environment, such as ``gym:CartPole-v1``, instead of the experiment's.
+        host: ``session_config.launcher.host``, by which other machines reach the run.
+        insecure: ``session_config.security.insecure``.
+        resume: go on with the run in the folder, or with the newest of this experiment.
+        allow_change: keys outside ``session_config`` in which a resumed run may differ.
+        watch: is told what a resumed run takes over.
+
+    Raises:
+        ConfigError: a setting is wrong; nothing was started.
+        UsageError: the launcher, the folder, a missing program; nothing was started.
+        RunError: it was started and died at once; says why, and its folder tells more.
+    """
+    check_launcher(on)
+    settings = {
+        "session_config.seed": seed,
+        "session_config.agent.num": agents,
+        "session_config.evaluator.num": evals,
+        "session_config.launcher.host": host,
+        "session_config.security.insecure": insecure or None,
+    }
+    order = make_order(
+        experiment,
+        settings,
+        launcher=on,
+        started=time.time(),
+        overrides=overrides,
+        folder=folder,
+        algorithm=algorithm,
+        env=env,
+        resume=resume,
+        allow_change=allow_change,
+    )
+    return _launch(order, watch or Watch())
+
+
+def check_launcher(on: str) -> None:
+    """Refuses a launcher that does not exist, or whose program is missing, before all else.
+
+    Raises:
+        UsageError: says which there are, or what to install.
+    """
+    if on not in CLUSTERS:
+        near = get_close_matches(on, CLUSTERS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        if on == "serial":
+            hint = ": serial runs in the thread that trains, with surreal-like train --on serial"
+        raise UsageError(f"no launcher '{on}' for a detached run: local, tmux, kubernetes{hint}")
+    if on == "tmux":
+        from session.launchers.tmux_session import require_tmux
+
+        require_tmux()
+
+
+def _launch(order: Order, watch: Watch) -> Adopted:
+    died: RunError | None = None
+    with ExitStack() as stack:
+        stack.enter_context(Interrupts())
+        folder = stack.enter_context(held(order.path, resume=order.resume))
+        watch.prepare(order.path)
+        # On a cluster the image has the environment and the device, not this machine.
+        here = order.launcher != "kubernetes"
+        resolved = partial(resolve_elsewhere, must_be_installed=here)
+        config = resolve_order(order, resolved, folder, watch, order.started)
+        if order.launcher != "kubernetes":
+            from surreal_like.machine import check_memory, check_ports
+
+            check_memory(config)
+            check_ports(config)
+        with put_back_if_refused(config, folder):
+            if order.resume:
+                reopen(folder)
+            keep_algorithm(config, folder)
+            cluster = make_cluster(order.launcher, config, folder)
+            # From here on it is the supervisor's.
+            folder.unlock()
+            try:
+                cluster.launch()
+            except RunError as error:
+                # Its folder stays as it is: there stands why.
+                died = error
+    if died is not None:
+        raise died
+    keep_package_list(folder)
+    return cluster
+
+
+def make_cluster(on: str, config: Config, folder: RunFolder) -> Cluster:
+    """What launches and commands a run.
+
+    Args:
+        on: ``local``, ``tmux`` or ``kubernetes``.
+        config: the resolved experiment.
+        folder: the run folder.
+    """
+    module, _, name = CLUSTERS[on].partition(":")
+    make: Any = getattr(importlib.import_module(module), name)
+    cluster: Cluster = make(config, make_topology(config), folder)
+    return cluster

@@ -1,0 +1,11 @@
+"""The supervisor of a detached run whose components are those of the tests."""
+
+from __future__ import annotations
+
+from session.launchers.detached import run_supervisor
+from tests.session.launchers.parts import MODULE, make_topology
+
+SUPERVISOR = "tests.session.launchers.parts_supervisor"
+
+if __name__ == "__main__":
+    raise SystemExit(run_supervisor(SUPERVISOR, make_topology, [MODULE]))

@@ -1,0 +1,188 @@
+"""Detached runs of this machine: where they live, what they leave, and who says that they died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from session.config import Config
+from session.errors import RunError, UsageError
+from session.folder import RunFolder
+from session.heartbeat import Beat, write_beat
+from session.launchers.adopted import adopt, launcher_of
+from session.launchers.local import LocalCluster
+from session.launchers.starting import write_config
+from session.launchers.status import process_lives, rows_of_files
+from tests.session.launchers.parts import make_config, make_topology
+from tests.session.launchers.parts_supervisor import SUPERVISOR
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE_SECONDS = 20.0
+ACTS = {"learner": "learn", "agent-0": "work"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _path() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        yield
+
+
+def until(look: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not look():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
+
+
+def make_cluster(path: Path, module: str = SUPERVISOR) -> LocalCluster:
+    folder, config = RunFolder(path), make_config(ACTS)
+    folder.create()
+    return LocalCluster(config, make_topology(config), folder, supervisor_module=module)
+
+
+def supervisor_of(path: Path) -> psutil.Process:
+    """The process that supervises a run."""
+    words = f"-m {SUPERVISOR} --folder {path}"
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if " ".join(process.cmdline()).strip().endswith(words):
+                found.append(process)
+        except psutil.Error:
+            continue
+    (supervisor,) = found
+    return supervisor
+
+
+def test_a_detached_run_is_nobodys_child_and_has_a_session_of_its_own(run_folder: Path) -> None:
+    with make_cluster(run_folder) as cluster:
+        cluster.launch()
+        supervisor = supervisor_of(run_folder)
+        assert supervisor.ppid() != os.getpid()
+        assert os.getsid(supervisor.pid) != os.getsid(0)
+        assert supervisor.terminal() is None
+        with pytest.raises(UsageError, match="is in use by another launcher; stop it with"):
+            cluster.launch()
+        cluster.stop(interrupted=True)
+        assert cluster.wait(DEADLINE_SECONDS).status == "interrupted"
+        until(lambda: not supervisor.is_running() or supervisor.status() == psutil.STATUS_ZOMBIE)
+        assert (cluster.folder.logs / "supervisor.err").read_text() == ""
+
+
+def test_a_supervisor_that_is_killed_takes_its_components_along(run_folder: Path) -> None:
+    with make_cluster(run_folder) as cluster:
+        cluster.launch()
+        until(lambda: {row.state for row in cluster.status()} == {"running"})
+        pids = [row.pid for row in cluster.status()]
+        supervisor_of(run_folder).send_signal(signal.SIGKILL)
+        until(lambda: not cluster.running and not any(map(psutil.pid_exists, pids)))
+        until(lambda: not cluster.folder.sockets.exists())
+        assert {row.state for row in cluster.status()} <= {"dead", "gone"}
+        with pytest.raises(UsageError, match="is not running: nobody supervises it"):
+            cluster.scale("agent", 2)
+
+
+@pytest.mark.parametrize(
+    ("module", "error"),
+    [("no.such.module", "No module named"), ("this", "Namespaces are one honking great idea")],
+)
+def test_a_supervisor_that_dies_at_once_says_why(run_folder: Path, module: str, error: str) -> None:
+    with (
+        make_cluster(run_folder, module) as cluster,
+        pytest.raises(RunError, match=f"died at once: .*{error}"),
+    ):
+        cluster.launch()
+
+
+def test_the_config_says_who_launches_a_run(run_folder: Path) -> None:
+    folder, config = RunFolder(run_folder), make_config(ACTS)
+    folder.create()
+    assert launcher_of(folder) == ""
+    write_config(folder, config, "local")
+    assert launcher_of(folder) == "local"
+    before = config["run"]["started"]
+    config["run"]["part"] = 2
+    write_config(folder, config, "tmux", tmux={"session": "it"})
+    run = Config.load_file(folder.config)["run"].to_dict()
+    # What a resumed run knows of its earlier parts stays.
+    assert (run["started"], run["part"]) == (before, 2)
+    assert (run["launcher"], run["tmux"]) == ("tmux", {"session": "it"})
+
+
+# -- without anybody to ask -----------------------------------------------------------------------
+
+
+def test_files_and_processes_tell_of_a_run_that_nobody_supervises(run_folder: Path) -> None:
+    folder = RunFolder(run_folder)
+    folder.create()
+    own, now = os.getpid(), time.time()
+    for beat in (
+        Beat("agent-0", 1, "running", own, now, doing="thinking"),
+        # The number belongs to a process that was started after this beat.
+        Beat("agent-1", 1, "running", own, psutil.Process(own).create_time() - 60.0),
+        Beat("agent-2", 1, "running", 1 << 22, now),
+        Beat("agent-3", 1, "failed", own, now, doing="no licence"),
+        Beat("learner", 1, "done", own, now),
+    ):
+        write_beat(folder.alive, beat)
+    rows = {row.name: row for row in rows_of_files(folder)}
+    assert {name: (row.state, row.pid, row.doing) for name, row in rows.items()} == {
+        "agent-0": ("running", own, "thinking"),
+        "agent-1": ("dead", 0, ""),
+        "agent-2": ("dead", 0, ""),
+        "agent-3": ("dead", 0, "no licence"),
+        "learner": ("gone", 0, ""),
+    }
+    folder.result.write_text('{"status": "stopped", "components": {"ps": {"exit_code": 3}}}')
+    rows = {row.name: row for row in rows_of_files(folder)}
+    assert {row.state for row in rows.values()} == {"gone"}
+    assert rows["ps"].exit_code == 3
+
+
+def test_a_process_that_is_gone_does_not_live() -> None:
+    assert not process_lives(Beat("agent-0", 1, "running", 1 << 22, time.time()))
+    assert process_lives(Beat("agent-0", 1, "running", os.getpid(), time.time()))
+
+
+def test_all_lines_of_a_log(run_folder: Path) -> None:
+    folder = RunFolder(run_folder)
+    folder.create()
+    folder.addresses.write_text("{}")
+    (folder.logs / "all.log").write_text("one\ntwo\n")
+    (folder.logs / "learner.log").write_text("two\n")
+    with adopt(run_folder) as run:
+        assert list(run.log_lines()) == ["one", "two"]
+        assert list(run.log_lines("learner")) == ["two"]
+        # Nobody is at work, so there is nothing to wait for.
+        assert list(run.log_lines("learner", follow=True)) == ["two"]
+        with pytest.raises(UsageError, match=r"no log of 'nobody' in .*; there are learner$"):
+            run.log_lines("nobody")
+        assert run.progress() == {}
+        folder.progress.write_text('{"env_steps": 1}\n{"env_steps": 2}\n')
+        assert run.progress() == {"env_steps": 2}
+
+
+def test_a_log_is_followed_to_the_end_of_the_run(run_folder: Path) -> None:
+    folder = RunFolder(run_folder)
+    folder.create()
+    folder.addresses.write_text("{}")
+    log = folder.logs / "all.log"
+    log.write_text("one\n")
+    folder.lock()
+    with adopt(run_folder) as run:
+        lines = run.log_lines(follow=True)
+        assert next(lines) == "one"
+        with log.open("a") as file:
+            file.write("two\n")
+        assert next(lines) == "two"
+        folder.unlock()
+        with log.open("a") as file:
+            file.write("three\n")
+        assert list(lines) == ["three"]
