@@ -12,7 +12,7 @@ PACKAGES := session surreal_like main
 CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
 BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 
-.PHONY: help train test test-all lint format bench clean
+.PHONY: help train test test-all lint format bench image manifests clean
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
@@ -20,6 +20,8 @@ help:
 	@echo 'make test-all  the same with the slow tests, and those that need root, kubectl or Chromium'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
 	@echo 'make bench     benchmarks, as JSON         make clean   remove caches and builds, not runs or $(VENV)'
+	@echo 'make image     the image of all pods: IMAGE=name:tag TARGET=cpu|cuda IMAGE_EXTRAS=atari IMAGE_PACKAGES=...'
+	@echo 'make manifests write k8s/ anew from configs/'
 
 train: $(VENV)/.installed
 	@$(BIN)/surreal-like train configs/cartpole_dqn.yaml $(ARGS)
@@ -41,6 +43,28 @@ format: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	@set -e; for file in $(BENCHMARKS); do $(BIN)/python $$file; done
+
+# -- Kubernetes ----------------------------------------------------------------------------------
+
+DOCKER ?= docker
+TARGET ?= cpu
+IMAGE ?= surreal-like:$(TARGET)
+
+image:
+	$(DOCKER) build --file k8s/Dockerfile --target $(TARGET) --tag $(IMAGE) \
+	  --build-arg EXTRAS='$(IMAGE_EXTRAS)' --build-arg PACKAGES='$(IMAGE_PACKAGES)' \
+	  --build-arg TORCH_INDEX='$(TORCH_INDEX)' .
+
+# A cluster has more time and more agents than the desk for which the experiment was written.
+ON_CLUSTER := session_config.stop.seconds=3600 session_config.resources.agent.cpu=0.5
+
+manifests: $(VENV)/.installed
+	$(BIN)/surreal-like plan configs/cartpole_dqn.yaml --on kubernetes --folder k8s/overlays/cartpole \
+	  session_config.stop.env_steps=4_000_000 $(ON_CLUSTER)
+	$(BIN)/surreal-like plan configs/cartpole_dqn.yaml --on kubernetes --folder k8s/overlays/cartpole-64 \
+	  --agents 64 --evals 2 learner_config.replay.replay_shards=2 \
+	  session_config.kubernetes.prefer_spot=true \
+	  session_config.stop.env_steps=20_000_000 $(ON_CLUSTER)
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -51,8 +51,10 @@ EXTRAS["dev"] = [
     "hypothesis>=6.100",
     "ruff==0.17.5",  # another release formats differently
     "mypy>=1.13",
+    "kubernetes-validate>=1.37",
     "types-PyYAML",
     "types-psutil",
+    "websocket-client>=1.8",  # drives a browser
 ]
 
 setup(

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from main.cli.asked import Asked, add_experiment, asked_of
-from main.cli.columns import columns
-from main.cli.figures import count, size
+from main.cli.diagram import mermaid
 from main.cli.parser import Parser
+from session.columns import columns
 from session.component import Component, Topology
 from session.config import Config
 from session.errors import UsageError
+from session.figures import count, size
 from surreal_like.machine import replay_need
 from surreal_like.planning import Plan, explain_experiment, plan_experiment, write_plan
 from surreal_like.run_folder import experiment_name, new_path
@@ -25,11 +26,15 @@ _EXAMPLES = """examples:
   surreal-like plan configs/cartpole_dqn.yaml
   surreal-like plan configs/cartpole_dqn.yaml --explain learner_config.algo.n_step=1
   surreal-like plan configs/cartpole_dqn.yaml --format shell --folder runs/by_hand
+  surreal-like plan configs/cartpole_dqn.yaml --on kubernetes
+  surreal-like plan configs/cartpole_dqn.yaml --on kubernetes --folder k8s/overlays/mine
 
 shell and procfile write the run folder that their lines need; each line is one process, for a
-terminal of its own.
+terminal of its own. yaml is what Kubernetes takes; with --folder it is written for kubectl apply:
+an overlay into the folder, and all in one file, k8s/mine.yaml.
 """
-_WITH_FOLDER = ("shell", "procfile")
+_WITH_FOLDER = ("shell", "procfile", "yaml")
+_HERE_ONLY = ("shell", "procfile")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -39,14 +44,22 @@ def run(argv: Sequence[str]) -> int:
     if given.explain:
         print(_explained(asked))
         return 0
-    if given.folder and given.format not in _WITH_FOLDER:
+    cluster = given.on == "kubernetes"
+    shape = given.format or ("yaml" if cluster else "table")
+    if (cluster and shape in _HERE_ONLY) or (shape == "yaml" and not cluster):
+        fitting = "yaml, and mermaid" if cluster else "table, shell, procfile and mermaid"
+        raise UsageError(f"--format {shape} does not go with --on {given.on}: there are {fitting}")
+    if given.folder and shape not in _WITH_FOLDER:
         raise UsageError(
-            "--folder belongs to --format shell and procfile: the others write nothing"
+            "--folder belongs to --format shell, procfile and yaml: the others write nothing"
         )
     plan = plan_experiment(
         asked.config, asked.overrides, algorithm=asked.algorithm, env_name=asked.env
     )
-    print(_FORMATS[given.format](plan, _folder(given, asked)))
+    if cluster:
+        print(_on_kubernetes(plan, shape, given, asked))
+    else:
+        print(_FORMATS[shape](plan, _folder(given, asked)))
     return 0
 
 
@@ -54,9 +67,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser("plan", "Shows what train would run; starts nothing.", _EXAMPLES)
     add_experiment(parser)
     parser.add_argument(
-        "--format", choices=tuple(_FORMATS), default="table", help="a table, or lines to start it"
+        "--on",
+        choices=("local", "tmux", "kubernetes"),
+        default="local",
+        help="where it would run: processes here or in windows, or pods of a cluster",
     )
-    parser.add_argument("--folder", help="run folder that shell and procfile write")
+    parser.add_argument(
+        "--format",
+        choices=(*_FORMATS, "yaml"),
+        help="a table, lines to start it, a picture, the objects of a cluster",
+    )
+    parser.add_argument("--folder", help="what shell and procfile write, or an overlay of k8s/")
     parser.add_argument(
         "--explain", action="store_true", help="every setting, its value, and who decided it"
     )
@@ -67,6 +88,26 @@ def _folder(given: argparse.Namespace, asked: Asked) -> Path:
     if given.folder:
         return Path(given.folder)
     return new_path(experiment_name(asked.config, asked.algorithm, asked.env))
+
+
+def _on_kubernetes(plan: Plan, shape: str, given: argparse.Namespace, asked: Asked) -> str:
+    """The plan as it would be there: other addresses, other ends, and TensorBoard."""
+    from surreal_like.kubernetes import kubernetes_setting, render, write_overlay
+
+    name = experiment_name(asked.config, asked.algorithm, asked.env)
+    folder = Path(given.folder) if given.folder else None
+    setting = kubernetes_setting(plan.config, folder.name if folder is not None else name)
+    if shape != "yaml":
+        return _FORMATS[shape](Plan(setting.config, setting.topology), Path())
+    if folder is None:
+        return render(setting).rstrip("\n")
+    overlay, single = write_overlay(setting, folder)
+    return (
+        f"written; first the keys:  surreal-like keys {overlay}\n"
+        f"then:  kubectl apply -k {overlay}\n"
+        f"or:    surreal-like keys --secret {overlay} | kubectl apply -f -\n"
+        f"       kubectl apply -f {single}"
+    )
 
 
 def _explained(asked: Asked) -> str:
@@ -143,4 +184,5 @@ _FORMATS: Mapping[str, Callable[[Plan, Path], str]] = {
     "table": _table,
     "shell": _shell,
     "procfile": _procfile,
+    "mermaid": lambda plan, folder: mermaid(plan.topology),
 }

@@ -1,15 +1,16 @@
-"""``surreal-like probe RUN COMPONENT``: is it alive? For health checks."""
+"""``surreal-like probe RUN [COMPONENT]``: is it alive, is it ready? For health checks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from main.cli.figures import short_time
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from session.config import Config
 from session.errors import UsageError
-from session.heartbeat import read_beat, read_beats
+from session.figures import short_time
+from session.folder import RunFolder
+from session.heartbeat import Beat, read_beats
 
 _DEAD = 1
 
@@ -21,21 +22,39 @@ def run(argv: Sequence[str]) -> int:
         "Looks at the heartbeat of one component: exit code 0 if it is alive, 1 if it is not.",
     )
     add_run(parser)
-    parser.add_argument("component", metavar="COMPONENT", help="such as agent-0")
+    parser.add_argument(
+        "component", metavar="COMPONENT", nargs="?", help="such as agent-0; not needed if alone"
+    )
+    parser.add_argument(
+        "--ready", action="store_true", help="0 only while it works: not before, not afterwards"
+    )
     parser.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="oldest beat of one that is alive"
     )
     given = parser.parse_args(argv)
     folder = find_run(given.run)
-    beat = read_beat(folder.alive, given.component)
-    if beat is None:
-        known = ", ".join(read_beats(folder.alive)) or "none yet"
-        raise UsageError(f"'{given.component}' was never heard in {folder}; heard were: {known}")
+    beat = _find_beat(folder, given.component)
     timeout = given.timeout
     if timeout is None:
         heartbeat = Config.load_file(folder.config).session_config.heartbeat
         timeout = heartbeat.starting_seconds if beat.state == "starting" else heartbeat.timeout
     alive = beat.state not in ("done", "failed") and not beat.late(timeout)
     said = f"{beat.state}, last heard {short_time(beat.age_seconds)} ago"
-    print(f"{given.component}: {said}" + (f" ({beat.doing})" if beat.doing else ""))
-    return 0 if alive else _DEAD
+    idle = ", not ready" if given.ready and not beat.ready else ""
+    print(f"{beat.name}: {said}{idle}" + (f" ({beat.doing})" if beat.doing else ""))
+    return 0 if alive and (beat.ready or not given.ready) else _DEAD
+
+
+def _find_beat(folder: RunFolder, name: str | None) -> Beat:
+    """The beat of that component, or of the only one that is heard in the folder."""
+    beats = read_beats(folder.alive)
+    known = ", ".join(beats) or "none yet"
+    if name is None and len(beats) == 1:
+        return next(iter(beats.values()))
+    if name is None and beats:
+        raise UsageError(f"several components are heard in {folder}: name one of {known}")
+    if name not in beats:
+        who = f"'{name}'" if name is not None else "nobody"
+        never = "was never" if name is not None else "was ever"
+        raise UsageError(f"{who} {never} heard in {folder}; heard were: {known}")
+    return beats[name]

@@ -166,6 +166,11 @@ class EvaluatorService(Service):
         """True once the run is over, unless the process is to stay."""
         return self._over and (self._leaves_at_end or self._told_to_stop)
 
+    @property
+    def ready(self) -> bool:
+        """False once the run is over."""
+        return not self._over
+
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Wakes on parameters and on the learner's answers."""
         return [self._fetcher.client.socket.raw, self._scores.socket.raw]

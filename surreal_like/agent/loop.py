@@ -159,6 +159,11 @@ class AgentService(Service):
         """True once nothing is left to send, unless the process is to stay."""
         return self._phase == "left" and (self._leaves_at_end or self._told_to_stop)
 
+    @property
+    def ready(self) -> bool:
+        """False once the run is over."""
+        return self._phase == "acting"
+
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Wakes on receipts and on parameters."""
         return [self._sender.raw, self._fetcher.client.socket.raw]

@@ -10,12 +10,12 @@ def agent_epsilon(epsilon: float, alpha: float, agent_id: int, num_agents: int) 
     """The share of random actions of one agent: epsilon ** (1 + alpha i / (N - 1)).
 
     Horgan et al. 2018, section 4.1. Agents between cautious and curious fill replay with a mixture.
-    An agent alone, or alpha 0, gets epsilon itself; an agent that joined a larger number than was
-    launched gets the last one's.
+    An agent alone, or alpha 0, gets epsilon itself; further agents begin again at the first place,
+    so that the mixture stays the same however many there are.
     """
     if num_agents <= 1:
         return epsilon
-    place = min(max(agent_id, 0) / (num_agents - 1), 1.0)
+    place = agent_id % num_agents / (num_agents - 1)
     return float(epsilon ** (1.0 + alpha * place))
 
 

@@ -5,6 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from session.config import Config
+from session.context import run_part
+from surreal_like.learner.judge import Verdict
+
+
+def ended_before(
+    config: Config, result: Mapping[str, Any] | None, written_in_part: int
+) -> Verdict | None:
+    """How this part of the run has ended before this start of the learner, None if it goes on.
+
+    Where components idle at the end nobody reads the result before the learner is started again;
+    those who still act must hear of it once more. What was only interrupted goes on.
+
+    Args:
+        config: of the run.
+        result: the content of ``result.json``.
+        written_in_part: which part of the run has left the learner's record.
+    """
+    status = (result or {}).get("status")
+    if config.session_config.at_end != "idle" or written_in_part != run_part(config):
+        return None
+    if result is None or status not in ("stopped", "failed"):
+        return None
+    return Verdict(status, result.get("goal_met"), str(result.get("reason", "")))
+
 
 def still_here(counts: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """Senders, as ``name/incarnation``, whose goodbye some shard still waits for.

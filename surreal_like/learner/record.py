@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from session.clock import Clock
 from session.config import Config
+from session.context import run_part
 from session.folder import write_atomically
 from surreal_like.learner.accounts import Accounts
 from surreal_like.learner.judge import Judge, Progress, Verdict
@@ -39,18 +40,20 @@ class Record:
 
     def __init__(self, config: Config, clock: Clock) -> None:
         session = config.session_config
-        # A run that is started by hand has nobody who writes down when it began.
-        self._by_hand = not config.get("run")
-        run = config.get("run") or {"started": clock.time(), "seconds_before": 0.0}
+        run = config.get("run") or {}
+        # By hand, and on Kubernetes, nobody has written down when the run began.
+        self._by_hand = "started" not in run
         self.accounts = Accounts()
         self.judge = Judge(session.stop)
         self.lag = Lag()
         self.iterations = 0
         self.repeated_iterations = 0
+        # Of the run's part that wrote what was restored; 0: nothing was.
+        self.restored_part = 0
         self._config = config
         self._clock = clock
-        self._started: float = run["started"]
-        self._before: float = run["seconds_before"]
+        self._started: float = run.get("started", clock.time())
+        self._before: float = run.get("seconds_before", 0.0)
         began = run.get("first_started", self._started)
         whole = f"{config.fingerprint()}/{session.seed}/{began}"
         self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
@@ -213,6 +216,8 @@ class Record:
     def save(self, path: Path, iteration: int) -> None:
         """Writes what a restarted learner must not forget between two checkpoints."""
         state = {
+            "run_id": self.run_id,
+            "part": run_part(self._config),
             "accounts": self.accounts.state(),
             "judge": self.judge.state(),
             "lag": self.lag.state(),
@@ -240,7 +245,9 @@ class Record:
         self.lag.restore(state["lag"])
         self._episodes.extend(state["episodes"])
         if self._by_hand:
+            self.run_id = state.get("run_id", self.run_id)
             self._before = float(state["wall_seconds"])
+        self.restored_part = state.get("part", 1)
         self.iterations = state["iterations"]
         lost = max(0, state["iteration"] - iteration)
         self.repeated_iterations = state["repeated_iterations"] + lost

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 import zmq
 
@@ -16,16 +16,15 @@ from session.context import Context
 from session.errors import CheckpointError, RefusedError, RunError
 from session.folder import RunFolder, write_atomically
 from session.periodic import Every, Rate
-from session.service import Service
+from session.service import START_AGAIN, Service
 from surreal_like.learner.base import Learner
 from surreal_like.learner.control import Control, Flat
-from surreal_like.learner.ending import Ending
+from surreal_like.learner.ending import Ending, ended_before
 from surreal_like.learner.judge import Verdict
 from surreal_like.learner.record import Record
 from surreal_like.learner.report import Report
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.replay.client import Sampled
 
 _JUDGE_SECONDS = 0.1
 _COUNTS_SECONDS = 0.25
@@ -69,10 +68,14 @@ class LearnerService(Service):
         self._verdict: Verdict | None = None
         self._ending: Ending | None = None
         self._done = False
+        self._left = False
         self._waiting_since = clock.now()
         self._tell()
         learner.publish_parameter(learner.iteration, "start")
         self._note_publication()
+        ended = ended_before(context.config, folder.read_result(), self._record.restored_part)
+        if ended is not None:
+            self._begin_ending(ended)
 
     def _restore(self) -> None:
         state, complaints = self._saver.restore()
@@ -115,7 +118,6 @@ class LearnerService(Service):
         metrics = dict(learner.learn(learner.to_batch(sampled)))
         if not self._updates.total:
             self._context.event("learning", f"iteration {learner.iteration}")
-        self._take_priorities(sampled, metrics)
         self._report.hear_update(metrics, now - self._waiting_since)
         learner.iteration += 1
         record.iterations += 1
@@ -130,12 +132,6 @@ class LearnerService(Service):
             self._judge()
         self._waiting_since = self._context.clock.now()
         return True
-
-    def _take_priorities(self, sampled: Sampled, metrics: dict[str, Any]) -> None:
-        priorities = metrics.pop("priorities", None)
-        if priorities is not None:
-            array = priorities.detach().cpu().numpy().astype(np.float32)
-            self._learner.replay.update_priorities(sampled, array)
 
     def _watch_bad_updates(self, metrics: Mapping[str, float | torch.Tensor]) -> None:
         """Ends the run when updates are not finite again and again."""
@@ -206,13 +202,30 @@ class LearnerService(Service):
         self._done = True
 
     def drain(self) -> None:
-        """SIGTERM: the run ends, interrupted."""
-        self._begin_ending(Verdict("interrupted", None, "the learner was told to stop"))
+        """SIGTERM: the run ends, interrupted; or it goes on when this process is started again."""
+        if self._session.launcher.on_sigterm == "resume" and not self._context.orphaned:
+            self._leave()
+        else:
+            self._begin_ending(Verdict("interrupted", None, "the learner was told to stop"))
+
+    def _leave(self) -> None:
+        """Saves what the next process goes on from; an end that has begun is finished first."""
+        if self._verdict is None:
+            self._context.event("leaving", "saved, to be started again")
+            self._save()
+            self._tell()
+            self._left = True
 
     @property
     def done(self) -> bool:
-        """True once the result is written."""
-        return self._done
+        """True once the result is written, or the process only leaves."""
+        return self._done or self._left
+
+    @property
+    def exit_code(self) -> int:
+        """0, unless the run is to go on without this process."""
+        resumes = self._session.launcher.on_sigterm == "resume"
+        return START_AGAIN if resumes and not self._done else 0
 
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Wakes on batches and on control."""
@@ -297,6 +310,10 @@ class LearnerService(Service):
         result["way"] = self._record.lag.way()
         with self._writing():
             write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
+        if self._session.at_end == "idle" and verdict.status != "running":
+            # Once this process has ended, only its output can still be read from elsewhere.
+            sys.stdout.write(json.dumps(result) + "\n")
+            sys.stdout.flush()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

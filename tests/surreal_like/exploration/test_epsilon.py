@@ -18,7 +18,9 @@ def test_agents_get_the_epsilons_of_the_paper() -> None:
         (7.0, 0, 1, 0.4),  # alone: exponent 1
         (7.0, 3, 1, 0.4),
         (0.0, 5, 8, 0.4),  # alpha 0: all alike
-        (7.0, 9, 8, 0.4**8),  # joined later
+        (7.0, 9, 8, 0.4**2),  # joined later: as agent 1
+        (7.0, 1007, 8, 0.4**8),
+        (7.0, 8, 8, 0.4),
         (7.0, 0, 0, 0.4),
     ],
 )

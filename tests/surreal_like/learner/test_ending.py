@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from surreal_like.learner.ending import Ending, still_here
+import pytest
+
+from session.config import Config
+from surreal_like.learner.ending import Ending, ended_before, still_here
 
 
 def shard(draining: bool = True, **goodbyes: bool) -> dict[str, Any]:
@@ -41,3 +44,28 @@ def test_the_deadline_ends_it_in_any_case() -> None:
     counts = {"r": shard(agent_0__1=False)}
     assert not ending.over(4.9, counts, {})
     assert ending.over(5.0, counts, {})
+
+
+STOPPED = {"status": "stopped", "goal_met": True, "reason": "solved"}
+
+
+@pytest.mark.parametrize(
+    ("at_end", "part", "result", "ended"),
+    [
+        ("idle", 1, STOPPED, True),
+        ("idle", 1, {"status": "failed", "reason": "NaN"}, True),
+        ("exit", 1, STOPPED, False),  # its launcher has said that it goes on
+        ("idle", 2, STOPPED, False),  # that was the part before
+        ("idle", 1, {"status": "interrupted"}, False),
+        ("idle", 1, {"status": "running"}, False),
+        ("idle", 1, None, False),
+    ],
+)
+def test_a_learner_that_is_started_again_knows_if_the_run_is_over(
+    at_end: str, part: int, result: dict[str, Any] | None, ended: bool
+) -> None:
+    config = Config({"session_config": {"at_end": at_end}, "run": {"part": part}})
+    verdict = ended_before(config, result, 1)
+    assert (verdict is not None) is ended
+    if verdict is not None and result is not None:
+        assert (verdict.status, verdict.reason) == (result["status"], result["reason"])

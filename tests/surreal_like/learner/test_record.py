@@ -155,3 +155,16 @@ def test_what_a_killed_sender_may_have_held_is_bounded_by_chunks() -> None:
     sender = BASE_CONFIG.session_config.sender
     chunk = sender.flush_iteration * BASE_CONFIG.env_config.num_envs
     assert record.experience()["unknown_at_most"] == sender.max_unreceipted_chunks * chunk
+
+
+def test_a_run_that_nobody_has_dated_keeps_its_name_over_a_restart(tmp_path: Path) -> None:
+    clock = CountedClock()
+    undated = config()
+    undated["run"] = {"launcher": "kubernetes"}
+    one = Record(undated, clock)
+    one.save(tmp_path / "record.json", 0)
+    clock.advance()
+    two = Record(undated, clock)
+    assert (two.run_id, two.restored_part) != (one.run_id, 1)
+    two.restore(tmp_path / "record.json", 0)
+    assert (two.run_id, two.restored_part) == (one.run_id, 1)

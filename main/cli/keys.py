@@ -1,0 +1,38 @@
+"""``surreal-like keys OVERLAY``: the keys without which a run on Kubernetes does not start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from main.cli.parser import Parser
+from session.launchers.kubernetes.manifest import dump_object
+from session.launchers.kubernetes.secret import overlay_secret, write_overlay_keys
+
+_EXAMPLES = """examples:
+  surreal-like keys k8s/overlays/cartpole
+  surreal-like keys --secret k8s/overlays/cartpole | kubectl apply -f -
+
+The first is for kubectl apply -k, which makes the Secret of these files, the second for kubectl
+apply -f. Keys that are there are kept; git ignores them.
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    parser = Parser(
+        "keys",
+        "Makes the keys with which the parts of a run on Kubernetes know each other.",
+        _EXAMPLES,
+    )
+    parser.add_argument("overlay", metavar="OVERLAY", help="such as k8s/overlays/cartpole")
+    parser.add_argument(
+        "--secret", action="store_true", help="print them as a Secret, for kubectl apply -f -"
+    )
+    given = parser.parse_args(argv)
+    folder = write_overlay_keys(Path(given.overlay))
+    if given.secret:
+        print(dump_object(overlay_secret(Path(given.overlay))), end="")
+    else:
+        print(f"keys of {given.overlay}: {folder}")
+    return 0

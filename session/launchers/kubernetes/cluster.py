@@ -1,0 +1,99 @@
+"""Launches a run on a cluster: objects, keys and ``kubectl apply``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from session.component import Component, Resources, Topology
+from session.config import Config
+from session.errors import UsageError
+from session.folder import RunFolder, write_atomically
+from session.launchers.kubernetes.manifest import dump_object, dump_objects
+from session.launchers.kubernetes.objects import objects_of
+from session.launchers.kubernetes.run import KubernetesRun
+from session.launchers.kubernetes.secret import make_secret
+from session.launchers.kubernetes.settings import INSTANCE, Setting, make_setting, prepared
+from session.wire.security import write_keys
+
+MANIFEST = "kubernetes.yaml"
+_PODS_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
+
+
+class KubernetesCluster(KubernetesRun):
+    """A run that is launched here and goes on by itself on a cluster.
+
+    Args:
+        config: the resolved experiment.
+        topology: its components.
+        folder: the run folder on this machine; ``code/`` in it travels to the pods.
+
+    Raises:
+        ConfigError: ``session_config.kubernetes.name`` is no name for objects.
+        UsageError: there is no kubectl, or the user's own file is too large.
+    """
+
+    def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
+        config = prepared(config, folder.path.name)
+        self._folder = folder
+        self._setting = _setting(config, topology, folder)
+        self._open(config)
+
+    def dry_run(self) -> str:
+        """All objects but the Secret, as YAML."""
+        return dump_objects(objects_of(self._setting))
+
+    def launch(self) -> None:
+        """Applies the objects, and returns once the cluster has begun to make pods of them.
+
+        Raises:
+            UsageError: no cluster answers, the namespace is missing, or the name is taken.
+        """
+        self._refuse_taken()
+        manifest = self.dry_run()
+        if self._setting.has_keys:
+            write_keys(self._folder.keys)
+            space = self.config.session_config.kubernetes.namespace
+            secret = make_secret(self._folder.keys, self.name, space)
+            self.kubectl.run("apply", "--filename=-", given=dump_object(secret))
+        self.kubectl.run("apply", "--filename=-", given=manifest)
+        write_atomically(self._folder.path / MANIFEST, manifest)
+        self.config.dump_file(self._folder.config)
+        deadline = time.monotonic() + _PODS_SECONDS
+        while not self._containers() and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+
+    def _refuse_taken(self) -> None:
+        kubectl = self.kubectl
+        if kubectl.exists("job", f"{self.name}-learner"):
+            raise UsageError(
+                f"the cluster has a run '{self.name}' already: stop it, or choose another name "
+                "with session_config.kubernetes.name=NAME"
+            )
+        resumed = int(self.config["run"].get("part", 1)) > 1
+        if not resumed and kubectl.exists("pvc", f"{self.name}-learner"):
+            raise UsageError(
+                f"an earlier run '{self.name}' has left its volumes: go on with it by --resume, "
+                f"remove them with kubectl delete pvc -l {INSTANCE}={self.name}, or choose "
+                "another name with session_config.kubernetes.name=NAME"
+            )
+
+
+def _setting(config: Config, topology: Topology, folder: RunFolder) -> Setting:
+    code = {path.name: path.read_text(encoding="utf-8") for path in folder.code.glob("*.py")}
+    return make_setting(config, _with_tensorboard(config, topology), code)
+
+
+def _with_tensorboard(config: Config, topology: Topology) -> Topology:
+    """With the component that shows Tensorplex's volume, if it was not planned."""
+    if topology.of_kind("tensorboard") or "tensorplex" not in topology:
+        return topology
+    board = Component(
+        "tensorboard",
+        "tensorboard",
+        "main.tensorboard",
+        connects=("ps.requests", "tensorplex.records", "loggerplex.records"),
+        resources=Resources(**config.session_config.resources.tensorboard),
+    )
+    return Topology([*topology, replace(board, restart=topology["tensorplex"].restart)])

@@ -1,0 +1,73 @@
+"""A question to a component from inside its own pod: the end of ``kubectl exec``.
+
+``python -P -m session.launchers.kubernetes.inside FOLDER ENDPOINT KIND FIELDS`` prints the fields
+of the answer as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+import zmq
+
+from session.config import Config
+from session.errors import SurrealError, UsageError
+from session.folder import RunFolder
+from session.wire import AddressBook, Identity, Wire
+from session.wire.endpoint import Address
+from session.wire.security import Security
+
+_ANSWER_SECONDS = 5.0
+
+
+def ask_here(folder: RunFolder, endpoint: str, kind: str, fields: dict[str, object]) -> str:
+    """The fields of the answer as JSON.
+
+    Args:
+        folder: of the run.
+        endpoint: one that this pod binds.
+        kind: what is asked.
+        fields: what goes with it.
+
+    Raises:
+        WireError: nobody answers in time, or refuses.
+    """
+    config = Config.load_file(folder.config)
+    # Not through the Service: not every cluster leads a pod back to itself.
+    address = Address.same(AddressBook.load(folder.addresses)[endpoint].bind)
+    fingerprint = bytes.fromhex(config.fingerprint()[:16])
+    zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    wire = Wire(
+        zmq_context,
+        AddressBook({endpoint: address}),
+        Identity("command", time.time_ns() // 1_000_000, fingerprint),
+        security=Security.of_run(folder.keys, config),
+    )
+    try:
+        dealer = wire.dealer(endpoint)
+        return json.dumps(dealer.request(kind, fields, timeout_seconds=_ANSWER_SECONDS).fields)
+    finally:
+        wire.close(0.0)
+        zmq_context.destroy(0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if len(words) != 4:
+            raise UsageError("expected FOLDER ENDPOINT KIND FIELDS")
+        folder, endpoint, kind, fields = words
+        answer = ask_here(RunFolder(folder), endpoint, kind, json.loads(fields))
+    except (SurrealError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{answer}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

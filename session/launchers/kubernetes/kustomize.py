@@ -1,0 +1,169 @@
+"""The same objects for ``kubectl apply -k``: a base, and an overlay with what differs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from session.errors import UsageError
+from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.objects import objects_of
+from session.launchers.kubernetes.secret import KEYS_FOLDER
+from session.launchers.kubernetes.settings import INSTANCE, Setting
+from session.wire.security import KEY_FILES
+
+Data = dict[str, Any]
+
+_KUSTOMIZATION = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+_BASE_FILES = {
+    "services.yaml": ("Service",),
+    "volumes.yaml": ("PersistentVolumeClaim",),
+    "workloads.yaml": ("Deployment", "StatefulSet", "Job"),
+}
+# Lists whose elements are known by one of their fields; the others are replaced as a whole.
+_MERGED_BY = {"containers": "name", "volumes": "name", "env": "name", "volumeMounts": "mountPath"}
+
+
+def base_files(setting: Setting) -> dict[str, str]:
+    """Name -> text of the files of the base.
+
+    Args:
+        setting: made of the default configs.
+    """
+    objects = _without_config(_unprefixed(setting))
+    files = {
+        name: dump_objects([each for each in objects if each["kind"] in kinds])
+        for name, kinds in _BASE_FILES.items()
+    }
+    return {
+        "kustomization.yaml": dump_objects([{**_KUSTOMIZATION, "resources": [*files]}]),
+        **files,
+    }
+
+
+def overlay_files(setting: Setting, base: Setting, *, base_path: str) -> dict[str, str]:
+    """Name -> text of the files of an overlay.
+
+    Args:
+        setting: the run.
+        base: what the base was made of.
+        base_path: where the base is, seen from the overlay.
+    """
+    there = {_key(each): each for each in _without_config(_unprefixed(base))}
+    wanted = _unprefixed(setting)
+    config = next(each for each in wanted if each["kind"] == "ConfigMap")
+    objects = _without_config(wanted)
+    more = [each for each in objects if _key(each) not in there]
+    patches = [
+        {"apiVersion": each["apiVersion"], "kind": each["kind"], **difference}
+        for each in objects
+        if (difference := _patch_of(there.get(_key(each), each), each))
+    ]
+    gone = there.keys() - {_key(each) for each in objects}
+    patches += [_deletion(each) for key, each in there.items() if key in gone]
+    files = {"config.yaml": [config], "more.yaml": more, "patches.yaml": patches}
+    files = {name: objects for name, objects in files.items() if objects}
+    kustomization = _kustomization(setting, base_path, files)
+    return {
+        "kustomization.yaml": dump_objects([kustomization]),
+        **{name: dump_objects(objects) for name, objects in files.items()},
+    }
+
+
+def _kustomization(setting: Setting, base_path: str, files: Mapping[str, Any]) -> Data:
+    space = setting.session.kubernetes.namespace
+    keys = {
+        "name": "keys",
+        "files": [f"{KEYS_FOLDER}/{name}" for name in KEY_FILES],
+        "options": {"disableNameSuffixHash": True},
+    }
+    return {
+        **_KUSTOMIZATION,
+        **({"namespace": str(space)} if space is not None else {}),
+        "namePrefix": f"{setting.name}-",
+        "labels": [{"pairs": {INSTANCE: setting.name}, "includeSelectors": True}],
+        "resources": [base_path, *(name for name in files if name != "patches.yaml")],
+        **({"patches": [{"path": "patches.yaml"}]} if "patches.yaml" in files else {}),
+        **({"secretGenerator": [keys]} if setting.has_keys else {}),
+    }
+
+
+def _unprefixed(setting: Setting) -> list[Data]:
+    """The objects as they are before kustomize gives them prefix and namespace."""
+    objects = objects_of(replace(setting, prefixed=False))
+    for each in objects:
+        each["metadata"].pop("namespace", None)
+    return objects
+
+
+def _without_config(objects: Iterable[Data]) -> list[Data]:
+    return [each for each in objects if each["kind"] != "ConfigMap"]
+
+
+def _key(data: Data) -> tuple[str, str]:
+    return data["kind"], data["metadata"]["name"]
+
+
+def _deletion(data: Data) -> Data:
+    metadata = {"name": data["metadata"]["name"]}
+    return {
+        "$patch": "delete",
+        "apiVersion": data["apiVersion"],
+        "kind": data["kind"],
+        "metadata": metadata,
+    }
+
+
+def _patch_of(before: Data, after: Data) -> Data:
+    """What a strategic merge patch must say of an object; empty where nothing differs."""
+    changes = _changes(before, after)
+    if not changes:
+        return {}
+    metadata = {**changes.get("metadata", {}), "name": after["metadata"]["name"]}
+    return {**changes, "metadata": metadata}
+
+
+def _changes(before: Data, after: Data) -> Data:
+    # The label of the instance, in selectors too, is kustomize's own work.
+    found: Data = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if old == value or key == INSTANCE:
+            continue
+        if isinstance(old, dict) and isinstance(value, dict):
+            inner = _changes(old, value)
+            if inner:
+                found[key] = inner
+        elif isinstance(old, list) and key in _MERGED_BY:
+            found[key] = _list_changes(old, value, _MERGED_BY[key])
+        else:
+            found[key] = value
+    return {key: value for key, value in found.items() if value != {} or after.get(key) == {}}
+
+
+def _list_changes(before: list[Data], after: list[Data], by: str) -> list[Data]:
+    old = {each[by]: each for each in before}
+    new = {each[by]: each for each in after}
+    gone = [{"$patch": "delete", by: key} for key in old if key not in new]
+    changed = [
+        {by: key, **_changes(old.get(key, {}), each)}
+        for key, each in new.items()
+        if old.get(key) != each
+    ]
+    return [*changed, *gone]
+
+
+def write_files(folder: Path, files: Mapping[str, str], heading: str) -> None:
+    """Writes generated files.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(f"{heading}\n{text}")
+    except OSError as error:
+        raise UsageError(f"cannot write {folder}: {error.strerror}") from None

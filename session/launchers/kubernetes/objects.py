@@ -1,0 +1,185 @@
+"""From a topology and a config to the objects of a cluster: a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from session.component import Component, Topology
+from session.config import Config
+from session.launchers.kubernetes.pods import ELASTIC, Data, pod_template
+from session.launchers.kubernetes.settings import (
+    INSTANCE,
+    Setting,
+    config_text,
+    make_addresses,
+    make_setting,
+    ports,
+    size,
+    stem,
+)
+
+_MANY = 1000
+_POD_NAME = "statefulset.kubernetes.io/pod-name"
+
+
+def make_objects(
+    config: Config, topology: Topology, code: Mapping[str, str] | None = None
+) -> list[Data]:
+    """All objects of a run but its Secret, in the order in which they are applied.
+
+    Args:
+        config: from :func:`~session.launchers.kubernetes.prepared`.
+        topology: its components.
+        code: name -> text of each of the user's own files.
+
+    Raises:
+        UsageError: the user's files are too large.
+    """
+    return objects_of(make_setting(config, topology, code or {}))
+
+
+def objects_of(setting: Setting) -> list[Data]:
+    """The same, for what was checked already."""
+    return [
+        _config_map(setting),
+        *_services(setting),
+        *_claims(setting),
+        *_single_pods(setting),
+        *_numbered_pods(setting),
+        _learner(setting),
+        *_budgets(setting),
+    ]
+
+
+def _config_map(setting: Setting) -> Data:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": setting.metadata("config", "config"),
+        "data": {
+            "config.yaml": config_text(setting),
+            "addresses.json": make_addresses(setting).dump(),
+            **setting.code,
+        },
+    }
+
+
+def _services(setting: Setting) -> Iterator[Data]:
+    """One for whoever binds, and one that gives the numbered pods their names."""
+    everybody = {INSTANCE: setting.name}
+    yield _service(setting, "pods", "pods", {"clusterIP": "None", "selector": everybody})
+    for component in setting.topology:
+        if not component.binds:
+            continue
+        selector = setting.selector(stem(component))
+        if component.kind == "replay":
+            selector = {INSTANCE: setting.name, _POD_NAME: setting.host(component.name)}
+        opened = [
+            {"name": endpoint.rpartition(".")[2], "port": port, "targetPort": port}
+            for endpoint, port in ports(component).items()
+        ]
+        spec = {"selector": selector, "ports": opened}
+        yield _service(setting, component.name, stem(component), spec)
+
+
+def _service(setting: Setting, name: str, part: str, spec: Data) -> Data:
+    # Who is starting or ending is still spoken to: only its components know when they are done.
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": setting.metadata(name, part),
+        "spec": {**spec, "publishNotReadyAddresses": True},
+    }
+
+
+def _claims(setting: Setting) -> Iterator[Data]:
+    settings = setting.session.kubernetes
+    for name, size_bytes in settings.volume_bytes.items():
+        spec: Data = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size(size_bytes)}},
+        }
+        if settings.storage_class is not None:
+            spec["storageClassName"] = settings.storage_class
+        yield {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": setting.metadata(name, name),
+            "spec": spec,
+        }
+
+
+def _single_pods(setting: Setting) -> Iterator[Data]:
+    """Those of which there is one; TensorBoard looks at the volume of Tensorplex."""
+    claims = setting.session.kubernetes.volume_bytes
+    for component in setting.topology:
+        if component.kind not in ("ps", "tensorplex", "loggerplex"):
+            continue
+        beside = setting.topology.of_kind("tensorboard") if component.kind == "tensorplex" else []
+        claim = component.name if component.name in claims else None
+        yield {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": setting.metadata(component.name, component.name),
+            "spec": {
+                "replicas": 1,
+                # Two at once would write one volume, or answer under one name.
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": setting.selector(component.name)},
+                "template": pod_template(setting, [component, *beside], claim=claim),
+            },
+        }
+
+
+def _numbered_pods(setting: Setting) -> Iterator[Data]:
+    for kind in ("replay", *ELASTIC):
+        components = setting.topology.of_kind(kind)
+        if components:
+            yield _stateful_set(setting, components)
+
+
+def _stateful_set(setting: Setting, components: list[Component]) -> Data:
+    first = components[0]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": setting.metadata(stem(first), stem(first)),
+        "spec": {
+            "replicas": len(components),
+            "serviceName": setting.named("pods"),
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": setting.selector(stem(first))},
+            "template": pod_template(setting, [first]),
+        },
+    }
+
+
+def _learner(setting: Setting) -> Data:
+    template = pod_template(setting, [setting.topology["learner"]], claim="learner")
+    template["spec"]["restartPolicy"] = "OnFailure"
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": setting.metadata("learner", "learner"),
+        "spec": {
+            "backoffLimit": _MANY,
+            # The next one reads what this one saves while it ends.
+            "podReplacementPolicy": "Failed",
+            "template": template,
+        },
+    }
+
+
+def _budgets(setting: Setting) -> Iterator[Data]:
+    """Of several shards one may go at a time; anybody else may, for it loses nothing."""
+    if len(setting.topology.of_kind("replay")) < 2:
+        return
+    yield {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": setting.metadata("replay", "replay"),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": setting.selector("replay")},
+        },
+    }

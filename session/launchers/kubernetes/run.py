@@ -1,0 +1,317 @@
+"""A run on a cluster, commanded from here through kubectl."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from session.config import Config
+from session.errors import DeadlineError, RunError, UsageError
+from session.folder import RunFolder, write_atomically
+from session.launchers.kubernetes.kubectl import Kubectl, condition
+from session.launchers.kubernetes.settings import INSTANCE, RUN_PATH
+from session.launchers.kubernetes.table import Container, containers_of, row_of
+from session.launchers.launcher import Outcome
+from session.launchers.status import ComponentStatus, rows_of_files
+
+_LOOK_SECONDS = 1.0
+_KINDS = "job,statefulset,deployment,pdb,service,configmap,secret"
+_SCALABLE = ("agent", "eval")
+# Larger numbers are in the names of agents that join from elsewhere.
+_MANY = 1000
+_END = "import os, signal; os.kill(1, signal.SIGTERM)"
+_ASK = ("python", "-P", "-m", "session.launchers.kubernetes.inside", RUN_PATH)
+_GONE = "its objects are gone from the cluster"
+
+
+class KubernetesRun:
+    """The same commands as for any other run, for one whose parts are pods.
+
+    The local folder holds its config, its keys and its objects; checkpoints, event files and logs
+    are on volumes of the cluster. Once the run is over its result is brought here.
+
+    Args:
+        folder: the run folder on this machine.
+
+    Raises:
+        UsageError: the folder holds no run, or there is no kubectl.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        if not folder.config.is_file():
+            raise UsageError(f"{folder} holds no run: it has no config.yaml")
+        self._folder = folder
+        self._open(Config.load_file(folder.config))
+
+    def _open(self, config: Config) -> None:
+        self.config = config
+        self.name = str(config.session_config.kubernetes.name)
+        self.kubectl = Kubectl(config)
+        self._grace_seconds: float = config.session_config.launcher.grace_seconds
+        self._stopping = False
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run folder on this machine."""
+        return self._folder
+
+    @property
+    def running(self) -> bool:
+        """True while the cluster has pods of it; they stay when it is over, until it is stopped.
+
+        Raises:
+            UsageError: no cluster answers.
+        """
+        return bool(self._containers())
+
+    def status(self) -> list[ComponentStatus]:
+        """The table of components, or what the files say where the cluster has none any more.
+
+        Raises:
+            UsageError: no cluster answers.
+        """
+        found = self._containers()
+        if not found:
+            return rows_of_files(self._folder)
+        heard = self._heard(found)
+        order = dict.fromkeys(sorted(found, key=_place))
+        return [row_of(found[name], heard.get(name, {})) for name in order]
+
+    def progress(self) -> Mapping[str, Any]:
+        """The newest line of the learner's ``progress.jsonl``, empty where it cannot be asked."""
+        lines: list[str] = []
+        with suppress(UsageError):
+            lines = self._inside("learner", "tail", "-n", "1", f"{RUN_PATH}/progress.jsonl")
+        with suppress(ValueError):
+            line: dict[str, Any] = json.loads(lines[-1] if lines else "{}")
+            return line
+        return {}
+
+    def logs(self, name: str, lines: int = 50) -> list[str]:
+        """The last lines that a component has logged, then of what it wrote otherwise.
+
+        Raises:
+            UsageError: it has left neither.
+        """
+        there = self._containers()
+        found: list[str] = []
+        with suppress(UsageError):
+            command = ("tail", "-n", str(lines), _log(name))
+            found = self._inside("loggerplex", *command, found=there)
+        if name in there:
+            found += self._output(there[name], lines)
+        if not found:
+            raise UsageError(f"no log of '{name}'; there are {', '.join(self._log_names(there))}")
+        return found
+
+    def log_lines(self, name: str = "", *, follow: bool = False) -> Iterator[str]:
+        """All that a component has logged, line by line; without a name everybody, by time.
+
+        Args:
+            name: of the component.
+            follow: go on with what is being logged, until the run is over.
+
+        Raises:
+            UsageError: it has logged nothing, or Loggerplex cannot be asked.
+        """
+        known = self._log_names(self._containers())
+        if name and name not in known:
+            raise UsageError(f"no log of '{name}'; there are {', '.join(known) or 'none yet'}")
+        return self._follow(_log(name or "all"), follow=follow)
+
+    def _follow(self, path: str, *, follow: bool) -> Iterator[str]:
+        seen = 0
+        while True:
+            going_on = follow and self._goes_on()
+            lines = self._inside("loggerplex", "tail", "-n", f"+{seen + 1}", path)
+            yield from lines
+            seen += len(lines)
+            if not going_on:
+                return
+            time.sleep(_LOOK_SECONDS)
+
+    def scale(self, kind: str, num: int) -> None:
+        """Makes it so many agents or evaluators (``agent``, ``eval``).
+
+        Raises:
+            UsageError: there is nothing of that kind to scale, or no cluster answers.
+        """
+        if kind not in _SCALABLE or not 0 <= num <= _MANY:
+            raise UsageError(
+                f"cannot scale {kind} to {num}; agent and eval can be, to 0 up to {_MANY}"
+            )
+        self.kubectl.run("scale", f"statefulset/{self.name}-{kind}", f"--replicas={num}")
+
+    def restart(self, name: str) -> None:
+        """Ends one component; the cluster starts it again, in the same pod if it ran there.
+
+        Raises:
+            UsageError: there is no such component, or no cluster answers.
+        """
+        found = self._containers()
+        if name not in found:
+            raise UsageError(f"no component '{name}'; there are {', '.join(sorted(found))}")
+        container = found[name]
+        if container.running and not container.ending:
+            self._inside(name, "python", "-c", _END, found=found)
+        else:
+            self.kubectl.run("delete", "pod", container.pod, "--wait=false")
+
+    def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
+        """Begins the clean end of the run; :meth:`wait` then removes its objects, not its volumes.
+
+        Where no learner runs there is nothing to save, so the objects are removed at once.
+
+        Raises:
+            UsageError: no cluster answers, or the learner refused.
+        """
+        self._stopping = True
+        learner = self._containers().get("learner")
+        goes_on = self._goes_on()
+        if goes_on and learner is not None and learner.running:
+            fields = json.dumps({"reason": reason, "interrupted": interrupted})
+            question = (*_ASK, "learner.control", "stop", fields)
+            self._inside("learner", *question, found={"learner": learner})
+        elif goes_on:
+            self._finish({"status": "interrupted", "reason": f"{reason}: no learner was running"})
+
+    def wait(self, timeout_seconds: float | None = None) -> Outcome:
+        """Waits until the run is over, and brings its result here.
+
+        After :meth:`stop` it also waits until its objects are gone. Volumes stay: they go with
+        ``kubectl delete pvc -l app.kubernetes.io/instance=NAME``.
+
+        Raises:
+            DeadlineError: that took longer than ``timeout_seconds``.
+        """
+        start = time.monotonic()
+        while self._goes_on():
+            if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
+                raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
+            time.sleep(_LOOK_SECONDS)
+        if not self._folder.over:
+            self._finish(self._learners_result())
+        if self._stopping:
+            self.remove()
+        result = self._folder.read_result() or {}
+        return Outcome(str(result.get("status", "failed")), str(result.get("reason", "")))
+
+    def remove(self) -> None:
+        """Removes all objects of the run but its volumes, and waits until its pods have ended.
+
+        Raises:
+            UsageError: no cluster answers.
+            RunError: a pod does not end.
+        """
+        chosen = f"--selector={INSTANCE}={self.name}"
+        self.kubectl.run("delete", _KINDS, chosen, "--ignore-not-found", "--wait=false")
+        deadline = time.monotonic() + 2 * self._grace_seconds + 60.0
+        while self._containers():
+            if time.monotonic() > deadline:
+                raise RunError(f"pods of {self.name} do not end; see: kubectl get pods {chosen}")
+            time.sleep(_LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Gives back what it holds, which is nothing; the run goes on."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- what the cluster knows ------------------------------------------------------------------
+
+    def _job(self) -> dict[str, Any] | None:
+        items = self.kubectl.get(
+            "jobs", f"--selector={INSTANCE}={self.name}", "--ignore-not-found"
+        )["items"]
+        return items[0] if items else None
+
+    def _goes_on(self) -> bool:
+        """True until the learner's Job has ended or is gone."""
+        if self._folder.over:
+            return False
+        job = self._job()
+        return job is not None and not condition(job, "Complete") and not condition(job, "Failed")
+
+    def _containers(self) -> dict[str, Container]:
+        pods = self.kubectl.get("pods", f"--selector={INSTANCE}={self.name}")
+        return containers_of(pods, self.name)
+
+    def _heard(self, found: Mapping[str, Container]) -> dict[str, dict[str, Any]]:
+        """Component -> what Tensorplex heard of it; empty where Tensorplex does not answer."""
+        if "tensorplex" not in found or not found["tensorplex"].running:
+            return {}
+        with suppress(UsageError, ValueError, LookupError):
+            question = (*_ASK, "tensorplex.requests", "status", "{}")
+            lines = self._inside("tensorplex", *question, found=found)
+            return {row["name"]: row for row in json.loads(lines[-1])["components"]}
+        return {}
+
+    def _inside(
+        self, component: str, *command: str, found: Mapping[str, Container] | None = None
+    ) -> list[str]:
+        """What a command prints in a component's container; `found` spares asking where that is."""
+        container = (found or self._containers()).get(component)
+        if container is None or not container.running:
+            raise UsageError(f"{component} does not run now; see: kubectl get pods")
+        return self.kubectl.inside(container.pod, container.name, *command).splitlines()
+
+    def _output(self, container: Container, lines: int) -> list[str]:
+        with suppress(UsageError):
+            said = self.kubectl.run(
+                "logs", container.pod, f"--container={container.name}", f"--tail={lines}"
+            )
+            return said.splitlines()
+        return []
+
+    def _log_names(self, found: Mapping[str, Container]) -> list[str]:
+        names = self._inside("loggerplex", "ls", f"{RUN_PATH}/logs", found=found)
+        return sorted(name.removesuffix(".log") for name in names if name.endswith(".log"))
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _learners_result(self) -> dict[str, Any]:
+        """The result that the learner printed as its last words."""
+        job = self._job()
+        if job is None:
+            return {"status": "failed", "reason": _GONE}
+        learner = self._containers().get("learner")
+        for line in reversed(self._output(learner, 100) if learner is not None else []):
+            with suppress(ValueError):
+                result = json.loads(line)
+                if isinstance(result, dict) and "status" in result:
+                    return result
+        return {"status": "failed", "reason": "the learner has left no result; see its logs"}
+
+    def _finish(self, result: Mapping[str, Any]) -> None:
+        components = {
+            row.name: {
+                "restarts": row.restarts,
+                "exit_code": row.exit_code,
+                "alive_seconds": None,
+            }
+            for row in self.status()
+        }
+        text = json.dumps({**result, "components": components}, indent=2)
+        write_atomically(self._folder.result, f"{text}\n")
+
+
+def _log(name: str) -> str:
+    return f"{RUN_PATH}/logs/{name}.log"
+
+
+def _place(name: str) -> tuple[str, int]:
+    """Components of one kind stand together, in the order of their numbers."""
+    stem, _, number = name.rpartition("-")
+    return (stem, int(number)) if number.isdigit() else (name, 0)

@@ -1,0 +1,119 @@
+"""The table of components, from what the cluster knows of their pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from session.launchers.status import ComponentStatus
+
+_NUMBERED = ("agent", "eval", "replay")
+_PART = "app.kubernetes.io/component"
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of one pod, which is one component.
+
+    Args:
+        component: its name.
+        name: of the container.
+        pod: name of the pod.
+        ending: the pod is being ended.
+        status: as the cluster has it, empty before the first.
+        made: when the pod was made, as a text that can be compared.
+    """
+
+    component: str
+    name: str
+    pod: str
+    ending: bool
+    status: Data
+    made: str
+
+    @property
+    def running(self) -> bool:
+        """True while its process lives."""
+        return "running" in self.status.get("state", {})
+
+
+def containers_of(pods: Data, run: str) -> dict[str, Container]:
+    """Component -> its container, the newest where a pod is being replaced.
+
+    Args:
+        pods: a list, as ``kubectl get pods`` gives it.
+        run: name of the run.
+    """
+    every = [each for pod in pods["items"] for each in _containers(pod, run)]
+    return {each.component: each for each in sorted(every, key=lambda each: each.made)}
+
+
+def _containers(pod: Data, run: str) -> Iterator[Container]:
+    metadata = pod["metadata"]
+    part = metadata.get("labels", {}).get(_PART, "")
+    statuses = {each["name"]: each for each in pod.get("status", {}).get("containerStatuses", [])}
+    for container in pod["spec"]["containers"]:
+        name = container["name"]
+        numbered = metadata["name"].removeprefix(f"{run}-") if part in _NUMBERED else name
+        yield Container(
+            component=numbered,
+            name=name,
+            pod=metadata["name"],
+            ending="deletionTimestamp" in metadata,
+            status=statuses.get(name, {}),
+            made=metadata.get("creationTimestamp", ""),
+        )
+
+
+def row_of(container: Container, heard: Data) -> ComponentStatus:
+    """Its row of the table.
+
+    Args:
+        container: what the cluster knows.
+        heard: what Tensorplex has heard of it, empty if nothing.
+    """
+    state, doing, exit_code = _state(container)
+    age_seconds = heard.get("age_seconds")
+    return ComponentStatus(
+        name=container.component,
+        state=state,
+        pid=0,
+        age_seconds=float(age_seconds) if age_seconds is not None else None,
+        restarts=int(container.status.get("restartCount", 0)),
+        exit_code=exit_code,
+        doing=doing,
+        died=_death(container),
+    )
+
+
+def _state(container: Container) -> tuple[str, str, int | None]:
+    """State, what it is doing, and the exit code."""
+    status = container.status
+    state: Data = status.get("state", {})
+    if "terminated" in state:
+        ended = state["terminated"]
+        code = int(ended.get("exitCode", 0))
+        return "gone", str(ended.get("message") or ""), code
+    if container.ending:
+        return "draining", "its pod is being ended", None
+    if "running" not in state:
+        waiting = state.get("waiting", {})
+        words = [str(waiting.get(key) or "") for key in ("reason", "message")]
+        return "waiting", ": ".join(filter(None, words)) or "for a node", None
+    if status.get("ready"):
+        return "running", "", None
+    if status.get("started"):
+        return "running", "not ready", None
+    return "starting", "", None
+
+
+def _death(container: Container) -> str:
+    """How the process before this one ended, where it did not end well."""
+    before = container.status.get("lastState", {}).get("terminated")
+    if not before or before.get("exitCode") == 0:
+        return ""
+    reason = before.get("reason") or "Error"
+    return f"{reason}, exit code {before.get('exitCode')}"

@@ -1,0 +1,64 @@
+"""One resolved experiment for all tests of this folder, and what needs kubectl or root."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from session.config import Config, apply_overrides
+from session.launchers.kubernetes.settings import Setting
+from surreal_like.kubernetes import kubernetes_setting
+from surreal_like.planning import plan_experiment
+
+# The first whose kustomize knows `labels:`, and whose clusters number the pods of a StatefulSet.
+OLDEST_KUBECTL = (1, 28)
+
+
+@functools.cache
+def _config() -> Config:
+    return plan_experiment("configs/cartpole_dqn.yaml").config
+
+
+def setting_of(*overrides: str, name: str = "cartpole") -> Setting:
+    """The CartPole experiment on a cluster, with other settings than its file's."""
+    return kubernetes_setting(apply_overrides(_config().copy(), overrides), name)
+
+
+def missing_kubectl() -> str:
+    """Why tests with kubectl cannot run here, empty if they can."""
+    if shutil.which("kubectl") is None:
+        return "there is no kubectl here"
+    said = subprocess.run(
+        ["kubectl", "version", "--client", "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    version = json.loads(said.stdout)["clientVersion"]
+    found = int(version["major"]), int(version["minor"].rstrip("+"))
+    return "" if found >= OLDEST_KUBECTL else f"kubectl {found} is older than {OLDEST_KUBECTL}"
+
+
+def missing_namespaces() -> str:
+    """Why pods cannot be played by processes here, empty if they can."""
+    if os.geteuid() != 0:
+        return "only root makes network namespaces"
+    gone = [name for name in ("ip", "iptables", "nsenter", "unshare") if shutil.which(name) is None]
+    return f"missing here: {', '.join(gone)}" if gone else ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips, with the reason, what this machine cannot run."""
+    reasons = {"kubectl": missing_kubectl, "root": missing_namespaces}
+    for marker, missing in reasons.items():
+        marked = [item for item in items if item.get_closest_marker(marker) is not None]
+        marked = [item for item in marked if "tests/kubernetes" in str(item.path)]
+        if marked and (reason := missing()):
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,275 @@
+"""The real kubectl with what the repository ships, against a stand-in for the API server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from main.cli import main as surreal_like
+from session.errors import UsageError
+from session.folder import RunFolder
+from session.launchers.adopted import adopt
+from session.launchers.kubernetes import KubernetesCluster
+from session.launchers.kubernetes.secret import KEYS_FOLDER, write_overlay_keys
+from tests.docs.examples import blocks
+from tests.kubernetes.api_server import ApiServer
+from tests.kubernetes.conftest import setting_of
+from tests.kubernetes.test_manifests import K8S, OVERLAYS, ROOT, copy_of_k8s
+
+pytestmark = pytest.mark.kubectl
+
+
+class Shell:
+    """Runs kubectl, and remembers what it said."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.api = api
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            ["kubectl", *words], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stdout + done.stderr
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    with ApiServer() as api:
+        monkeypatch.setenv("KUBECONFIG", str(api.write_kubeconfig(tmp_path / "kubeconfig")))
+        # What kubectl remembers of another server has no place here.
+        monkeypatch.setenv("KUBECACHEDIR", str(tmp_path / "cache"))
+        yield Shell(api)
+
+
+@pytest.fixture
+def overlays(tmp_path: Path) -> Path:
+    """A copy of the overlays, with keys."""
+    top = copy_of_k8s(tmp_path)
+    for name in OVERLAYS:
+        write_overlay_keys(top / "overlays" / name)
+    return top / "overlays"
+
+
+def verbs(said: str) -> set[str]:
+    return {line.rpartition(" ")[2] for line in said.splitlines() if line}
+
+
+def unchanged(said: str) -> bool:
+    """kubectl sends the selector of a budget in any case, and calls that configured."""
+    lines = [line for line in said.splitlines() if "poddisruptionbudget" not in line]
+    return verbs("\n".join(lines)) == {"unchanged"}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_overlay_is_the_single_file_and_is_valid(name: str, overlays: Path) -> None:
+    said = subprocess.run(
+        ["kubectl", "kustomize", str(overlays / name)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    objects = list(yaml.safe_load_all(said.stdout))
+    for each in objects:
+        for version in ("1.28", "1.37"):
+            kubernetes_validate.validate(each, version, strict=True)
+    single = list(yaml.safe_load_all((K8S / f"{name}.yaml").read_text()))
+    assert by_name(single) == by_name([each for each in objects if each["kind"] != "Secret"])
+
+
+def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+def test_without_keys_kubectl_says_what_to_do(tmp_path: Path, kubectl: Shell) -> None:
+    overlay = copy_of_k8s(tmp_path) / "overlays" / "cartpole"
+    assert KEYS_FOLDER in kubectl("apply", "-k", str(overlay), code=1)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_is_applied_changed_and_deleted(
+    name: str, overlays: Path, kubectl: Shell
+) -> None:
+    overlay = str(overlays / name)
+    assert verbs(kubectl("apply", "-k", overlay)) == {"created"}
+    assert unchanged(kubectl("apply", "-k", overlay))
+    assert kubectl("diff", "-k", overlay) == ""
+    patches = overlays / name / "patches.yaml"
+    patches.write_text(patches.read_text().replace("cpu: 500m", "cpu: 250m"))
+    assert "cpu: 250m" in kubectl("diff", "-k", overlay, code=1)
+    said = kubectl("apply", "-k", overlay)
+    assert verbs(said) == {"configured", "unchanged"}
+    configured = [line for line in said.splitlines() if "configured" in line]
+    assert f"statefulset.apps/{name}-agent configured" in configured
+    assert len([line for line in configured if "poddisruptionbudget" not in line]) == 1
+    kubectl("delete", "-k", overlay)
+    assert not kubectl.api.store.objects
+
+
+def test_the_single_file_is_the_same_for_a_cluster(overlays: Path, kubectl: Shell) -> None:
+    assert verbs(kubectl("apply", "-f", str(K8S / "cartpole.yaml"))) == {"created"}
+    said = kubectl("apply", "-k", str(overlays / "cartpole"))
+    assert [line for line in said.splitlines() if "unchanged" not in line] == [
+        "secret/cartpole-keys created"
+    ]
+
+
+def test_the_secret_goes_to_apply(
+    overlays: Path, kubectl: Shell, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    overlay = overlays / "cartpole"
+    assert surreal_like(["keys", "--secret", str(overlay)]) == 0
+    secret = tmp_path / "secret.yaml"
+    secret.write_text(capsys.readouterr().out)
+    kubectl("apply", "-f", str(secret))
+    # The very Secret that kustomize makes, its labels aside.
+    said = kubectl("apply", "-k", str(overlay))
+    assert "secret/cartpole-keys unchanged" in said
+
+
+def test_agents_are_scaled_and_counted(overlays: Path, kubectl: Shell) -> None:
+    kubectl("apply", "-k", str(overlays / "cartpole-64"))
+    path = "jsonpath={.spec.replicas}"
+    assert kubectl("get", "statefulset/cartpole-64-agent", "-o", path) == "64"
+    kubectl("scale", "statefulset/cartpole-64-agent", "--replicas=100")
+    assert kubectl("get", "statefulset/cartpole-64-agent", "-o", path) == "100"
+    selector = ["-l", "app.kubernetes.io/instance=cartpole-64"]
+    assert len(kubectl("get", "service", *selector, "-o", "name").splitlines()) == 7
+
+
+def test_a_server_refuses_what_a_schema_does_not_know(overlays: Path, kubectl: Shell) -> None:
+    services = overlays.parent / "base" / "services.yaml"
+    services.write_text(services.read_text().replace("clusterIP: None", "clusterOP: None"))
+    assert "clusterOP" in kubectl("apply", "-k", str(overlays / "cartpole"), code=1)
+
+
+def test_a_missing_namespace_is_named(overlays: Path, kubectl: Shell) -> None:
+    said = kubectl("-n", "nowhere", "apply", "-k", str(overlays / "cartpole"), code=1)
+    assert 'namespaces "nowhere" not found' in said
+
+
+# -- our own commands, where no pod ever comes --------------------------------------------------
+
+
+def cluster_in(path: Path, *overrides: str) -> KubernetesCluster:
+    setting = setting_of(*overrides, name="mine")
+    folder = RunFolder(path / "mine")
+    folder.create()
+    return KubernetesCluster(setting.config, setting.topology, folder)
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("session.launchers.kubernetes.cluster._PODS_SECONDS", 0.0)
+
+
+def test_launch_applies_what_dry_run_shows(tmp_path: Path, kubectl: Shell) -> None:
+    cluster = cluster_in(tmp_path)
+    shown = list(yaml.safe_load_all(cluster.dry_run()))
+    assert not kubectl.api.store.objects
+    cluster.launch()
+    kept = kubectl.api.store.objects.values()
+    names = {(each["kind"], each["metadata"]["name"]) for each in kept}
+    assert names == {*by_name(shown), ("Secret", "mine-keys")}
+    for each in shown:
+        (found,) = [
+            k for k in kept if (k["kind"], k["metadata"]["name"]) == next(iter(by_name([each])))
+        ]
+        assert found.get("spec") == each.get("spec")
+        assert found.get("data") == each.get("data")
+    assert cluster.folder.config.is_file()
+    assert (cluster.folder.path / "kubernetes.yaml").read_text() == cluster.dry_run()
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path: Path, kubectl: Shell) -> None:
+    cluster_in(tmp_path / "a").launch()
+    with pytest.raises(UsageError, match=r"has a run 'mine' already.*kubernetes\.name=NAME"):
+        cluster_in(tmp_path / "b").launch()
+    assert not (tmp_path / "b" / "mine" / "config.yaml").exists()
+
+
+def test_volumes_of_an_earlier_run_are_not_taken_over(tmp_path: Path, kubectl: Shell) -> None:
+    cluster = cluster_in(tmp_path / "a")
+    cluster.launch()
+    cluster.remove()
+    left = {key.resource for key in kubectl.api.store.objects}
+    assert left == {"persistentvolumeclaims"}
+    with pytest.raises(UsageError, match=r"has left its volumes.*--resume.*kubectl delete pvc"):
+        cluster_in(tmp_path / "b").launch()
+    cluster.config["run"]["part"] = 2
+    cluster.launch()
+
+
+def test_a_run_whose_learner_never_began_is_simply_removed(tmp_path: Path, kubectl: Shell) -> None:
+    cluster_in(tmp_path).launch()
+    with adopt(tmp_path / "mine") as run:
+        run.stop(interrupted=True, reason="enough")
+        outcome = run.wait(10.0)
+    assert outcome.status == "interrupted"
+    assert outcome.reason == "enough: no learner was running"
+    assert {key.resource for key in kubectl.api.store.objects} == {"persistentvolumeclaims"}
+
+
+def test_scale_changes_the_stateful_set(tmp_path: Path, kubectl: Shell) -> None:
+    cluster = cluster_in(tmp_path)
+    cluster.launch()
+    cluster.scale("agent", 7)
+    assert kubectl("get", "sts", "mine-agent", "-o", "jsonpath={.spec.replicas}") == "7"
+    for kind, num in (("replay", 2), ("agent", -1), ("agent", 10_000)):
+        with pytest.raises(UsageError, match="cannot scale"):
+            cluster.scale(kind, num)
+    with pytest.raises(UsageError, match="no component 'agent-9'"):
+        cluster.restart("agent-9")
+
+
+def test_a_missing_namespace_is_one_line(tmp_path: Path, kubectl: Shell) -> None:
+    cluster = cluster_in(tmp_path, "session_config.kubernetes.namespace=nowhere")
+    with pytest.raises(UsageError, match='namespaces "nowhere" not found') as caught:
+        cluster.launch()
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_no_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ApiServer() as api:
+        config = api.write_kubeconfig(tmp_path / "kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    with pytest.raises(UsageError, match=r"no cluster answers.*refused") as caught:
+        cluster_in(tmp_path).launch()
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "mine" / "config.yaml").exists()
+
+
+def test_the_commands_of_the_page_work(
+    tmp_path: Path, kubectl: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "kubernetes.md"
+    monkeypatch.chdir(tmp_path)
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = []
+    for block in blocks(page):
+        if block.language != "console":
+            continue
+        for command in block.text.splitlines():
+            line = command.removeprefix("$ ")
+            done = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", line],
+                env={**os.environ, "PATH": programs},
+                capture_output=True,
+                text=True,
+                timeout=100,
+                check=False,
+            )
+            assert done.returncode == 0, f"{line}: {done.stderr}"
+            ran.append(line)
+    assert [line for line in ran if line.startswith("kubectl scale")]
+    assert not kubectl.api.store.objects

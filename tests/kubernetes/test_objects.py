@@ -1,0 +1,392 @@
+"""The objects of a run: valid for every supported cluster, and right in what no schema knows."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from session.config import Config
+from session.config_file import parse_yaml
+from session.errors import ConfigError, UsageError
+from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.objects import make_objects, objects_of
+from session.launchers.kubernetes.secret import make_secret
+from session.launchers.kubernetes.settings import (
+    INSTANCE,
+    RUN_PATH,
+    cores,
+    make_setting,
+    prepared,
+    run_name,
+    size,
+)
+from session.wire.security import KEY_FILES, write_keys
+from surreal_like.kubernetes import render
+from tests.kubernetes.conftest import setting_of
+
+OLDEST, NEWEST = "1.28", "1.37"
+# One with every branch: shards, spot nodes, a graphics processor, a namespace, no default class.
+FULL = (
+    "learner_config.replay.replay_shards=3",
+    "session_config.kubernetes.prefer_spot=true",
+    "session_config.kubernetes.node_selector={pool: cheap, spot: true}",
+    "session_config.kubernetes.namespace=science",
+    "session_config.kubernetes.storage_class=fast",
+    "session_config.resources.learner={cpu: 2.5, memory_bytes: 3_000_000_000, gpu: 1}",
+    "session_config.agent.num=5",
+)
+EXPERIMENTS = {
+    "plain": (),
+    "full": FULL,
+    "insecure": ("session_config.security.insecure=true",),
+}
+Data = dict[str, Any]
+
+
+@pytest.fixture(params=EXPERIMENTS)
+def objects(request: pytest.FixtureRequest) -> list[Data]:
+    return objects_of(setting_of(*EXPERIMENTS[request.param]))
+
+
+def of_kind(objects: list[Data], kind: str) -> list[Data]:
+    return [each for each in objects if each["kind"] == kind]
+
+
+def templates(objects: list[Data]) -> Iterator[tuple[Data, Data]]:
+    """Each object that makes pods, and the template of these."""
+    for each in objects:
+        if "template" in each.get("spec", {}):
+            yield each, each["spec"]["template"]
+
+
+def containers(objects: list[Data]) -> Iterator[tuple[Data, Data]]:
+    """Each pod's spec, and each of its containers."""
+    for _, template in templates(objects):
+        for container in template["spec"]["containers"]:
+            yield template["spec"], container
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_every_object_is_valid(objects: list[Data], version: str) -> None:
+    for each in objects:
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_the_secret_is_valid(tmp_path: Path, version: str) -> None:
+    write_keys(tmp_path / "keys")
+    secret = make_secret(tmp_path / "keys", "cartpole", None)
+    kubernetes_validate.validate(secret, version, strict=True)
+    assert secret["metadata"]["name"] == "cartpole-keys"
+    assert sorted(secret["data"]) == sorted(KEY_FILES)
+
+
+def test_a_strict_schema_sees_what_is_wrong() -> None:
+    objects = objects_of(setting_of())
+    objects[-1]["spec"]["backoffLimits"] = 3
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(objects[-1], NEWEST, strict=True)
+
+
+def test_objects_come_from_nothing_but_topology_and_config() -> None:
+    setting = setting_of()
+    before = setting.config.to_dict()
+    again = make_objects(setting.config, setting.topology)
+    assert again == objects_of(setting)
+    assert setting.config.to_dict() == before
+
+
+def test_yaml_gives_the_same_objects(objects: list[Data]) -> None:
+    texts = dump_objects(objects).split("---\n")
+    assert [parse_yaml(text, "rendered") for text in texts] == objects
+
+
+def test_selectors_find_the_pods_of_their_own_part_only(objects: list[Data]) -> None:
+    for owner, _ in templates(objects):
+        if owner["kind"] == "Job":
+            continue
+        wanted = owner["spec"]["selector"]["matchLabels"].items()
+        found = [
+            other["metadata"]["name"]
+            for other, pods in templates(objects)
+            if wanted <= pods["metadata"]["labels"].items()
+        ]
+        assert found == [owner["metadata"]["name"]]
+
+
+def test_selectors_do_not_find_another_run() -> None:
+    mine, other = objects_of(setting_of()), objects_of(setting_of(name="other"))
+    labels = [template["metadata"]["labels"].items() for _, template in templates(other)]
+    for each in (*of_kind(mine, "Service"), *of_kind(mine, "StatefulSet")):
+        selector = each["spec"]["selector"]
+        wanted = selector.get("matchLabels", selector).items()
+        assert not [found for found in labels if wanted <= found]
+
+
+def pod_names(owner: Data) -> list[str]:
+    numbers = range(owner["spec"].get("replicas", 1))
+    return [f"{owner['metadata']['name']}-{number}" for number in numbers]
+
+
+def test_each_service_leads_to_a_port_that_is_bound(objects: list[Data]) -> None:
+    for service in of_kind(objects, "Service"):
+        spec = service["spec"]
+        wanted = dict(spec["selector"])
+        name = wanted.pop("statefulset.kubernetes.io/pod-name", None)
+        behind = [
+            template["spec"]["containers"][0]
+            for owner, template in templates(objects)
+            if wanted.items() <= template["metadata"]["labels"].items()
+            and (name is None or name in pod_names(owner))
+        ]
+        assert behind
+        for port in spec.get("ports", []):
+            (container,) = behind
+            assert {"name": port["name"], "containerPort": port["targetPort"]} in container["ports"]
+
+
+def test_each_address_is_a_service_and_its_port(objects: list[Data]) -> None:
+    (config,) = of_kind(objects, "ConfigMap")
+    opened = {
+        (service["metadata"]["name"], port["name"]): port["port"]
+        for service in of_kind(objects, "Service")
+        for port in service["spec"].get("ports", [])
+    }
+    for endpoint, address in json.loads(config["data"]["addresses.json"]).items():
+        host, _, port = address["connect"].removeprefix("tcp://").partition(":")
+        assert opened[host, endpoint.partition(".")[2]] == int(port)
+        assert address["bind"] == f"tcp://$(POD_IP):{port}"
+
+
+def test_names_are_short_enough_for_what_is_made_of_them() -> None:
+    longest = "a" * 40
+    for each in objects_of(setting_of(*FULL, name=longest)):
+        name = each["metadata"]["name"]
+        assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name)
+        # A StatefulSet's pods bear its name and a hash in a label.
+        room = {"StatefulSet": 11, "Deployment": 11, "Job": 6}.get(each["kind"], 0)
+        assert len(name) + room <= 63
+        for port in each["spec"].get("ports", []) if each["kind"] == "Service" else []:
+            assert len(port["name"]) <= 15
+    for _, container in containers(objects_of(setting_of(name=longest))):
+        assert all(len(port["name"]) <= 15 for port in container.get("ports", []))
+
+
+def test_what_is_mounted_exists(objects: list[Data]) -> None:
+    (config,) = of_kind(objects, "ConfigMap")
+    claims = {each["metadata"]["name"] for each in of_kind(objects, "PersistentVolumeClaim")}
+    for spec, container in containers(objects):
+        volumes = {each["name"]: each for each in spec["volumes"]}
+        for mount in container["volumeMounts"]:
+            volume = volumes[mount["name"]]
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] == config["metadata"]["name"]
+                assert mount["subPath"] in config["data"]
+            if "persistentVolumeClaim" in volume:
+                assert volume["persistentVolumeClaim"]["claimName"] in claims
+
+
+def test_every_volume_is_mounted_by_one_pod_at_a_time(objects: list[Data]) -> None:
+    used = [
+        volume["persistentVolumeClaim"]["claimName"]
+        for owner, template in templates(objects)
+        for volume in template["spec"]["volumes"]
+        if "persistentVolumeClaim" in volume
+    ]
+    assert sorted(used) == sorted(
+        each["metadata"]["name"] for each in of_kind(objects, "PersistentVolumeClaim")
+    )
+    for owner in of_kind(objects, "Deployment"):
+        assert owner["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_no_container_is_root_or_writes_outside_its_volumes(objects: list[Data]) -> None:
+    for spec, container in containers(objects):
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        writable = {m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")}
+        assert writable == {RUN_PATH, "/tmp"}
+        assert spec["automountServiceAccountToken"] is False
+
+
+def test_variables_in_arguments_are_set(objects: list[Data]) -> None:
+    for _, container in containers(objects):
+        text = " ".join([*container["command"], *container["args"]])
+        known = {each["name"] for each in container["env"]}
+        assert set(re.findall(r"\$\((\w+)\)", text)) <= known
+        assert "POD_IP" in known
+
+
+def test_the_time_for_a_clean_end_fits(objects: list[Data]) -> None:
+    grace_seconds = setting_of().session.launcher.grace_seconds
+    for _, template in templates(objects):
+        assert template["spec"]["terminationGracePeriodSeconds"] > grace_seconds
+
+
+def test_probes_allow_for_a_slow_start(objects: list[Data]) -> None:
+    heartbeat = setting_of().session.heartbeat
+    for _, container in containers(objects):
+        startup = container["startupProbe"]
+        assert startup["failureThreshold"] * startup["periodSeconds"] >= heartbeat.starting_seconds
+        assert container["livenessProbe"]["exec"]["command"][:3] == [
+            "surreal-like",
+            "probe",
+            RUN_PATH,
+        ]
+        assert "--ready" in container["readinessProbe"]["exec"]["command"]
+
+
+def test_each_kind_of_component_becomes_what_it_should() -> None:
+    objects = objects_of(setting_of())
+    kinds = {each["metadata"]["name"]: each["kind"] for each, _ in templates(objects)}
+    assert kinds == {
+        "cartpole-learner": "Job",
+        "cartpole-replay": "StatefulSet",
+        "cartpole-agent": "StatefulSet",
+        "cartpole-eval": "StatefulSet",
+        "cartpole-ps": "Deployment",
+        "cartpole-tensorplex": "Deployment",
+        "cartpole-loggerplex": "Deployment",
+    }
+    (job,) = of_kind(objects, "Job")
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "OnFailure"
+    assert job["spec"]["backoffLimit"] >= 100
+    tensorplex = {o["metadata"]["name"]: t for o, t in templates(objects)}["cartpole-tensorplex"]
+    names = [container["name"] for container in tensorplex["spec"]["containers"]]
+    assert names == ["tensorplex", "tensorboard"]
+
+
+def test_agents_are_elastic() -> None:
+    by_name = {each["metadata"]["name"]: each for each in objects_of(setting_of(*FULL))}
+    del by_name["cartpole-replay"]  # the budget has its name too
+    agents = by_name["cartpole-agent"]["spec"]
+    assert agents["replicas"] == 5
+    assert agents["podManagementPolicy"] == "Parallel"
+    spec = agents["template"]["spec"]
+    assert not [each for each in spec["volumes"] if "persistentVolumeClaim" in each]
+    (container,) = spec["containers"]
+    assert container["args"] == ["--name", "agent-$(POD_INDEX)", "--folder", RUN_PATH]
+    assert spec["nodeSelector"] == {"pool": "cheap", "spot": "True"} or spec["tolerations"]
+    assert {each["key"] for each in spec["tolerations"]} >= {"spot", "cloud.google.com/gke-spot"}
+
+
+def test_a_budget_only_where_there_are_several_shards() -> None:
+    assert not of_kind(objects_of(setting_of()), "PodDisruptionBudget")
+    (budget,) = of_kind(objects_of(setting_of(*FULL)), "PodDisruptionBudget")
+    assert budget["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"] == "replay"
+
+
+def test_resources_come_from_the_config() -> None:
+    found = {c["name"]: c["resources"] for _, c in containers(objects_of(setting_of(*FULL)))}
+    assert found["learner"] == {
+        "requests": {"cpu": "2500m", "memory": "3000000000", "nvidia.com/gpu": "1"},
+        "limits": {"memory": "3000000000", "nvidia.com/gpu": "1"},
+    }
+    assert found["agent"] == {
+        "requests": {"cpu": "1", "memory": "1Gi"},
+        "limits": {"memory": "1Gi"},
+    }
+
+
+def test_nobody_outside_the_cluster_reaches_a_run(objects: list[Data]) -> None:
+    for service in of_kind(objects, "Service"):
+        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
+    assert "Ingress" not in {each["kind"] for each in objects}
+
+
+def test_without_keys_only_where_that_was_said() -> None:
+    for overrides, expected in (((), True), (EXPERIMENTS["insecure"], False)):
+        for spec, container in containers(objects_of(setting_of(*overrides))):
+            secrets = [each for each in spec["volumes"] if "secret" in each]
+            assert bool(secrets) is expected
+            assert any(m["name"] == "keys" for m in container["volumeMounts"]) is expected
+            # Kubelet gives the files to root and our group.
+            assert all(each["secret"]["defaultMode"] == 0o440 for each in secrets)
+
+
+def test_a_run_on_a_cluster_neither_exits_nor_is_interrupted_by_sigterm() -> None:
+    session = setting_of().session
+    assert session.at_end == "idle"
+    assert session.launcher.on_sigterm == "resume"
+    assert setting_of().config["run"] == {"launcher": "kubernetes"}
+
+
+def test_what_is_learned_is_the_same_as_on_one_machine() -> None:
+    setting = setting_of()
+    config = Config(parse_yaml(objects_of(setting)[0]["data"]["config.yaml"], "config"))
+    assert config == setting.config
+    assert config.fingerprint() == config["recorded"]["fingerprint"]
+
+
+def test_a_users_own_file_travels_in_the_config_map(tmp_path: Path) -> None:
+    plain = setting_of()
+    code = {"mine.py": "x = 1\n"}
+    setting = make_setting(plain.config, plain.topology, code)
+    objects = objects_of(setting)
+    assert objects[0]["data"]["mine.py"] == "x = 1\n"
+    for _, container in containers(objects):
+        assert {
+            "name": "config",
+            "mountPath": f"{RUN_PATH}/code/mine.py",
+            "subPath": "mine.py",
+            "readOnly": True,
+        } in container["volumeMounts"]
+    assert "x = 1" in render(setting)
+
+
+def test_a_large_file_of_a_user_is_refused() -> None:
+    plain = setting_of()
+    with pytest.raises(UsageError, match=r"mine\.py.*build it into the image"):
+        make_setting(plain.config, plain.topology, {"mine.py": "#" * (512 * 1024 + 1)})
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("cartpole_dqn", "cartpole-dqn"),
+        ("Atari/Pong v5", "atari-pong-v5"),
+        ("64-agents", "agents"),
+        ("", "run"),
+        ("a" * 90, "a" * 40),
+        ("a" * 39 + "-b", "a" * 39),
+    ],
+)
+def test_names_are_made_of_experiments(text: str, name: str) -> None:
+    assert run_name(text) == name
+
+
+@pytest.mark.parametrize("name", ["Big", "-a", "a-", "9a", "a.b", "a" * 41])
+def test_a_name_that_no_object_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"session_config\.kubernetes\.name"):
+        setting_of(f"session_config.kubernetes.name={name}")
+
+
+def test_a_prepared_config_is_a_copy() -> None:
+    config = setting_of().config
+    before = config.to_dict()
+    prepared(config, "other")
+    assert config.to_dict() == before
+
+
+def test_quantities() -> None:
+    assert [cores(number) for number in (1.0, 0.5, 2.25, 64)] == ["1", "500m", "2250m", "64"]
+    assert [size(number) for number in (1 << 30, 3 << 20, 1000, 0)] == ["1Gi", "3Mi", "1000", "0"]
+    assert math.isclose(2.25, int(cores(2.25)[:-1]) / 1000)
+
+
+def test_every_object_belongs_to_the_run(objects: list[Data]) -> None:
+    for each in objects:
+        assert each["metadata"]["labels"][INSTANCE] == "cartpole"
+        assert each["metadata"]["name"].startswith("cartpole-")
