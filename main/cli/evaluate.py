@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from main.cli.figures import count, decimal, short_time
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
+from session.figures import count, decimal, short_time
 
 
 def run(argv: Sequence[str]) -> int:

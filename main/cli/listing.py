@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from main.cli.columns import columns
-from main.cli.figures import count, decimal, duration
 from main.cli.parser import Parser
 from main.cli.runs import all_runs
-from main.cli.tail import last_object
+from session.columns import columns
 from session.config import Config
 from session.errors import SurrealError, UsageError
+from session.figures import MISSING, count, decimal, duration
 from session.folder import RunFolder
 from session.heartbeat import read_beats
+from session.tail import last_object
 from surreal_like.run_folder import RUNS
 
 _ALIVE = ("starting", "running", "draining")
@@ -23,6 +25,7 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("list", "Shows what there is to train, and what was trained.")
     parser.add_argument("what", choices=("algorithms", "environments", "runs"))
+    parser.add_argument("--json", action="store_true", help="with runs: everything as JSON")
     parser.add_argument(
         "--specs",
         metavar="NAME",
@@ -33,6 +36,8 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(
             f"--specs belongs to environments: list environments --specs {given.specs}"
         )
+    if given.json and given.what != "runs":
+        raise UsageError("--json belongs to runs: list runs --json")
     if given.specs:
         _specs(given.specs)
     elif given.what == "algorithms":
@@ -40,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
     elif given.what == "environments":
         _environments()
     else:
-        _runs()
+        _runs(as_json=given.json)
     return 0
 
 
@@ -69,40 +74,69 @@ def _specs(name: str) -> None:
     print(yaml.safe_dump({"env_config": specs}, sort_keys=False, default_flow_style=None), end="")
 
 
-def _runs() -> None:
-    folders = all_runs()
-    if not folders:
+def _runs(*, as_json: bool) -> None:
+    """All runs, the one begun or resumed last at the end."""
+    found = [_known(folder) for folder in all_runs()]
+    if as_json:
+        print(json.dumps(found))
+        return
+    if not found:
         print(f"no runs below {RUNS}/; begin one: surreal-like train configs/cartpole_dqn.yaml")
         return
-    head = ["run", "state", "algorithm", "environment", "best return", "env steps", "took"]
-    print(columns(head, [_row(folder) for folder in folders], right=(4, 5, 6)))
+    head = ["run", "state", "launcher", "algorithm", "environment", "seed", "best return"]
+    rows = [_row(known) for known in found]
+    print(columns([*head, "env steps", "took"], rows, right=(5, 6, 7, 8)))
 
 
-def _row(folder: RunFolder) -> list[str]:
+def _known(folder: RunFolder) -> dict[str, Any]:
+    """What the files of a run tell of it; what they do not tell is None."""
     # What still runs has no result yet, but it reports.
     result = folder.read_result() or last_object(folder.progress) or {}
-    best = result.get("best_eval") or {}
     try:
         config = Config.load_file(folder.config)
-        what = [str(config.algorithm), str(config.env_config.env_name)]
+        what = {
+            "launcher": (config.get("run") or {}).get("launcher"),
+            "algorithm": str(config.algorithm),
+            "environment": str(config.env_config.env_name),
+            "seed": config.session_config.seed,
+        }
     except SurrealError:
-        what = ["?", "?"]
+        what = dict.fromkeys(("launcher", "algorithm", "environment", "seed"))
+    return {
+        "run": folder.path.name,
+        "folder": str(folder.path),
+        "state": state_of(folder, launcher=what["launcher"]),
+        **what,
+        "best_return": (result.get("best_eval") or {}).get("mean_return"),
+        "env_steps": result.get("env_steps"),
+        "wall_seconds": result.get("wall_seconds"),
+    }
+
+
+def _row(known: Mapping[str, Any]) -> list[str]:
+    names = ("run", "state", "launcher", "algorithm", "environment", "seed")
     return [
-        folder.path.name,
-        state_of(folder),
-        *what,
-        decimal(best.get("mean_return")),
-        count(result.get("env_steps")),
-        duration(result.get("wall_seconds")),
+        *(MISSING if known[name] is None else str(known[name]) for name in names),
+        decimal(known["best_return"]),
+        count(known["env_steps"]),
+        duration(known["wall_seconds"]),
     ]
 
 
-def state_of(folder: RunFolder) -> str:
-    """Where a run stands, in a word or two."""
+def state_of(folder: RunFolder, launcher: str | None = None) -> str:
+    """Where a run stands, in a word or two.
+
+    Args:
+        folder: the run folder.
+        launcher: who launched it, where that is known.
+    """
     result = folder.read_result() or {}
     status = str(result.get("status", "running"))
     if folder.in_use or (status == "running" and _is_heard(folder)):
         return "running"
+    if status == "running" and launcher == "kubernetes":
+        # Its files are there, and to ask for them takes a cluster.
+        return "on kubernetes"
     if status == "running":
         return "cut off" if folder.progress.exists() else "planned"
     if status != "stopped":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from main.cli.figures import duration
 from main.cli.view import View
 from main.cli.watching import happening_line, is_news, news_lines
 from session.config import Config
+from session.figures import duration
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
 from session.periodic import Every
@@ -18,6 +18,7 @@ from surreal_like.watch import Watch
 
 if TYPE_CHECKING:
     from main.cli.table import Canvas
+    from session.launchers.launcher import Adopted
 
 _DRAW_SECONDS = 0.25
 
@@ -67,10 +68,17 @@ class LiveTable(Watch):
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Draws the table again if something in it has changed."""
+        self._update(lambda view: view.look(components))
+
+    def follow(self, run: Adopted) -> None:
+        """As :meth:`look`, for a run that another process supervises."""
+        self._update(lambda view: view.show(run))
+
+    def _update(self, read: Callable[[View], object]) -> None:
         view = self._view
         if view is None or self._canvas is None or not self._due():
             return
-        view.look(components)
+        read(view)
         for line in news_lines(view):
             self._write(line, "")
         now = (self._clock(), view.states(), view.restarts, view.line.get("wall_seconds"))

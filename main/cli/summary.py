@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from main.cli.columns import columns
-from main.cli.figures import MISSING, count, decimal, duration, percent, short_time
+from session.columns import columns
+from session.figures import MISSING, count, decimal, duration, percent, short_time
 from surreal_like.run import Run
 
 _WAY = {

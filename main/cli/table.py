@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from main.cli.figures import bar, count, decimal, duration, percent, rate
 from main.cli.view import Budget, View
+from session.figures import bar, count, decimal, duration, percent, rate
 
 _BAR_WIDTH = 24
 _STATE_STYLES = {

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from main.cli.tail import Tail
 from session.component import Topology
 from session.config import Config
+from session.figures import short_time
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
+from session.tail import Tail
+from session.tensorplex.pages import PAGES
 from surreal_like.topology import make_topology
+
+if TYPE_CHECKING:
+    from session.launchers.launcher import Adopted, ComponentStatus
 
 # Events that a person at the terminal wants to know of; the rest is in events.jsonl. What the
 # launcher does it tells by itself.
@@ -23,6 +28,7 @@ TOLD_EVENTS = (
     "checkpoint_bad",
     "checkpoint_failed",
     "ending",
+    *PAGES,
 )
 # The same words again and again are told this often, then only counted in the file.
 _REPEATS = 3
@@ -66,6 +72,7 @@ class View:
         self.line: Mapping[str, Any] = {}
         self.beats: dict[str, Beat] = {}
         self.restarts: dict[str, int] = {}
+        self.rows: dict[str, ComponentStatus] = {}
         self.new_best: Mapping[str, Any] | None = None
         self._progress = Tail(folder.progress)
         self._events = Tail(folder.events)
@@ -85,6 +92,13 @@ class View:
             self.line = lines[-1]
         self.beats = read_beats(self.folder.alive)
         return bool(lines)
+
+    def show(self, run: Adopted) -> None:
+        """Reads what is new, as far as who commands the run knows it better."""
+        self.rows = {row.name: row for row in run.status()}
+        self.look()
+        self.restarts = {name: row.restarts for name, row in self.rows.items()}
+        self.line = self.line or run.progress()
 
     def pass_over(self) -> None:
         """Takes what earlier parts of the run have left as known."""
@@ -119,21 +133,25 @@ class View:
     def states(self) -> dict[str, str]:
         """Component -> state, ``starting`` where nothing was heard yet."""
         names = [component.name for component in self.topology]
-        names += [name for name in self.beats if name not in names]
-        return {name: self._state(name) for name in names}
+        found = dict.fromkeys([*names, *self.rows, *self.beats])
+        return {name: self._state(name) for name in found}
 
     def doing(self, name: str) -> str:
         """What a component says that it is doing, where that keeps it from beating."""
-        beat = self.beats.get(name)
+        beat, row = self.beats.get(name), self.rows.get(name)
+        if row is not None and row.died and row.state != "gone":
+            return f"{row.died} {short_time(row.died_seconds or 0.0)} ago"
         if beat is None:
-            return ""
+            return row.doing if row is not None else ""
         occupied = beat.state in ("starting", "failed") or beat.age_seconds > _BUSY_SECONDS
         return beat.doing if occupied else ""
 
     def _state(self, name: str) -> str:
-        beat = self.beats.get(name)
+        beat, row = self.beats.get(name), self.rows.get(name)
+        if row is not None and row.state not in ("running", "gone"):
+            return row.state
         if beat is None:
-            return "starting"
+            return row.state if row is not None else "starting"
         timeout: float = self.config.session_config.heartbeat.timeout
         alive = beat.state in ("running", "draining")
         return "silent" if alive and beat.late(timeout) else beat.state

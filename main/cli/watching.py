@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from main.cli.figures import count, decimal, duration, percent, rate
 from main.cli.view import View
 from session.config import Config
+from session.figures import count, decimal, duration, percent, rate
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
+from session.tensorplex.pages import PAGES
 from surreal_like.watch import INTERRUPTED, Watch
 
 _SECONDS = 2.0
@@ -89,6 +90,8 @@ def event_line(event: Mapping[str, Any]) -> str:
         return f"the same on new episodes: {detail.removesuffix(' (again)')}"
     if kind == "ending":
         return f"ending: {detail}"
+    if kind in PAGES:
+        return f"{kind}: {detail}"
     return f"{event.get('component')}: {kind}" + (f": {detail}" if detail else "")
 
 

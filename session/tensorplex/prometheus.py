@@ -14,6 +14,14 @@ from session.errors import UsageError
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 0.1
+_PREFIX = "surreal_like_"
+_MEANINGS = {
+    "component_up": "1, or 0 where the component is lost or has failed.",
+    "component_age_seconds": "Since its last heartbeat.",
+    "component_rss_bytes": "Resident memory of its process.",
+    "component_status": "What it says of its work; docs/metrics.md has the keys.",
+    "scalar": "Newest value of a curve; docs/metrics.md has the tags.",
+}
 
 
 def exposition(rows: Iterable[Mapping[str, Any]], newest: Mapping[tuple[str, str], float]) -> str:
@@ -37,8 +45,9 @@ def exposition(rows: Iterable[Mapping[str, Any]], newest: Mapping[tuple[str, str
     }
     lines = []
     for name, samples in families.items():
-        lines.append(f"# TYPE surreal_like_{name} gauge")
-        lines += [_sample(f"surreal_like_{name}", labels, value) for labels, value in samples]
+        lines.append(f"# HELP {_PREFIX}{name} {_MEANINGS[name]}")
+        lines.append(f"# TYPE {_PREFIX}{name} gauge")
+        lines += [_sample(f"{_PREFIX}{name}", labels, value) for labels, value in samples]
     return "\n".join(lines) + "\n"
 
 

@@ -44,6 +44,9 @@ def command(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(CONFIG)
 
+    # Python remembers where "." was when it was looked into last.
+    sys.path_importer_cache.pop(".", None)
+
     def run(*argv: str) -> Said:
         capsys.readouterr()
         code = main(list(argv))
@@ -57,5 +60,5 @@ def command(
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resolve experiments in this process, where torch is imported only once."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for module in ("start", "planning"):
+    for module in ("start", "planning", "launching"):
         monkeypatch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)

@@ -14,13 +14,10 @@ import psutil
 import pytest
 
 from main.cli import main
-from main.cli.columns import columns
 from main.cli.commands import COMMANDS, overview
-from main.cli.figures import bar, count, decimal, duration, percent, rate, short_time, size
 from main.cli.listing import state_of
 from main.cli.logs import select
 from main.cli.runs import all_runs, find_run
-from main.cli.tail import Tail, last_object
 from main.cli.train import parse_seeds, process_start
 from session.errors import UsageError
 from session.folder import RunFolder
@@ -84,56 +81,7 @@ def test_process_start_is_that_of_this_process() -> None:
     assert process_start() < now
 
 
-# -- numbers --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        (count(12345), "12,345"),
-        (count(None), "-"),
-        (rate(1234.4), "1,234/s"),
-        (rate(3.21), "3.2/s"),
-        (rate(None), "-"),
-        (decimal(123.44), "123.4"),
-        (decimal(-7.0), "-7.0"),
-        (decimal(0.01234), "0.0123"),
-        (decimal(12345.6), "12,346"),
-        (decimal(0.0), "0.0"),
-        (decimal(None), "-"),
-        (decimal(float("nan")), "nan"),
-        (percent(0.123), "12 %"),
-        (percent(None), "-"),
-        (duration(75.4), "01:15"),
-        (duration(59.7), "01:00"),
-        (duration(3675), "1:01:15"),
-        (duration(90061), "1d 01:01:01"),
-        (duration(None), "-"),
-        (duration(float("inf")), "-"),
-        (short_time(0.0031), "3 ms"),
-        (short_time(0.0002), "0.2 ms"),
-        (short_time(0.0), "0 ms"),
-        (short_time(0.9999), "1.0 s"),
-        (short_time(12.34), "12.3 s"),
-        (short_time(130), "02:10"),
-        (size(532), "532 B"),
-        (size(2_450_000), "2.5 MB"),
-        (size(999_960), "1.0 MB"),
-        (size(28_268_000_000), "28.3 GB"),
-        (bar(0.5, 4), "━━──"),
-        (bar(7.0, 4), "━━━━"),
-        (bar(-1.0, 4), "────"),
-    ],
-)
-def test_numbers_read_well(said: str, expected: str) -> None:
-    assert said == expected
-
-
-def test_columns_are_aligned() -> None:
-    table = columns(["name", "n"], [["a", "1"], ["long", "234"]], right=(1,))
-    assert table == "name     n\na        1\nlong   234"
-    assert columns([], [["a", ""]]) == "a"
-    assert columns([], []) == ""
+# -- seeds --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -149,42 +97,7 @@ def test_seeds_of_no_kind(text: str) -> None:
         parse_seeds(text)
 
 
-# -- files that grow ------------------------------------------------------------------------------
-
-
-def test_tail_gives_each_line_once_and_only_whole_ones(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    tail = Tail(path)
-    assert tail.objects() == []
-    path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
-    assert tail.objects() == [{"a": 1}, {"a": 2}]
-    assert tail.objects() == []
-    with path.open("a") as file:
-        file.write(': 3}\nno json\n[1]\n{"a": 4}\n')
-    assert tail.objects() == [{"a": 3}, {"a": 4}]
-
-
-def test_tail_begins_near_the_end_of_a_long_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(f'{{"a": {i}}}\n' for i in range(10_000)))
-    found = Tail(path, catch_up_bytes=100).objects()
-    assert [each["a"] for each in found] == list(range(10_000 - len(found), 10_000))
-    assert 5 < len(found) < 10
-    assert last_object(path) == {"a": 9999}
-    assert len(Tail(path, catch_up_bytes=None).lines()) == 10_000
-    assert last_object(tmp_path / "b.jsonl") is None
-
-
-def test_tail_begins_anew_where_a_file_was_rotated(tmp_path: Path) -> None:
-    path = tmp_path / "a.log"
-    path.write_text("one\ntwo\n")
-    tail = Tail(path)
-    assert tail.lines() == ["one", "two"]
-    path.rename(tmp_path / "a.log.1")
-    path.write_text("a line that is longer than both\n")
-    assert tail.lines() == ["a line that is longer than both"]
-    path.write_text("short\n")
-    assert tail.lines() == ["short"]
+# -- logs ---------------------------------------------------------------------------------------
 
 
 def test_log_lines_are_chosen_by_level_with_what_continues_them() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session.errors import CheckpointError, UsageError
+from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.errors import DataError
@@ -81,7 +81,7 @@ def test_checkpoints_by_name_and_number(run: Path) -> None:
     latest = checkpoint_path(folder, "latest")
     assert checkpoint_path(folder, latest.name) == latest
     assert checkpoint_path(folder, "best").name == "best"
-    with pytest.raises(CheckpointError, match=f"it has {latest.name}, latest, best"):
+    with pytest.raises(UsageError, match=f"it has {latest.name}, latest, best"):
         checkpoint_path(folder, "17")
     with pytest.raises(UsageError, match="is not a run folder"):
         load_policy(run / "logs")

@@ -13,6 +13,8 @@ import pytest
 
 from session.errors import UsageError
 from session.tensorplex.board import Board
+from tests.browser import browser
+from tests.session.made_run import made_events
 from tests.session.tensorplex.rig import Rig
 
 SESSION = {"tensorplex": {"start_tensorboard": True}}
@@ -102,3 +104,22 @@ def test_page_is_served_and_a_killed_component_leaves_no_program(rig: Rig) -> No
     os.kill(component, signal.SIGKILL)
     os.waitpid(component, 0)
     wait(lambda: not any(child.is_running() for child in children))
+
+
+@pytest.mark.slow
+@pytest.mark.chromium
+def test_curves_are_seen_in_a_browser_and_nothing_is_fetched_from_elsewhere(
+    rig: Rig, tmp_path: Path
+) -> None:
+    made_events(rig.folder, "learner", "return/greedy", {0: 9.0, 100: 500.0})
+    board = Board(rig.context("tensorboard"))
+    try:
+        wait(lambda: answers(board.port))
+        with browser(tmp_path) as page:
+            page.open(f"http://127.0.0.1:{board.port}/")
+            # The name of the curve, and below it the table of its newest point.
+            for words in ("/greedy", "Smoothed", "learner"):
+                page.wait(f"document.body && document.body.innerText.includes('{words}')")
+            assert page.outside() == []
+    finally:
+        board.close()

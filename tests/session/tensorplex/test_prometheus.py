@@ -1,22 +1,27 @@
 """The newest values as Prometheus text over HTTP."""
 
 import math
+import re
 import socket
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from session.errors import UsageError
 from session.tensorplex.prometheus import Page, exposition
 
+ROOT = Path(__file__).resolve().parents[3]
 ROW = {"name": "agent-0", "state": "running", "age_seconds": 0.5, "rss_bytes": 7, "status": {}}
 
 
 def test_exposition_is_prometheus_text() -> None:
     rows = [ROW, ROW | {"name": "ps", "state": "lost", "status": {"queue": 2.0}}]
     newest = {("agent/0", 'a"b\\c'): 1.5, ("learner/0", "x"): math.nan, ("eval/0", "y"): -math.inf}
-    assert exposition(rows, newest).splitlines() == [
+    text = exposition(rows, newest)
+    assert [line for line in text.splitlines() if not line.startswith("# HELP")] == [
         "# TYPE surreal_like_component_up gauge",
         'surreal_like_component_up{component="agent-0"} 1.0',
         'surreal_like_component_up{component="ps"} 0.0',
@@ -33,6 +38,80 @@ def test_exposition_is_prometheus_text() -> None:
         'surreal_like_scalar{client="learner/0",tag="x"} NaN',
         'surreal_like_scalar{client="eval/0",tag="y"} -Inf',
     ]
+
+
+# -- the format, read as its definition says, forgiving nothing -----------------------------------
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+HELP = re.compile(rf"# HELP ({NAME}) ((?:[^\\\n]|\\\\|\\n)+)")
+TYPE = re.compile(rf"# TYPE ({NAME}) (counter|gauge|histogram|summary|untyped)")
+LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'
+VALUE = r"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|Inf)|NaN"
+SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? ({VALUE})")
+
+
+def parse(text: str) -> dict[str, dict[str, float]]:
+    """Name -> labels -> value; every line must be of the format, each family in one block."""
+    families: dict[str, dict[str, float]] = {}
+    helped = ""
+    assert text.endswith("\n")
+    for line in text.removesuffix("\n").split("\n"):
+        if found := HELP.fullmatch(line):
+            helped = found[1]
+            continue
+        if found := TYPE.fullmatch(line):
+            assert found[1] == helped
+            assert found[1] not in families, f"{found[1]} is in two blocks"
+            families[found[1]] = {}
+            continue
+        found = SAMPLE.fullmatch(line)
+        assert found, f"no line of the format: {line!r}"
+        assert found[1] == list(families)[-1], f"{line!r} stands outside of its family"
+        assert found[2] not in families[found[1]], f"{line!r} is there twice"
+        families[found[1]][found[2]] = float(found[3])
+    return families
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a 1\n",
+        "# TYPE a gauge\na 1\n",
+        "# HELP a b\n# TYPE a gauge\na 1",
+        "# HELP a b\n# TYPE a gauge\nb 1\n",
+        '# HELP a b\n# TYPE a gauge\na{b="1"} 1\na{b="1"} 2\n',
+        '# HELP a b\n# TYPE a gauge\na{b="c"d"} 1\n',
+        "# HELP a b\n# TYPE a gauge\na nan\n",
+        "# HELP a b\n# TYPE a gauge\n\na 1\n",
+    ],
+)
+def test_the_strict_reader_refuses(text: str) -> None:
+    with pytest.raises((AssertionError, IndexError)):
+        parse(text)
+
+
+def test_exposition_of_a_run_is_of_the_format_and_the_glossary_knows_its_names() -> None:
+    status = {"steps_per_second": 1e-7, "version": 12.0, "iteration": 1e22}
+    rows = [ROW | {"status": status}, ROW | {"name": "ps", "state": "failed"}]
+    newest = {
+        ("learner/0", "return/train"): 1.5,
+        ("agent/0", 'odd "tag"\\\nof two lines'): math.nan,
+    }
+    families = parse(exposition(rows, newest))
+    glossary = (ROOT / "docs" / "metrics.md").read_text()
+    for name, samples in families.items():
+        assert f"`{name}" in glossary
+        assert samples
+    assert families["surreal_like_component_up"] == {
+        'component="agent-0"': 1.0,
+        'component="ps"': 0.0,
+    }
+    assert families["surreal_like_component_status"]['component="agent-0",key="iteration"'] == 1e22
+    assert families["surreal_like_scalar"]['client="learner/0",tag="return/train"'] == 1.5
+
+
+def test_without_components_the_text_is_of_the_format() -> None:
+    assert set(parse(exposition([], {}))) == set(parse(exposition([ROW], {})))
 
 
 @pytest.fixture
@@ -72,3 +151,13 @@ def test_closed_page_gives_its_port_back() -> None:
     port = int(page.address.removesuffix("/metrics").rsplit(":", 1)[1])
     page.close()
     Page(port).close()
+
+
+def test_only_this_machine_can_read_it(page: Page) -> None:
+    port = int(page.address.removesuffix("/metrics").rsplit(":", 1)[1])
+    listening = [
+        connection.laddr.ip
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+    ]
+    assert listening == ["127.0.0.1"]

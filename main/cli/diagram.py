@@ -1,0 +1,74 @@
+"""``plan --format mermaid``: the processes of a run and the sockets between them, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from session.component import Component, Topology
+
+# What everybody connects to: one box beside the others, or its lines would hide theirs.
+_TELEMETRY = ("tensorplex", "loggerplex")
+# In the order of the data; what else there is comes behind.
+_ORDER = ("agent", "replay", "learner", "ps", "evaluator")
+# Endpoint -> what stands on its arrow, and whether that points to who binds it.
+_ENDS = {
+    "experience": ("experience: chunks", True),
+    "receipts": ("receipts", False),
+    "batches": ("batches", False),
+    "priorities": ("priorities", True),
+    "parameters": ("parameters: published", False),
+    "requests": ("requests: parameters, polled", False),
+    "control": ("control: scores", True),
+}
+
+
+def mermaid(topology: Topology) -> str:
+    """The picture as Mermaid text, which GitHub and many editors draw.
+
+    Components of one kind are one box. An arrow points the way that the data goes.
+
+    Args:
+        topology: of the run.
+    """
+    groups = [list(members) for _, members in groupby(topology, key=lambda each: each.kind)]
+    drawn = [group for group in groups if group[0].kind not in _TELEMETRY]
+    drawn.sort(key=lambda group: _ORDER.index(group[0].kind) if group[0].kind in _ORDER else 99)
+    lines = ["flowchart LR"]
+    lines += [f'    {group[0].kind}["{_names(group)}"]' for group in drawn]
+    lines += _arrows(drawn)
+    telemetry = [group[0].name for group in groups if group[0].kind in _TELEMETRY]
+    lines.append(f'    all(["everybody"]) -. "metrics, logs" .-> {_box(telemetry)}')
+    return "\n".join(lines)
+
+
+def _names(group: Sequence[Component]) -> str:
+    first, last = group[0].name, group[-1].name
+    return first if first == last else f"{first} … {last}" if len(group) > 2 else f"{first}, {last}"
+
+
+def _arrows(groups: Sequence[Sequence[Component]]) -> Iterator[str]:
+    """One arrow for each pair of boxes and direction; what goes several ways stands on several."""
+    owners = {end: group[0].kind for group in groups for one in group for end in one.binds}
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        for end in group[0].connects:
+            owner = owners.get(end)
+            if owner is None or _is_hello(group[0].kind, end):
+                continue
+            said, towards_owner = _ENDS[end.rpartition(".")[2]]
+            way = (group[0].kind, owner) if towards_owner else (owner, group[0].kind)
+            texts = arrows.setdefault(way, [])
+            if said not in texts:
+                texts.append(said)
+    for (source, target), texts in arrows.items():
+        yield f'    {source} -- "{", ".join(texts)}" --> {target}'
+
+
+def _is_hello(kind: str, end: str) -> bool:
+    """Everybody says hello to the parameter server; only who acts fetches parameters there."""
+    return end == "ps.requests" and kind not in ("agent", "evaluator")
+
+
+def _box(names: Sequence[str]) -> str:
+    return f'telemetry["{", ".join(names)}"]'

@@ -1,0 +1,84 @@
+"""What all pictures of a run have in common; matplotlib is imported where one is drawn."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from session.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Told apart in print and by most people who see colours differently.
+COLOURS = ("#1864ab", "#e8590c", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#7f5539", "#495057")
+INK = "#343a40"
+FAINT = "#868e96"
+_GRID = "#e9ecef"
+
+
+def make_figure(
+    width: float, height: float, columns: int = 1, *, dots: int = 120, fitted: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure with axes beside each other, bound to no window and to no notebook.
+
+    Args:
+        width, height: inches.
+        columns: how many axes.
+        dots: per inch.
+        fitted: leave just the room that labels need; drawing then takes twice as long.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise MissingExtra.named("a picture", "plot") from error
+    figure = Figure(figsize=(width, height), dpi=dots, layout="constrained" if fitted else None)
+    FigureCanvasAgg(figure)
+    axes = [figure.add_subplot(1, columns, column + 1) for column in range(columns)]
+    for each in axes:
+        tidy(each)
+    return figure, axes
+
+
+def tidy(axes: Axes) -> None:
+    """Takes away what is not data, and writes large numbers short."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.grid(visible=True, color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, labelsize=9, length=3)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def label(axes: Axes, x: str, y: str) -> None:
+    """Names both axes."""
+    axes.set_xlabel(x, color=INK, fontsize=10)
+    axes.set_ylabel(y, color=INK, fontsize=10)
+
+
+def title(axes: Axes, text: str, below: str = "") -> None:
+    """A title at the left, with a fainter line below it."""
+    axes.set_title(text, loc="left", color=INK, fontsize=12, fontweight="bold", pad=22)
+    axes.text(
+        0, 1.015, below, transform=axes.transAxes, color=FAINT, fontsize=9, va="bottom", ha="left"
+    )
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """What each line means, where there are lines."""
+    if axes.get_legend_handles_labels()[0] or "handles" in options:
+        axes.legend(frameon=False, fontsize=9, labelcolor=INK, **options)
+
+
+def png(figure: Figure) -> bytes:
+    """The picture as a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()

@@ -1,0 +1,75 @@
+"""The table of components with all that is known of each: of its process, and from itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from session.figures import MISSING, rate, short_time, size
+from session.launchers.status import ComponentStatus
+
+HEAD = ("component", "state", "work", "lag", "memory", "last beat", "pid", "restarts", "doing")
+# Which numbers of a component's state say how fast it works, and in what.
+_WORK = {
+    "steps_per_second": "env steps",
+    "updates_per_second": "updates",
+    "inserts_per_second": "rows in",
+    "samples_per_second": "rows out",
+    "records_per_second": "records",
+}
+
+_ENDED = ("gone", "dead")
+
+
+def component_rows(
+    known: Sequence[ComponentStatus], told: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """One row for each component.
+
+    Each has ``name``, ``state``, ``age_seconds`` since its last beat, ``pid``, ``restarts``,
+    ``exit_code``, ``doing``, ``died``, ``work`` (its rates in words), ``lag_versions`` and
+    ``rss_bytes``; what is unknown is None.
+
+    Args:
+        known: the rows of the launcher.
+        told: name -> row of Tensorplex, for those that it has heard.
+    """
+    return [_row(status, told.get(status.name, {})) for status in known]
+
+
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """The texts of one row below HEAD."""
+    age, rss, lag = row["age_seconds"], row["rss_bytes"], row["lag_versions"]
+    ended = row["exit_code"] is not None
+    return [
+        row["name"],
+        row["state"] + (f", exit code {row['exit_code']}" if ended else ""),
+        row["work"] or MISSING,
+        MISSING if lag is None else f"{lag:.0f} versions",
+        MISSING if rss is None else size(rss),
+        MISSING if age is None else f"{short_time(age)} ago",
+        str(row["pid"]) if row["pid"] else MISSING,
+        str(row["restarts"]),
+        row["doing"] or row["died"],
+    ]
+
+
+def _row(status: ComponentStatus, told: Mapping[str, Any]) -> dict[str, Any]:
+    if status.state in _ENDED or (status.pid and told.get("pid") not in (None, status.pid)):
+        # That is what a process has told that is there no more.
+        told = {}
+    numbers: Mapping[str, float] = told.get("status", {})
+    work = [f"{words} {rate(numbers[key])}" for key, words in _WORK.items() if key in numbers]
+    return {
+        "name": status.name,
+        "state": status.state,
+        "age_seconds": status.age_seconds,
+        "pid": status.pid,
+        "restarts": status.restarts,
+        "exit_code": status.exit_code,
+        "doing": status.doing,
+        "died": status.died,
+        "work": ", ".join(work),
+        "lag_versions": numbers.get("version_lag"),
+        "rss_bytes": told.get("rss_bytes"),
+    }

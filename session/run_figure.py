@@ -1,0 +1,63 @@
+"""One run in a picture: returns, throughput and policy lag over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from session.charts import COLOURS, FAINT, INK, label, legend, make_figure
+from session.progress import Progress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_GREEDY, _TRAINING = "eval.mean_return", "train.mean_return_100"
+_STEPS, _UPDATES = "rates.env_steps_per_second", "rates.updates_per_second"
+_LAG = "lag.mean_versions"
+# The numbers that the picture needs.
+CURVES = (_GREEDY, _TRAINING, _STEPS, _UPDATES, _LAG)
+
+
+def run_figure(progress: Progress, goal: float | None = None) -> Figure:
+    """Draws what a run has reported.
+
+    Args:
+        progress: it has read at least CURVES.
+        goal: the return that is to be reached.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    figure, [returns, throughput, lag] = make_figure(12.0, 3.0, 3, dots=100, fitted=False)
+    from matplotlib.ticker import EngFormatter  # make_figure has said so where it is missing
+
+    figure.subplots_adjust(left=0.04, right=0.99, top=0.9, bottom=0.17, wspace=0.22)
+    _line(returns, progress, _GREEDY, "greedy evaluation", colour=0, marker="o", markersize=3)
+    _line(returns, progress, _TRAINING, "training", colour=1, linestyle=(0, (3, 1.2)))
+    if goal is not None:
+        returns.axhline(goal, color=FAINT, linewidth=1, linestyle=(0, (1, 2)), label="goal")
+    beside = throughput.twinx()
+    beside.spines[["top", "left", "bottom"]].set_visible(False)
+    beside.spines["right"].set_color(FAINT)
+    for axes, name, words, colour in (
+        (throughput, _STEPS, "env steps per second", 0),
+        (beside, _UPDATES, "updates per second (right)", 1),
+    ):
+        _line(axes, progress, name, words, colour=colour)
+        axes.tick_params(axis="y", colors=COLOURS[colour], labelsize=9, length=3)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    _line(lag, progress, _LAG, "versions behind, mean", colour=2)
+    for axes, text in ((returns, "return"), (throughput, "throughput"), (lag, "policy lag")):
+        label(axes, "seconds", "")
+        axes.set_title(text, loc="left", color=INK, fontsize=11, fontweight="bold")
+    legend(returns, loc="best")
+    legend(throughput, handles=[*throughput.lines, *beside.lines], loc="lower right")
+    legend(lag, loc="best")
+    return figure
+
+
+def _line(
+    axes: Any, progress: Progress, name: str, words: str, *, colour: int, **options: Any
+) -> None:
+    curve = progress.curve(name, "seconds")
+    axes.plot(curve.x, curve.y, color=COLOURS[colour], linewidth=1.8, label=words, **options)

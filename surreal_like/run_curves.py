@@ -1,0 +1,117 @@
+"""The curves of a run by name: a number of ``progress.jsonl``, or a tag of TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cached_property
+
+import numpy as np
+
+from session.errors import UsageError
+from session.folder import RunFolder
+from session.progress import AXES, Curve, Progress
+from session.tensorplex.curves import EventCurves
+
+# Their horizontal axis counts rows of a shard, not steps of the run.
+_ROWS = "replay/"
+
+
+class RunCurves:
+    """What one run has reported over time.
+
+    Args:
+        folder: the run folder.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._progress = Progress(folder.progress)
+        self._progress.read()
+
+    def numbers(self) -> list[str]:
+        """Dotted names of the numbers in ``progress.jsonl``."""
+        return self._progress.names()
+
+    def tags(self) -> dict[str, list[str]]:
+        """Tags of the scalars in the event files -> the folders that have them."""
+        return self._events.tags()
+
+    @cached_property
+    def _events(self) -> EventCurves:
+        return EventCurves(self.folder.tensorboard)
+
+    def curve(self, metric: str, axis: str) -> Curve:
+        """The points of one metric; without any where the run has none.
+
+        Several agents or evaluators give the mean of theirs.
+
+        Args:
+            metric: dotted name in ``progress.jsonl``, else a tag.
+            axis: one of AXES.
+
+        Raises:
+            UsageError: the metric has no such axis.
+        """
+        if metric in self._progress.names():
+            return self._progress.curve(metric, axis)
+        found = self._events.curves(metric)
+        if counts_rows(found) and axis != "env_steps":
+            raise UsageError(
+                f"{metric} is drawn over the rows of a replay shard: leave --x {axis} away"
+            )
+        return self._on(axis, _mean(list(found.values())))
+
+    def counts_rows(self, metric: str) -> bool:
+        """True for a tag whose steps are rows of a replay shard."""
+        return metric not in self._progress.names() and counts_rows(self.tags().get(metric, ()))
+
+    def _on(self, axis: str, curve: Curve) -> Curve:
+        """A curve over environment steps, over another axis."""
+        if axis == "env_steps" or not curve.x:
+            return curve
+        known = self._progress.curve(AXES[axis], "env_steps")
+        if not known.x:
+            return Curve([], [])
+        return Curve(np.interp(curve.x, known.x, known.y).tolist(), curve.y)
+
+
+def counts_rows(folders: Iterable[str]) -> bool:
+    """True if one of the folders of a tag belongs to a replay shard."""
+    return any(folder.startswith(_ROWS) for folder in folders)
+
+
+def check_metric(metric: str, runs: Iterable[RunCurves]) -> None:
+    """Sees to it that at least one of the runs has the metric.
+
+    Raises:
+        UsageError: none has; names those that are near.
+    """
+    known: dict[str, None] = {}
+    for run in runs:
+        if metric in run.numbers():
+            return
+        known |= dict.fromkeys(run.numbers())
+    for run in runs:
+        if run.curve(metric, "env_steps").x:
+            return
+        known |= dict.fromkeys(run.tags())
+    if not known:
+        raise UsageError("nothing to plot: no progress was reported yet")
+    near = get_close_matches(metric, known, n=3, cutoff=0.5)
+    near = near or [name for name in known if metric.rpartition(".")[2] in name][:3]
+    hint = (
+        f"did you mean {' or '.join(near)}?" if near else "surreal-like plot RUN --list shows all"
+    )
+    raise UsageError(f"no metric '{metric}' in progress.jsonl or TensorBoard; {hint}")
+
+
+def _mean(curves: list[Curve]) -> Curve:
+    """The mean of several curves, where all of them have points or a line between two."""
+    curves = [curve for curve in curves if curve.x]
+    if len(curves) < 2:
+        return curves[0] if curves else Curve([], [])
+    begin, end = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
+    xs = sorted({x for curve in curves for x in curve.x if begin <= x <= end})
+    rows = [np.interp(xs, curve.x, curve.y) for curve in curves]
+    return Curve(xs, np.mean(rows, axis=0).tolist()) if xs else curves[0]

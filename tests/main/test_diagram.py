@@ -1,0 +1,76 @@
+"""The picture of a run: every process and every socket of its topology, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from main.cli.diagram import mermaid
+from session.component import Topology
+from session.config import Config
+from session.default_configs import BASE_CONFIG
+from surreal_like.topology import make_topology
+from tests.main.conftest import Command
+
+
+def topology(agents: int = 2, shards: int = 1, evals: int = 1) -> Topology:
+    config = Config(BASE_CONFIG.to_dict())
+    config.session_config.agent.num = agents
+    config.session_config.evaluator.num = evals
+    config.learner_config.replay.replay_shards = shards
+    return make_topology(config)
+
+
+def arrows(picture: str) -> set[tuple[str, str, str]]:
+    """Return (from, what, to)."""
+    found = re.findall(r"^ +(\w+) -- \"(.*)\" --> (\w+)$", picture, re.MULTILINE)
+    return {(source, text, target) for source, text, target in found}
+
+
+def test_arrows_point_the_way_of_the_data() -> None:
+    assert arrows(mermaid(topology())) == {
+        ("agent", "experience: chunks", "replay"),
+        ("replay", "receipts", "agent"),
+        ("replay", "batches", "learner"),
+        ("learner", "priorities", "replay"),
+        ("learner", "parameters: published", "ps"),
+        ("ps", "requests: parameters, polled", "agent"),
+        ("ps", "requests: parameters, polled", "evaluator"),
+        ("evaluator", "control: scores", "learner"),
+    }
+
+
+def test_every_endpoint_of_the_topology_is_on_an_arrow() -> None:
+    every = topology()
+    text = mermaid(every)
+    ends = {end.rpartition(".")[2] for end in every.endpoints if "plex." not in end}
+    on_arrows = {what.partition(":")[0] for _, what, _ in arrows(text)}
+    assert on_arrows == ends
+
+
+@pytest.mark.parametrize(
+    ("agents", "shards", "boxes"),
+    [
+        (1, 1, ('agent["agent-0"]', 'replay["replay-0"]')),
+        (2, 2, ('agent["agent-0, agent-1"]', 'replay["replay-0, replay-1"]')),
+        (64, 3, ('agent["agent-0 … agent-63"]', 'replay["replay-0 … replay-2"]')),
+    ],
+)
+def test_one_box_for_all_of_a_kind(agents: int, shards: int, boxes: tuple[str, str]) -> None:
+    picture = mermaid(topology(agents, shards))
+    assert all(box in picture for box in boxes)
+    assert len(arrows(picture)) == 8
+
+
+def test_what_does_not_run_is_not_drawn() -> None:
+    picture = mermaid(topology(agents=0, evals=0))
+    assert "agent" not in picture
+    assert "evaluator" not in picture
+
+
+@pytest.mark.usefixtures("quick")
+def test_plan_prints_it(command: Command) -> None:
+    said = command("plan", "small.yaml", "--format", "mermaid")
+    assert said.code == 0
+    assert said.out.startswith("flowchart LR\n")

@@ -1,0 +1,384 @@
+"""What people type wrong, for every command: one line with a remedy, exit code 2, nothing made.
+
+What `train` refuses is in `test_bad_input.py`, too, with what goes wrong after a start.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from main.cli import main
+from main.cli.commands import COMMANDS
+from session.folder import RunFolder
+from surreal_like.experiment import resolve
+from tests.main.conftest import CONFIG, Command, Said
+from tests.main.test_bad_input import content, write
+
+SERIAL = ("train", "small.yaml", "--on", "serial")
+HELP = "see surreal-like {} --help"
+LIST = "surreal-like list runs"
+GO_ON = "to go on with it: surreal-like train --resume --folder runs/ended"
+NO_SCREEN = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "SDL_VIDEODRIVER": ""}
+NO_ENVIRONMENT = "class Nothing:\n    pass\n"
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong input.
+
+    said: what the line names; remedy: what it says to do; files: what lies in the folder before,
+    by name; env: variables of the shell.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    said: str
+    remedy: str
+    files: dict[str, str | bytes] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def files(**named: str | bytes) -> dict[str, str | bytes]:
+    """Return texts by file name, which has an underscore in the place of its dot."""
+    return {name.replace("_", ".", 1): text for name, text in named.items()}
+
+
+def setting(name: str, override: str, said: str, remedy: str, **given: str) -> Wrong:
+    return Wrong(name, (*SERIAL, override), said, remedy, files(**given))
+
+
+# Found before anything slow begins.
+WORDS = (
+    Wrong("command misspelt", ("staus", "latest"), "no command 'staus'", "did you mean status?"),
+    Wrong("command of its own", ("explode",), "no command 'explode'", "there are train, "),
+    Wrong("no run named", ("status",), "required: RUN", HELP.format("status")),
+    Wrong("one word too many", ("stop", "ended", "now"), "arguments: now", HELP.format("stop")),
+    Wrong("option shortened", ("logs", "ended", "--foll"), "--foll", HELP.format("logs")),
+    Wrong("seed with a point", (*SERIAL, "--seed", "1.5"), "'1.5'", HELP.format("train")),
+    Wrong("seed below 0", (*SERIAL, "--seed", "-1"), "session_config.seed is -1", "0 or more"),
+    Wrong("seeds of words", ("train", "small.yaml", "--seeds", "1..x"), "1..x", "as 1..5, or as"),
+    Wrong(
+        "launcher of no run", ("launch", "small.yaml", "--on", "tmxu"), "'tmxu'", "you mean tmux?"
+    ),
+    Wrong(
+        "serial run that goes on by itself",
+        ("launch", "small.yaml", "--on", "serial"),
+        "no launcher 'serial'",
+        "surreal-like train --on serial",
+    ),
+    Wrong("nothing to launch", ("launch",), "no experiment", "configs/cartpole_dqn.yaml"),
+    Wrong(
+        "launch into a folder in use",
+        ("launch", "small.yaml", "--folder", "runs/ended"),
+        "runs/ended is not empty",
+        "--resume",
+    ),
+    Wrong(
+        "launch what was never begun",
+        ("launch", "--resume", "--folder", "runs/nope"),
+        "runs/nope is no run to resume",
+        "without --resume",
+    ),
+    Wrong(
+        "no tmux",
+        ("launch", "small.yaml", "--on", "tmux"),
+        "tmux",
+        "install",
+        env={"PATH": "."},
+    ),
+    Wrong("plan on another planet", ("plan", "small.yaml", "--on", "mars"), "'mars'", "'local'"),
+    Wrong("plan as pdf", ("plan", "small.yaml", "--format", "pdf"), "'pdf'", "'mermaid'"),
+    Wrong("plan of nothing", ("plan", "smal.yaml"), "smal.yaml", "did you mean small.yaml?"),
+    Wrong("status of nobody", ("status", "endd", "--watch"), "no run 'endd'", "you mean ended?"),
+    Wrong("logs of nobody", ("logs", "nope", "--follow"), "no run 'nope'", LIST),
+    Wrong("level of loudness", ("logs", "ended", "--level", "loud"), "'loud'", "'warning'"),
+    Wrong("since a day", ("logs", "ended", "--since", "monday"), "--since monday", "30s, 5m, 2h"),
+    Wrong(
+        "log of no component",
+        ("logs", "ended", "--component", "agent-9"),
+        "no log of 'agent-9'",
+        "there are agent-0",
+    ),
+    Wrong("attach to nobody", ("attach", "nope"), "no run 'nope'", LIST),
+    Wrong("attach to the dead", ("attach", "ended"), "runs/ended is over", GO_ON),
+    Wrong("scale nobody", ("scale", "nope", "agent=2"), "no run 'nope'", LIST),
+    Wrong("scale the dead", ("scale", "ended", "agent=2"), "runs/ended is over", GO_ON),
+    Wrong("scale without a number", ("scale", "ended", "agent"), "'agent'", "agent=8 or eval=2"),
+    Wrong("scale below 0", ("scale", "ended", "agent=-1"), "'agent=-1'", "agent=8 or eval=2"),
+    Wrong("scale to many", ("scale", "ended", "agent=many"), "agent=many", "agent=8 or eval=2"),
+    Wrong("restart of nobody", ("restart", "nope", "learner"), "no run 'nope'", LIST),
+    Wrong("restart of the dead", ("restart", "ended", "learner"), "runs/ended is over", GO_ON),
+    Wrong("restart of nothing", ("restart", "ended"), "COMPONENT", HELP.format("restart")),
+    Wrong("stop of nobody", ("stop", "nope"), "no run 'nope'", LIST),
+    Wrong("stop of the dead", ("stop", "ended"), "runs/ended is over", GO_ON),
+    Wrong("probe of nobody", ("probe", "nope", "learner"), "no run 'nope'", LIST),
+    Wrong("probe of no component", ("probe", "ended", "x"), "'x' was never heard", "heard were:"),
+    Wrong("join without a place", ("join",), "ADDRESS:PORT is missing", "join --print RUN"),
+    Wrong("join without a token", ("join", "127.0.0.1:1"), "--token TOKEN", "join --print RUN"),
+    Wrong(
+        "join with a wrong token",
+        ("join", "127.0.0.1:1", "--token", "sl1-abc"),
+        "'sl1-abc' is no token",
+        "join --print RUN",
+    ),
+    Wrong(
+        "join with nobody",
+        ("join", "127.0.0.1:1", "--token", "x", "--agents", "0"),
+        "--agents is 0",
+        "expected 1 or more",
+    ),
+    Wrong("an invitation to the dead", ("join", "--print", "nope"), "no run 'nope'", LIST),
+    Wrong("keys of nothing", ("keys", "nowhere"), "nowhere", "--on kubernetes"),
+    Wrong("evaluate nobody", ("evaluate", "nope"), "no run 'nope'", LIST),
+    Wrong("episodes of words", ("evaluate", "ended", "--episodes", "x"), "'x'", "evaluate --help"),
+    Wrong("play nobody", ("play", "nope"), "no run 'nope'", LIST),
+    Wrong(
+        "video of no kind",
+        ("play", "ended", "--video", "out.xyz"),
+        "out.xyz",
+        "ends in .mp4 or .gif",
+    ),
+    Wrong(
+        "video into no folder",
+        ("play", "ended", "--video", "nowhere/out.mp4"),
+        "nowhere/out.mp4",
+        "there is no folder nowhere",
+    ),
+    Wrong("plot nobody", ("plot", "nope"), "no run 'nope'", LIST),
+    Wrong(
+        "plot into no folder", ("plot", "ended", "--out", "nowhere/x.png"), "nowhere/x", "folder"
+    ),
+    Wrong("plot of no kind", ("plot", "ended", "--out", "x.doc"), "x.doc", ".png"),
+    Wrong("plot of no metric", ("plot", "ended", "--metric", "retrun"), "'retrun'", "did you mean"),
+    Wrong("list of robots", ("list", "robots"), "'robots'", "'environments'"),
+    Wrong(
+        "a list in the file",
+        ("train", "b.yaml"),
+        "b.yaml: holds list",
+        "a mapping",
+        files(b_yaml="- a"),
+    ),
+    Wrong(
+        "a tab in the file", ("train", "b.yaml"), "b.yaml:2", "'\\t'", files(b_yaml="a: 1\n\tb: 2")
+    ),
+    Wrong("no text", ("train", "b.yaml"), "b.yaml", "UTF-8", files(b_yaml=b"\xff\xfe\x00bad")),
+    Wrong("half a JSON", ("train", "b.json"), "b.json:1", "Expecting", files(b_json='{"a": ')),
+    Wrong("empty file", ("train", "b.yaml"), "no algorithm", "'algorithm: dqn'", files(b_yaml="")),
+    Wrong("half an override", (*SERIAL, "a.b={c: 1"), "'a.b={c: 1'", "expected ',' or '}'"),
+    Wrong("a value for a section", (*SERIAL, "session_config=3"), "is 3", "expected a mapping"),
+    Wrong(
+        "another run's config that is broken",
+        ("status", "ended"),
+        "config.yaml",
+        "expected",
+        {"runs/ended/config.yaml": "session_config: {"},
+    ),
+)
+
+# Only the algorithm, the environment or this machine can know.
+RESOLVED = (
+    setting("steps in words", "session_config.stop.env_steps=many", "'many'", "a number, or null"),
+    setting("steps below 0", "session_config.stop.env_steps=-5", "is -5", "expected 0 or more"),
+    setting("no rows", "learner_config.replay.batch_size=0", "batch_size is 0", "1 or more"),
+    setting(
+        "small replay", "learner_config.replay.capacity=10", "min_size is 64", "lower min_size"
+    ),
+    setting("odd discount", "learner_config.algo.gamma=1.5", "gamma is 1.5", "expected 0 to 1"),
+    setting("no GPU", "learner_config.device=cuda:63", "'cuda:63'", "auto, or to cpu"),
+    setting("odd device", "learner_config.device=gpu", "'gpu'", "expected auto, cpu, cuda"),
+    setting("odd target", "learner_config.algo.target.mode=sotf", "'sotf'", "hard or soft"),
+    setting(
+        "odd schedule", "learner_config.algo.epsilon.kind=liner", "'liner'", "constant, linear"
+    ),
+    setting("odd layers", "learner_config.model.hidden_sizes=[a]", "['a']", "widths of 1 or more"),
+    setting("odd activation", "learner_config.model.activation=rleu", "'rleu'", "one of elu"),
+    setting("no replay", "learner_config.replay.type=no.such:Replay", "no.such", "module:Class"),
+    setting("odd replay", "learner_config.replay.type=os.path:join", "join", "surreal_like.Replay"),
+    setting(
+        "odd fetching", "session_config.agent.fetch_parameter_mode=often", "'often'", "episode:"
+    ),
+    setting("odd bins", "session_config.tensorplex.bins=some", "'some'", "expected auto"),
+    setting("no environments", "env_config.num_envs=0", "num_envs is 0", "1 or more"),
+    setting("odd horizon", "env_config.limit_episode_length=abc", "'abc'", "whole number of steps"),
+    setting(
+        "no such wrapper", "env_config.wrappers=[my:Own]", "my:Own", "session_config.import_path"
+    ),
+    setting("no such module", "env_config.env_name=my:Own", "my:Own", "session_config.import_path"),
+    setting("no prefix", "env_config.env_name=CartPole-v1", "'CartPole-v1'", "gym:CartPole-v1"),
+    Wrong(
+        "a class that is no environment",
+        (*SERIAL, "--env", "nothing:Nothing", "session_config.import_path=[.]"),
+        "gives a Nothing",
+        "expected a surreal_like.env.Env or a gymnasium.Env",
+        files(nothing_py=NO_ENVIRONMENT),
+    ),
+    Wrong(
+        "an algorithm that is no Python",
+        (*SERIAL, "--algorithm", "broken.py"),
+        "SyntaxError",
+        "(broken.py, line 1)",
+        files(broken_py="def broken(:"),
+    ),
+    Wrong(
+        "a file without an algorithm",
+        (*SERIAL, "--algorithm", "nothing.py"),
+        "found none",
+        "expected one class that extends Algorithm",
+        files(nothing_py=NO_ENVIRONMENT),
+    ),
+    Wrong(
+        "a host that is not here",
+        ("launch", "small.yaml", "--host", "203.0.113.77"),
+        "203.0.113.77",
+        "one of this machine's own addresses",
+    ),
+    Wrong(
+        "no kubectl",
+        ("launch", "small.yaml", "--on", "kubernetes"),
+        "kubectl",
+        "install",
+        env={"PATH": "."},
+    ),
+    Wrong(
+        "an unknown checkpoint",
+        ("evaluate", "ended", "--checkpoint", "12345"),
+        "no checkpoint '12345'",
+        "it has ",
+    ),
+    Wrong("evaluate below 0", ("evaluate", "ended", "--seed", "-1"), "seed is -1", "0 or more"),
+    Wrong("no episode", ("evaluate", "ended", "--episodes", "0"), "0 episodes", "at least one"),
+    Wrong(
+        "a video of nothing to see",
+        ("play", "ended", "--video", "out.gif"),
+        "toy:chain has no pictures",
+        "surreal-like evaluate",
+    ),
+    Wrong("no screen", ("play", "ended"), "no screen", "--video out.mp4", env=NO_SCREEN),
+    Wrong(
+        "a setting for a launch",
+        ("launch", "small.yaml", "session_config.agnet.num=1"),
+        "session_config.agnet",
+        "did you mean session_config.agent",
+    ),
+    Wrong(
+        "an environment for a launch",
+        ("launch", "small.yaml", "--env", "toy:chian"),
+        "toy:chian",
+        "did you mean toy:chain",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a folder with a small run that has ended: `runs/ended`."""
+    folder = tmp_path_factory.mktemp("ended")
+    (folder / "small.yaml").write_text(CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("surreal_like.start.resolve_elsewhere", resolve)
+        assert main([*SERIAL, "--folder", "runs/ended", "--quiet"]) == 0
+        yield folder
+
+
+@pytest.fixture
+def prepared(command: Command, ended: Path, tmp_path: Path) -> Command:
+    """Return the command, in a folder with an experiment and a run that has ended."""
+    shutil.copytree(ended / "runs", tmp_path / "runs")
+    return command
+
+
+def refuse(wrong: Wrong, prepared: Command, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Type it, and look at all that it leaves."""
+    for name, text in wrong.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    for name, value in wrong.env.items():
+        patch.setenv(name, value)
+    before = content(folder)
+    said = prepared(*wrong.argv)
+    assert_one_line(said)
+    assert wrong.said in said.err, said.err
+    assert wrong.remedy in said.err, said.err
+    assert content(folder) == before
+
+
+def assert_one_line(said: Said) -> None:
+    assert said.code == 2, said.err
+    assert said.err.startswith("surreal-like: error: "), said.err
+    assert said.err.count("\n") == 1, said.err
+    assert "Traceback" not in said.err
+    assert not said.out
+
+
+@pytest.mark.parametrize("wrong", WORDS, ids=lambda wrong: wrong.name)
+def test_wrong_words(
+    wrong: Wrong, prepared: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(wrong, prepared, tmp_path, monkeypatch)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("wrong", RESOLVED, ids=lambda wrong: wrong.name)
+def test_wrong_settings(
+    wrong: Wrong, prepared: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(wrong, prepared, tmp_path, monkeypatch)
+
+
+def test_a_run_that_goes_on_is_not_entered(prepared: Command, tmp_path: Path) -> None:
+    write(tmp_path, {})
+    folder = RunFolder(tmp_path / "runs" / "ended")
+    folder.lock()
+    try:
+        said = prepared("train", "--resume", "--folder", "runs/ended")
+    finally:
+        folder.unlock()
+    assert_one_line(said)
+    assert "runs/ended" in said.err
+    assert "in use" in said.err
+
+
+def test_two_runs_of_one_name_are_told_apart(prepared: Command, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "runs" / "ended", tmp_path / "ended")
+    said = prepared("status", "ended")
+    assert_one_line(said)
+    assert "write ./ended or runs/ended" in said.err
+
+
+def test_a_run_that_was_planned_and_not_started(
+    prepared: Command, tmp_path: Path, quick: None
+) -> None:
+    assert prepared("plan", "small.yaml", "--format", "shell", "--folder", "runs/idle").code == 0
+    for words in (("scale", "idle", "agent=3"), ("restart", "idle", "learner"), ("stop", "idle")):
+        said = prepared(*words)
+        assert_one_line(said)
+        assert "runs/idle does not run" in said.err
+
+
+@pytest.mark.kubectl
+@pytest.mark.usefixtures("quick")
+def test_no_cluster(prepared: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    before = content(tmp_path)
+    # That device is the cluster's affair.
+    device = "learner_config.device=cuda:63"
+    said = prepared("launch", "small.yaml", "--on", "kubernetes", device)
+    assert_one_line(said)
+    assert "no cluster answers" in said.err
+    assert "kubectl cluster-info" in said.err
+    assert content(tmp_path) == before
+
+
+def test_every_command_is_in_the_table() -> None:
+    typed = {wrong.argv[0] for wrong in (*WORDS, *RESOLVED)}
+    assert {command.name for command in COMMANDS} <= typed
+    assert len(WORDS) + len(RESOLVED) >= 90
+    names = [wrong.name for wrong in (*WORDS, *RESOLVED)]
+    assert len(names) == len(set(names))

@@ -1,0 +1,94 @@
+"""Notebooks run from top to bottom without anybody in front of them, and end what they began."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from session.folder import RunFolder
+from tests.notebooks.lab import copy_notebooks, environment
+
+LIMIT_SECONDS = 240
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_SECONDS + 30)]
+
+
+def execute(folder: Path, name: str) -> Any:
+    """Execute a copy of a notebook as its users would; return it with its outputs."""
+    notebooks = copy_notebooks(folder)
+    program = Path(sys.executable).with_name("jupyter-execute")
+    command = [str(program), f"notebooks/{name}", "--inplace"]
+    # Kernels that are told to end leave temporary folders of their own; our sockets must be gone.
+    with tempfile.TemporaryDirectory() as temp:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment(folder) | {"TMPDIR": temp},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert list(Path(temp).glob("sl-*")) == []
+    return nbformat.read(notebooks / name, as_version=4)  # type: ignore[no-untyped-call]
+
+
+def outputs(notebook: Any) -> list[Any]:
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def texts(notebook: Any) -> str:
+    found = [output.get("text", "") for output in outputs(notebook)]
+    found += [output.get("data", {}).get("text/plain", "") for output in outputs(notebook)]
+    return "\n".join(found)
+
+
+def images(notebook: Any) -> set[str]:
+    return {
+        kind
+        for output in outputs(notebook)
+        for kind in output.get("data", {})
+        if kind.startswith("image/")
+    }
+
+
+def the_run(folder: Path) -> RunFolder:
+    [path] = (folder / "runs").iterdir()
+    return RunFolder(path)
+
+
+def test_quickstart(tmp_path: Path) -> None:
+    notebook = execute(tmp_path, "quickstart.ipynb")
+    assert images(notebook) == {"image/png", "image/gif"}
+    result = the_run(tmp_path).read_result()
+    assert result is not None
+    assert (result["status"], result["goal_met"]) == ("stopped", True)
+    assert (the_run(tmp_path).path / "curves.png").is_file()
+
+
+@pytest.mark.parametrize("launcher", [pytest.param("tmux", marks=pytest.mark.tmux), "local"])
+def test_cluster_dashboard(tmp_path: Path, launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if launcher == "local":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    notebook = execute(tmp_path, "cluster_dashboard.ipynb")
+    said = texts(notebook)
+    assert "agents wanted: 3" in said
+    assert "killed process" in said
+    assert "agent-2" in said
+    assert "http://127.0.0.1:" in said
+    assert "errors: " in said
+    assert said.rstrip().count("interrupted: stopped from the dashboard") == 1
+    kinds = {kind for output in outputs(notebook) for kind in output.get("data", {})}
+    assert "application/vnd.jupyter.widget-view+json" in kinds
+    assert images(notebook) == {"image/png"}
+    folder = the_run(tmp_path)
+    assert not folder.in_use
+    result = folder.read_result()
+    assert result is not None
+    # Killed once, and started again.
+    assert result["components"]["agent-0"]["restarts"] == 1

@@ -1,0 +1,80 @@
+"""The dashboard in JupyterLab, in a browser: table and curves live, buttons do what they say.
+
+The picture in docs/images is what this test has seen last; it is made with
+
+    SURREAL_LIKE_PICTURES=docs/images python -m pytest tests/notebooks/test_in_browser.py
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from session.folder import RunFolder
+from tests.browser import Page, browser
+from tests.notebooks.lab import Notebook, copy_notebooks, lab
+
+# Up to the cell that shows the dashboard.
+CELLS = 6
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.timeout(300)]
+
+IMAGE = "[...document.querySelectorAll('.jp-OutputArea-output img')][0]"
+
+
+def wait(until: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+def runs(notebook: Notebook, name: str) -> bool:
+    return notebook.rows().get(name, {}).get("state") == "running"
+
+
+def keep(page: Page, name: str) -> None:
+    """Write what is seen into the folder that the caller of the test names, if he names one."""
+    if folder := os.environ.get("SURREAL_LIKE_PICTURES"):
+        path = ROOT / folder / name
+        page.picture(path)
+        with Image.open(path) as image:
+            few = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
+
+
+def test_dashboard_lives_in_jupyterlab(tmp_path: Path) -> None:
+    copy_notebooks(tmp_path)
+    with lab(tmp_path) as address, browser(tmp_path, width=1250, height=1130) as page:
+        notebook = Notebook(page, address, "notebooks/cluster_dashboard.ipynb")
+        notebook.run_cells(CELLS)
+        wait(lambda: runs(notebook, "agent-1"))
+        page.wait("document.body.innerText.includes('training return')")
+        source = page.run(f"{IMAGE}.src")
+        page.wait(f"{IMAGE}.naturalWidth > 500 && {IMAGE}.src != '{source}'")
+        page.wait("document.body.innerText.includes('http://127.0.0.1:')")
+
+        notebook.press("Add agent")
+        wait(lambda: runs(notebook, "agent-2"))
+        notebook.choose("agent-0")
+        page.wait("document.body.innerText.includes('agent-0: acting')")
+        notebook.press("Kill component")
+        page.wait("document.body.innerText.includes('killed agent-0, process')")
+        wait(lambda: runs(notebook, "agent-0") and notebook.rows()["agent-0"]["restarts"] == "1")
+        notebook.to_top(".jp-OutputArea-output .jupyter-widgets")
+        keep(page, "dashboard.png")
+        notebook.press("errors")
+        page.wait("document.body.innerText.includes('no errors of agent-0')")
+
+        notebook.press("Stop everything")
+        page.wait("document.body.innerText.includes('interrupted: stopped from the dashboard')", 90)
+        page.wait("[...document.querySelectorAll('button')].some(b => b.disabled)")
+        assert page.outside() == []
+        assert page.complaints == []
+    [run] = (tmp_path / "runs").iterdir()
+    wait(lambda: not RunFolder(run).in_use)

@@ -1,0 +1,80 @@
+"""A stand-in for a run that goes on: it remembers what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from session.errors import DeadlineError, UsageError
+from session.folder import RunFolder
+from session.launchers.launcher import ComponentStatus, Outcome
+
+
+class FakeRun:
+    """Remembers what it was told."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._running = True
+        self.told: list[Any] = []
+        self.rows = {name: status(name) for name in ("learner", "agent-0", "agent-1")}
+        self.line: Mapping[str, Any] = {}
+
+    @property
+    def folder(self) -> RunFolder:
+        return self._folder
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    def status(self) -> list[ComponentStatus]:
+        return list(self.rows.values())
+
+    def progress(self) -> Mapping[str, Any]:
+        return self.line
+
+    def logs(self, name: str, lines: int = 50) -> list[str]:
+        path = self.folder.logs / f"{name}.log"
+        if not path.is_file():
+            raise UsageError(f"no log of '{name}'")
+        return path.read_text().splitlines()[-lines:]
+
+    def scale(self, kind: str, num: int) -> None:
+        self.told.append((kind, num))
+        for index in range(num):
+            self.rows.setdefault(f"{kind}-{index}", status(f"{kind}-{index}"))
+
+    def restart(self, name: str) -> None:
+        self.told.append(("restart", name))
+
+    def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
+        self.told.append(("stop", interrupted, reason))
+        self._running = False
+
+    def wait(self, timeout_seconds: float | None = None) -> Outcome:
+        if self.running:
+            raise DeadlineError("it goes on")
+        return Outcome("stopped", "")
+
+    def log_lines(self, name: str = "", *, follow: bool = False) -> Iterator[str]:
+        return iter(self.logs(name))
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def status(name: str, state: str = "running", pid: int = 0) -> ComponentStatus:
+    return ComponentStatus(name, state, pid, 0.5, 0, None, "")

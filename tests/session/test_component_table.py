@@ -1,0 +1,53 @@
+"""The table of components: what the launcher knows beside what the component tells."""
+
+from session.component_table import HEAD, cells, component_rows
+from session.launchers.status import ComponentStatus
+
+AGENT = ComponentStatus("agent-0", "running", 17, 0.25, 1, None, "")
+TOLD = {
+    "pid": 17,
+    "rss_bytes": 250_000_000,
+    "status": {"steps_per_second": 1234.0, "version_lag": 3.0, "version": 9.0},
+}
+
+
+def test_what_a_component_tells_stands_beside_what_is_known_of_it() -> None:
+    [row] = component_rows([AGENT], {"agent-0": TOLD})
+    assert (row["work"], row["lag_versions"], row["rss_bytes"]) == (
+        "env steps 1,234/s",
+        3.0,
+        250_000_000,
+    )
+    assert dict(zip(HEAD, cells(row), strict=True)) == {
+        "component": "agent-0",
+        "state": "running",
+        "work": "env steps 1,234/s",
+        "lag": "3 versions",
+        "memory": "250 MB",
+        "last beat": "250 ms ago",
+        "pid": "17",
+        "restarts": "1",
+        "doing": "",
+    }
+
+
+def test_who_was_never_heard_has_dashes() -> None:
+    waiting = ComponentStatus("agent-1", "waiting", 0, None, 0, None, "")
+    [row] = component_rows([waiting], {})
+    assert cells(row) == ["agent-1", "waiting", "-", "-", "-", "-", "-", "0", ""]
+
+
+def test_what_a_dead_process_has_told_is_not_shown() -> None:
+    again = ComponentStatus("agent-0", "starting", 18, 0.1, 2, None, "", died="killed by SIGKILL")
+    gone = ComponentStatus("agent-0", "gone", 0, 9.0, 1, 0, "")
+    for status in (again, gone):
+        [row] = component_rows([status], {"agent-0": TOLD})
+        assert (row["work"], row["rss_bytes"], row["lag_versions"]) == ("", None, None)
+    assert cells(component_rows([again], {})[0])[-1] == "killed by SIGKILL"
+    assert cells(component_rows([gone], {})[0])[1] == "gone, exit code 0"
+
+
+def test_two_rates_are_both_told() -> None:
+    told = {"replay-0": {"status": {"inserts_per_second": 5.0, "samples_per_second": 80.0}}}
+    [row] = component_rows([ComponentStatus("replay-0", "running", 0, 1.0, 0, None, "")], told)
+    assert row["work"] == "rows in 5.0/s, rows out 80/s"
