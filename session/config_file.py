@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor(_TAG + "int", _Loader.construct_number)
 
 
-class _Dumper(yaml.SafeDumper):
+class PlainDumper(yaml.SafeDumper):
     """Mappings as blocks, lists in one line, quotes where YAML 1.1 or 1.2 would see no text."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: Any = None) -> Any:
@@ -104,11 +104,16 @@ def write_file(path: str | Path, data: dict[str, Any]) -> None:
     if _is_json(path):
         text = json.dumps(data, indent=2) + "\n"
     else:
-        text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+        text = dump_yaml(data)
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def dump_yaml(data: Any) -> str:
+    """The text of a YAML file that holds plain data."""
+    return str(yaml.dump(data, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=100))
 
 
 def parse_yaml(text: str, source: str) -> Any:

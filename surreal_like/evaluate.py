@@ -38,11 +38,14 @@ def evaluate(
         ``episodes``, ``checkpoint``, ``seconds``.
 
     Raises:
-        UsageError: this is no run folder, or fewer than one episode is asked for.
-        CheckpointError: there is no such checkpoint, or it is not whole.
+        UsageError: this is no run folder, it has no such checkpoint, fewer than one episode is
+            asked for, or the seed is below 0.
+        CheckpointError: the checkpoint is not whole.
     """
     if episodes < 1:
         raise UsageError(f"cannot play {episodes} episodes: ask for at least one")
+    if seed is not None and seed < 0:
+        raise UsageError(f"the seed is {seed}, expected 0 or more")
     began = time.monotonic()
     policy = load_policy(folder, checkpoint)
     config = policy.config

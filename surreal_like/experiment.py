@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from session.config import Config, apply_overrides, check_resolved
 from session.default_configs import BASE_CONFIG, check_choices
 from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
+from session.ranges import check_ranges
 from session.version import VERSION
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def read_experiment(
     Raises:
         ConfigError: the file or an override is wrong; names the key and the nearest valid one.
     """
-    user = Config.load_file(str(path)) if path is not None else Config({})
+    user = _load(path) if path is not None else Config({})
     for key in _RECORDED:
         user.pop(key, None)
     for key in user:
@@ -70,11 +72,23 @@ def read_experiment(
     return user
 
 
+def _load(path: str | Path) -> Config:
+    """The file; where there is none of that name, the error names those that are near."""
+    if Path(path).exists() or Path(path).suffix not in (".yaml", ".yml", ".json"):
+        return Config.load_file(str(path))
+    there = [str(file) for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
+    names = {Path(file).name: file for file in there}
+    near = get_close_matches(Path(path).name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {names[near[0]]}?" if near else "give the path of an experiment file"
+    raise ConfigError(f"{path}: cannot be read: No such file or directory; {hint}")
+
+
 def _check_without_algorithm(user: Config) -> None:
     """Refuses what is wrong in any case, before anything slow begins."""
     known = Config({key: user[key] for key in ("env_config", "session_config")})
     wanted = Config({key: BASE_CONFIG[key] for key in known})
     check_choices(known.extend(wanted, strict=True))
+    check_ranges(known)
     _check_stop(known.session_config)
 
 
@@ -104,15 +118,19 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
         SpecError: given specs differ from the environment's, or the algorithm cannot work on them.
     """
     from surreal_like.algorithm.registry import find_algorithm
+    from surreal_like.rehearsal import rehearse
 
     sys.path.extend(user.session_config.get("import_path", []))
     default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
     config = user.copy().extend(default, strict=True)
     check_choices(config)
+    check_ranges(config)
     check_resolved(config)
     env = config.env_config
     env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
-    find_algorithm(config.algorithm).check(env.obs_spec, env.action_spec, env_name=env.env_name)
+    algorithm = find_algorithm(config.algorithm)
+    algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
+    rehearse(config, algorithm, starts_here=must_be_installed)
     return _record(config)
 
 

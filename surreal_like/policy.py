@@ -12,7 +12,7 @@ import torch
 from session import nest
 from session.checkpoint import read_state
 from session.config import Config
-from session.errors import CheckpointError, UsageError
+from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
@@ -80,8 +80,8 @@ def load_policy(folder: str | Path, checkpoint: str = "best") -> Policy:
         checkpoint: ``best``, ``latest``, or an iteration of which there is a checkpoint.
 
     Raises:
-        UsageError: this is no run folder.
-        CheckpointError: there is no such checkpoint, or it is not whole.
+        UsageError: this is no run folder, or it has no such checkpoint.
+        CheckpointError: the checkpoint is not whole.
     """
     run = RunFolder(folder)
     if not run.config.exists():
@@ -100,7 +100,7 @@ def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
     """The folder of one of a run's checkpoints.
 
     Raises:
-        CheckpointError: there is no such checkpoint; names those that there are.
+        UsageError: there is no such checkpoint; names those that there are.
     """
     numbered = run.checkpoints / "learner"
     numbers = sorted(int(p.name) for p in numbered.glob("*") if p.name.isdigit())
@@ -111,7 +111,7 @@ def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
         paths["best"] = run.checkpoints / "best"
     if checkpoint not in paths:
         known = ", ".join(paths) or "none yet"
-        raise CheckpointError(f"run {run} has no checkpoint '{checkpoint}'; it has {known}")
+        raise UsageError(f"run {run} has no checkpoint '{checkpoint}'; it has {known}")
     return paths[checkpoint]
 
 

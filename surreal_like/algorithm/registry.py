@@ -119,7 +119,8 @@ def _class_of(module: ModuleType, class_name: str, name: str) -> type[Algorithm]
 def _shown(error: Exception) -> str:
     """The kind of the error, its message, and where in the user's code it was raised."""
     place = ""
-    trace = error.__traceback__
+    # A syntax error says itself where it is.
+    trace = error.__traceback__ if not isinstance(error, SyntaxError) else None
     while trace is not None:
         place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
         trace = trace.tb_next

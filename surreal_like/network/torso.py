@@ -42,6 +42,8 @@ class MLP(nn.Module):
             raise ConfigError(
                 f"activation is {activation!r}, expected one of {', '.join(sorted(ACTIVATIONS))}"
             )
+        if not all(isinstance(size, int) and size > 0 for size in hidden_sizes):
+            raise ConfigError(f"hidden_sizes is {[*hidden_sizes]}, expected widths of 1 or more")
         widths = [in_features, *hidden_sizes]
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
         self.activation = ACTIVATIONS[activation]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.examples import ROOT, Block, Run, blocks, run_examples, write_files
+from session.errors import ConfigError
+from tests.docs.examples import CODE, ROOT, Block, Run, blocks, run_examples, write_files
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -51,6 +52,34 @@ def test_the_three_pages_on_what_is_ones_own_are_run() -> None:
     assert own <= {document.name for document in with_examples(slow=True)}
 
 
+# Blocks that are not run, and why: document -> reasons. One that is missing here is an error.
+SHOWN = {
+    "README.md": [
+        "fetches this repository, and PyTorch",
+        "fetches PyTorch",
+        "fetches packages",
+        "fetches packages",
+        "these are the tests",
+    ],
+    "debugging.md": [
+        "pdb waits for somebody who types",
+        "the file of an editor",
+        "pdb waits for somebody who types",
+    ],
+    "kubernetes.md": ["test_kubectl.py runs it"] * 4,
+    "scripts.md": ["runs until it is ended; test_scripts.py starts the same"],
+    "timesteps.md": ["one line of a loss"],
+}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_name)
+def test_every_block_of_code_is_run_or_says_why_not(document: Path) -> None:
+    found = list(blocks(document))
+    unmarked = [block.text for block in found if block.language in CODE and not block.marked]
+    assert not unmarked, f"put <!-- run --> or <!-- shown: REASON --> in front of {unmarked[0]}"
+    assert [block.shown for block in found if block.shown] == SHOWN.get(document.name, [])
+
+
 def test_every_link_between_documents_leads_somewhere() -> None:
     import re
 
@@ -74,6 +103,12 @@ $ surreal-like train 'a b'
 what it prints
 ```
 
+<!-- session: one -->
+```console
+$ true
+```
+
+<!-- shown: it has no end -->
 ```yaml
 shown: only
 ```
@@ -83,12 +118,14 @@ shown: only
 def test_comments_say_what_a_block_is(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     document.write_text(SAMPLE)
-    first, second, third = blocks(document)
+    first, second, third, fourth = blocks(document)
     assert first == Block("python", "x = 1\n", "a.py")
     assert second.runs == [Run(add=("--on", "serial", "a.b={c: 1, d: 2}"), exit_code=3), Run(True)]
     assert second.commands() == [["surreal-like", "train", "a b"]]
-    assert not third.runs
-    assert not third.file
+    assert third == Block("console", "$ true\n", session="one")
+    assert fourth == Block("yaml", "shown: only\n", shown="it has no end")
+    assert all(block.marked for block in (first, second, third, fourth))
+    assert not Block("python", "x\n").marked
     assert write_files(document, tmp_path) == ["a.py"]
     assert (tmp_path / "a.py").read_text() == "x = 1\n"
 
@@ -109,4 +146,22 @@ def test_a_command_that_fails_fails_the_test(tmp_path: Path, command: str, works
         assert run_examples(document, tmp_path, slow=False) == 1
         return
     with pytest.raises(AssertionError, match="ended with 1"):
+        run_examples(document, tmp_path, slow=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "works"),
+    [
+        ("session_config: {agent: {num: 3}}", True),
+        ("session_config: {agnet: {num: 3}}", False),
+        ("session_config: {agent: {num: three}}", False),
+    ],
+)
+def test_settings_that_a_document_shows_are_known(tmp_path: Path, text: str, works: bool) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(f"<!-- run -->\n```yaml\n{text}\n```\n")
+    if works:
+        assert run_examples(document, tmp_path, slow=False) == 1
+        return
+    with pytest.raises(ConfigError, match="agent"):
         run_examples(document, tmp_path, slow=False)

@@ -1,0 +1,80 @@
+"""Every name of ours in the tables for those who come from other libraries is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from main.cli.commands import COMMANDS
+from session.config import Config
+from session.default_configs import BASE_CONFIG
+from surreal_like.experiment import defaults
+from tests.docs.test_from_surreal import find
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("from_rllib.md", "from_stable_baselines3.md")
+SECTIONS = ("learner_config", "env_config", "session_config")
+
+
+def tables(page: str) -> list[list[str]]:
+    """Return the cells of each row that is no head."""
+    lines = (ROOT / "docs" / page).read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    return [row for row in rows if row[0] != "there"]
+
+
+def names(page: str) -> set[str]:
+    """Return what stands as code in the column of our names."""
+    return {name for row in tables(page) for name in re.findall(r"`([^`]+)`", row[1])}
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text()
+
+
+def is_there(name: str) -> bool:
+    """Whether a setting, a file, an option, a command, a metric or something to import exists."""
+    if name.startswith(SECTIONS):
+        known: Any = Config(defaults("dqn")).extend(BASE_CONFIG, abstract=True)
+        for key in name.split("."):
+            known = known[key]
+        return True
+    if name.startswith("surreal-like "):
+        return name.split()[1] in [each.name for each in COMMANDS]
+    if name.startswith("--"):
+        return f'"{name}"' in text("main/cli/train.py") + text("main/cli/asked.py")
+    if name.startswith(("surreal_like.", "session.")):
+        return find(name) is not None
+    return name in PLAIN or f"`{name}`" in text("docs/metrics.md") or (ROOT / name).is_file()
+
+
+# Values, and parts of texts that stand beside the name they belong to.
+PLAIN = {'info["metrics"]', "learn/...", "progress.jsonl", "checkpoints/best"}
+PLAIN |= {"start", "end", "steps", "points", "sync", "process"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_our_names_are_there(page: str) -> None:
+    found = names(page)
+    assert len(found) > 30
+    assert not [name for name in sorted(found) if not is_there(name)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_row_says_what_it_is_here(page: str) -> None:
+    assert all(len(row) >= 2 and row[1].strip() for row in tables(page))
+
+
+@pytest.mark.parametrize("name", ["surreal-like explode", "--explode", "learner.learn", "a/b.md"])
+def test_a_name_that_is_not_there_is_seen(name: str) -> None:
+    assert not is_there(name)
+
+
+def test_a_setting_or_class_that_is_not_there_is_seen() -> None:
+    with pytest.raises(KeyError):
+        is_there("learner_config.algo.learning_rat")
+    with pytest.raises(AttributeError):
+        is_there("surreal_like.Agnet")

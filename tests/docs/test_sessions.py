@@ -1,0 +1,124 @@
+"""Sessions of the documents: commands that belong together do what the text says they do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.examples import ROOT, blocks
+from tests.docs.sessions import Session, until
+from tests.docs.test_examples import DOCUMENTS
+
+README = ROOT / "README.md"
+# Those that another test runs.
+ELSEWHERE: dict[tuple[str, str], str] = {}
+
+
+@pytest.fixture
+def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
+    """A session of README; whatever it launched has ended behind it."""
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    made = Session(README, request.param, tmp_path)
+    yield made
+    if made.left():
+        made.run("for run in runs/*; do surreal-like stop $run; done; true")
+    until(lambda: not made.left(), "the processes of the run to leave")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("session", ["kill"], indirect=True)
+def test_what_is_killed_comes_back(session: Session) -> None:
+    launch, kill_replay, kill_learner, status, stop, resume = session.lines
+    session.run(launch)
+    session.wait_until_it_learns()
+    for line, name in ((kill_replay, "replay-0"), (kill_learner, "learner")):
+        pid = session.pid(name)
+        session.run(line)
+        session.wait_until_replaced(name, pid)
+    rows = {line.split()[0]: line for line in session.run(status).splitlines() if line.split()}
+    assert all("1" in rows[name].split() for name in ("replay-0", "learner")), rows  # restarts
+    session.run(stop)
+    result = session.result()
+    assert result["status"] == "interrupted"
+    experience = result["experience"]
+    assert experience["pushed"] == experience["inserted"] + experience["dropped"]
+    assert not session.left()
+    session.run(resume)
+    result = session.result()
+    assert result["status"] == "stopped"
+    assert result["goal_met"]
+    assert not session.left()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("session", ["steer"], indirect=True)
+def test_a_run_is_steered_from_another_terminal(session: Session) -> None:
+    launch, status, scale, restart, logs, stop, *after = session.lines
+    session.run(launch)
+    session.wait_until_it_learns()
+    assert "learner" in session.run(status)
+    session.run(scale)
+    session.wait_until_replaced("agent-2", 0)
+    pid = session.pid("learner")
+    session.run(restart)
+    session.wait_until_replaced("learner", pid)
+    session.run(logs)
+    session.run(stop)
+    assert not session.left()
+    for line in after:
+        session.run(line)
+    for name in ("curves.png", "pole.mp4"):
+        assert (session.folder / name).stat().st_size > 1000
+
+
+def elsewhere() -> dict[str, str]:
+    """Return the launcher of each command in README's table of them."""
+    section = README.read_text().split("## The same run elsewhere")[1].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    found = re.findall(r"`(surreal-like [^`]* --on (\w+)[^`]*)`", "\n".join(rows))
+    return {f"{on} {'host' if '--host' in line else 'alone'}": line for line, on in found}
+
+
+STOP = "'session_config.stop={seconds: 60}'"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("session", ["steer"], indirect=True)
+@pytest.mark.parametrize(
+    "row",
+    ["local alone", "local host", pytest.param("tmux alone", marks=pytest.mark.tmux)],
+)
+def test_the_same_run_is_launched_elsewhere(session: Session, row: str) -> None:
+    line = elsewhere()[row].replace("ADDRESS", "127.0.0.1")
+    said = session.run(f"{line} {STOP}")
+    assert ("surreal-like join 127.0.0.1:" in said) == (row == "local host")
+    session.wait_until_it_learns()
+    session.run("surreal-like stop latest")
+    experience = session.result()["experience"]
+    assert experience["pushed"] == experience["inserted"] + experience["dropped"] > 0
+
+
+def test_the_other_rows_of_that_table() -> None:
+    rows = elsewhere()
+    assert set(rows) == {
+        *("serial alone", "local alone", "local host", "tmux alone", "kubernetes alone")
+    }
+    experiment = "surreal-like {} configs/cartpole_dqn.yaml --on {}"
+    assert rows["serial alone"] == experiment.format("train", "serial")
+    assert rows["kubernetes alone"] == experiment.format("launch", "kubernetes")
+    overlay = re.search(r"`kubectl apply -k ([^`]*)`", README.read_text())
+    assert overlay is not None
+    assert (ROOT / overlay[1] / "kustomization.yaml").is_file()
+
+
+def test_every_session_has_a_test() -> None:
+    found = {(d.name, block.session) for d in DOCUMENTS for block in blocks(d) if block.session}
+    here = {("README.md", "kill"), ("README.md", "steer")}
+    assert found == here | set(ELSEWHERE)
