@@ -86,7 +86,8 @@ def test_a_run_has_result_progress_and_folder() -> None:
     assert run.result == json.loads(Path("r/result.json").read_text())
     assert run.progress()[-1]["env_steps"] == run.result["env_steps"] >= 400
     config = Config.load_file("r/config.yaml")
-    assert config.run == {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
+    began = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
+    assert config.run == {**began, "launcher": "serial"}
     assert config.session_config.folder == "r"
     assert "numpy==" in Path("r/code/packages.txt").read_text()
     assert not Path("r/.lock").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -71,6 +71,8 @@ class KubernetesRun:
     def status(self) -> list[ComponentStatus]:
         """The table of components, or what the files say where the cluster has none any more.
 
+        A result that the learner has left meanwhile is brought here.
+
         Raises:
             UsageError: no cluster answers.
         """
@@ -78,8 +80,11 @@ class KubernetesRun:
         if not found:
             return rows_of_files(self._folder)
         heard = self._heard(found)
-        order = dict.fromkeys(sorted(found, key=_place))
-        return [row_of(found[name], heard.get(name, {})) for name in order]
+        rows = [row_of(found[name], heard.get(name, {})) for name in sorted(found, key=_place)]
+        ended = any(row.name == "learner" and row.exit_code == 0 for row in rows)
+        if ended and not self._folder.over:
+            self._finish(self._learners_result(), rows)
+        return rows
 
     def progress(self) -> Mapping[str, Any]:
         """The newest line of the learner's ``progress.jsonl``, empty where it cannot be asked."""
@@ -177,7 +182,8 @@ class KubernetesRun:
             question = (*_ASK, "learner.control", "stop", fields)
             self._inside("learner", *question, found={"learner": learner})
         elif goes_on:
-            self._finish({"status": "interrupted", "reason": f"{reason}: no learner was running"})
+            result = {"status": "interrupted", "reason": f"{reason}: no learner was running"}
+            self._finish(result, self.status())
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
         """Waits until the run is over, and brings its result here.
@@ -194,7 +200,9 @@ class KubernetesRun:
                 raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
             time.sleep(_LOOK_SECONDS)
         if not self._folder.over:
-            self._finish(self._learners_result())
+            rows = self.status()
+            if not self._folder.over:
+                self._finish(self._learners_result(), rows)
         if self._stopping:
             self.remove()
         result = self._folder.read_result() or {}
@@ -294,14 +302,11 @@ class KubernetesRun:
                     return result
         return {"status": "failed", "reason": "the learner has left no result; see its logs"}
 
-    def _finish(self, result: Mapping[str, Any]) -> None:
+    def _finish(self, result: Mapping[str, Any], rows: Iterable[ComponentStatus]) -> None:
+        ends = ("restarts", "exit_code")
         components = {
-            row.name: {
-                "restarts": row.restarts,
-                "exit_code": row.exit_code,
-                "alive_seconds": None,
-            }
-            for row in self.status()
+            row.name: {name: getattr(row, name) for name in ends} | {"alive_seconds": None}
+            for row in rows
         }
         text = json.dumps({**result, "components": components}, indent=2)
         write_atomically(self._folder.result, f"{text}\n")
