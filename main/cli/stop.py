@@ -53,8 +53,13 @@ def _ask_learner(folder: RunFolder) -> bool:
 def _wait(adopted: Adopted) -> None:
     folder = adopted.folder
     grace: float = Config.load_file(folder.config).session_config.launcher.grace_seconds
-    deadline = time.monotonic() + 2 * grace + _MARGIN_SECONDS
-    while adopted.running or not (folder.over or launcher_of(folder) == "kubernetes"):
+    patience_seconds = 2 * grace + _MARGIN_SECONDS
+    if launcher_of(folder) == "kubernetes":
+        # Its objects are removed by whoever waits, and their pods have their own time for that.
+        adopted.wait(patience_seconds)
+        return
+    deadline = time.monotonic() + patience_seconds
+    while adopted.running or not folder.over:
         if time.monotonic() > deadline:
             raise RunError(
                 f"run {folder} was told to end but has not ended; see: surreal-like logs {folder}"

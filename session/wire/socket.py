@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from session.wire.wire import Wire
 
 _KERNEL_BUFFER_BYTES = 1 << 20
+_SILENT_SECONDS = 30
+_UNCONFIRMED_SECONDS = 60
 _EVENTS_KEPT = 64
 _MONITORED = MADE | LOST | WRONG_KEY | WRONG_PROTOCOL | BROKEN_OFF
 
@@ -97,6 +99,13 @@ class Socket:
         self.raw.setsockopt(zmq.MAXMSGSIZE, 2 * self._wire.max_message_bytes)
         self.raw.setsockopt(zmq.RECONNECT_IVL, 50)
         self.raw.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        # A machine that vanishes says nothing: the kernel asks after a silent one, and ends a
+        # connection on which nothing got through for so long. One that was only held back is made
+        # again at once, and what was not receipted goes again.
+        self.raw.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        self.raw.setsockopt(zmq.TCP_KEEPALIVE_IDLE, _SILENT_SECONDS)
+        self.raw.setsockopt(zmq.TCP_KEEPALIVE_INTVL, _SILENT_SECONDS // 3)
+        self.raw.setsockopt(zmq.TCP_MAXRT, _UNCONFIRMED_SECONDS * 1000)
         if not self.binds and not self._inproc:
             self.raw.setsockopt(zmq.IMMEDIATE, 1)
 

@@ -31,6 +31,7 @@ class Playground:
     def __init__(self, api: ApiServer, pods: PodRunner) -> None:
         self.api = api
         self.pods = pods
+        self._began = time.monotonic()
 
     def kubectl(self, *words: str) -> str:
         """What kubectl prints."""
@@ -47,6 +48,7 @@ class Playground:
             assert time.monotonic() < deadline, f"not in {seconds:g} s: {what}: {self.shown()}"
             assert not self.pods.failures, self.pods.failures[0]
             time.sleep(0.2)
+        sys.stdout.write(f"{time.monotonic() - self._began:6.1f} s  {what}\n")
         return found
 
     def shown(self) -> dict[str, Any]:

@@ -67,6 +67,10 @@ class PodNetwork:
             self._restore(namespace)
         return address
 
+    def unplug(self, address: str) -> None:
+        """From now on nothing leaves or reaches this pod, as if its node had lost its cable."""
+        _run("ip", "-n", self._hub, "link", "set", f"v{address.rpartition('.')[2]}", "down")
+
     def remove_pod(self, address: str) -> None:
         """Removes a namespace with all that is in it."""
         _run("ip", "netns", "del", self._pods.pop(address))

@@ -15,7 +15,6 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +278,15 @@ class PodRunner:
                 for container in each.containers if each.name == pod else []:
                     container.signal(signal.SIGKILL)
 
+    def lose(self, pod: str) -> None:
+        """A node vanishes with this pod: nobody hears of its end, and the pod is made elsewhere."""
+        with self._store.lock:
+            for each in self._pods.values():
+                if each.name == pod:
+                    self._network.unplug(each.address)
+            self._store.delete(Key("pods", _NAMESPACE, pod))
+        self.kill(pod)
+
     def process(self, run: str, component: str) -> int | None:
         """The number that the first process of a component has on this machine."""
         with self._store.lock:
@@ -298,13 +306,3 @@ class PodRunner:
         with self._store.lock:
             found = self._store.find("pods", _NAMESPACE, {})
             return {data["metadata"]["name"]: data for data in found}
-
-
-def remove_leftovers(prefix: str = "sl") -> None:
-    """Removes namespaces that a killed test has left."""
-    with suppress(OSError, subprocess.SubprocessError):
-        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=10)
-        for line in listed.stdout.splitlines():
-            name = line.split()[0]
-            if name.startswith(f"{prefix}{os.getpid() % 100000}-"):
-                subprocess.run(["ip", "netns", "del", name], check=False, timeout=10)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from session.folder import RunFolder
-from session.launchers.kubernetes.secret import write_overlay_keys
+from session.launchers.kubernetes.manifest import dump_object
+from session.launchers.kubernetes.secret import overlay_secret, write_overlay_keys
 from tests.kubernetes.playing import Playground, playground
 from tests.kubernetes.test_manifests import copy_of_k8s
 
@@ -53,13 +54,20 @@ def events(cluster: Playground, kind: str) -> list[dict[str, Any]]:
 def test_cartpole_is_solved_by_pods_that_come_and_go(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    overlay = copy_of_k8s(folder) / "overlays" / "cartpole"
-    write_overlay_keys(overlay)
+    top = copy_of_k8s(folder)
+    write_overlay_keys(top / "overlays" / "cartpole")
+    secret = folder / "secret.yaml"
+    secret.write_text(dump_object(overlay_secret(top / "overlays" / "cartpole")))
     with playground(folder, monkeypatch) as cluster:
-        cluster.kubectl("apply", "-k", str(overlay))
+        # The objects of the overlay; without the Secret nothing begins.
+        cluster.kubectl("apply", "-f", str(top / "cartpole.yaml"))
         # Without an evaluator nobody sees that it is solved, however long the rest takes.
         cluster.kubectl("scale", "statefulset/cartpole-eval", "--replicas=0")
         cluster.kubectl("scale", "statefulset/cartpole-agent", "--replicas=1")
+        cluster.until(
+            lambda: not [name for name in cluster.pods.pods() if "-eval-" in name], "no evaluator"
+        )
+        cluster.kubectl("apply", "-f", str(secret))
         cluster.until(lambda: iterations(cluster) > 0, "the learner learns")
         cluster.until(lambda: len(cluster.ready("agent")) == 1, "one agent")
 
@@ -108,6 +116,32 @@ def assert_nothing_restarts(cluster: Playground) -> None:
         time.sleep(0.5)
     for part in ("ps", "replay", "tensorplex", "loggerplex"):
         assert cluster.ready(part), part
+
+
+def env_steps(cluster: Playground) -> int:
+    """Steps that the learner has heard of."""
+    progress = learners_folder(cluster).progress
+    lines = progress.read_text().splitlines() if progress.is_file() else []
+    return int(json.loads(lines[-1])["env_steps"]) if lines else 0
+
+
+def test_a_replay_whose_node_vanishes_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No FIN tells of it: only the kernel's patience with what is not confirmed ends."""
+    top = copy_of_k8s(folder)
+    write_overlay_keys(top / "overlays" / "cartpole")
+    # No goal, and nobody who would see it reached.
+    config = top / "overlays" / "cartpole" / "config.yaml"
+    config.write_text(config.read_text().replace("eval_return: 475", "eval_return: null"))
+    with playground(folder, monkeypatch) as cluster:
+        cluster.kubectl("apply", "-k", str(top / "overlays" / "cartpole"))
+        cluster.until(lambda: env_steps(cluster) > 10_000, "they step")
+        cluster.pods.lose("cartpole-replay-0")
+        cluster.until(lambda: len(cluster.ready("replay")) == 1, "another replay")
+        before = env_steps(cluster)
+        cluster.until(lambda: env_steps(cluster) > before + 10_000, "they step on", seconds=240.0)
+        assert not learners_folder(cluster).over
 
 
 def test_a_pod_waits_for_the_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,3 +251,10 @@ def test_a_wire_closes_what_it_made(book: AddressBook, wires: Wires) -> None:
     wire.close(0)
     assert all(socket.raw.closed for socket in sockets)
     assert wire.sockets == []
+
+
+def test_a_machine_that_vanishes_is_noticed(tcp_book: AddressBook, wires: Wires) -> None:
+    push = wires.make(tcp_book).push("replay-0.experience")
+    assert push.raw.getsockopt(zmq.TCP_KEEPALIVE) == 1
+    assert push.raw.getsockopt(zmq.TCP_KEEPALIVE_IDLE) == 30
+    assert push.raw.getsockopt(zmq.TCP_MAXRT) == 60_000
