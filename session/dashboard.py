@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,11 @@ from session.charts import png
 from session.columns import columns
 from session.component_table import HEAD, cells, component_rows
 from session.config import Config
-from session.errors import DeadlineError, SurrealError, UsageError
+from session.errors import DeadlineError, UsageError
 from session.figures import count, decimal, duration, percent, rate
 from session.folder import RunFolder
 from session.launchers.adopted import adopt
-from session.launchers.asking import ask
+from session.launchers.asking import told
 from session.launchers.launcher import Adopted
 from session.progress import Progress
 from session.run_figure import CURVES, run_figure
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from session.panel import Panel
 
-_ANSWER_SECONDS = 1.0
 # States of what the run keeps alive; who is draining ends for good.
 _KEPT = ("waiting", "starting", "running")
 # Agents from here on have joined from other machines, and leave by themselves.
@@ -78,7 +76,9 @@ class Dashboard:
             if not self._progress.read() and not self.folder.progress.is_file():
                 # The run folder is on another machine: only the newest line comes from there.
                 self._progress.add(self._run.progress())
-            self._rows = component_rows(self._run.status(), self._states())
+            self._rows = component_rows(
+                self._run.status(), told(self.folder) if self.running else {}
+            )
 
     def components(self) -> list[dict[str, Any]]:
         """A row for each component.
@@ -265,17 +265,6 @@ class Dashboard:
         names = [row.name for row in self._run.status() if row.state in _KEPT]
         numbers = [name.removeprefix(f"{kind}-") for name in names if name.startswith(f"{kind}-")]
         return sum(number.isdecimal() and int(number) < _JOINED for number in numbers)
-
-    def _states(self) -> dict[str, Mapping[str, Any]]:
-        """What the components say of themselves, as Tensorplex has heard it; none if it is away."""
-        if not self.running:
-            return {}
-        endpoint = "tensorplex.requests"
-        try:
-            answer = ask(self.folder, endpoint, "status", timeout_seconds=_ANSWER_SECONDS)
-        except SurrealError:
-            return {}
-        return {row["name"]: row for row in answer["components"]}
 
 
 def _shown(path: Path) -> str:

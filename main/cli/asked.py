@@ -47,6 +47,24 @@ def add_experiment(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--evals", type=int, metavar="N", help="processes that evaluate")
 
 
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that say where a run goes, and whether it goes on there."""
+    parser.add_argument("--folder", help="run folder; runs/<name>-<date>-<time> by default")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    parser.add_argument(
+        "--allow-change",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="with --resume: a key outside session_config that may differ (commas between several)",
+    )
+
+
+def allowed_changes(given: argparse.Namespace) -> list[str]:
+    """The keys of all ``--allow-change``."""
+    return [key for keys in given.allow_change for key in keys.split(",")]
+
+
 def asked_of(given: argparse.Namespace) -> Asked:
     """The experiment of a parsed command line.
 

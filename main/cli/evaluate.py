@@ -6,24 +6,15 @@ import json
 from collections.abc import Sequence
 
 from main.cli.parser import Parser
-from main.cli.runs import add_run, find_run
+from main.cli.policy import add_policy, policy_options
+from main.cli.runs import find_run
 from session.figures import count, decimal, short_time
 
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("evaluate", "Plays episodes with a trained policy and tells their returns.")
-    add_run(parser)
-    parser.add_argument("--episodes", type=int, default=100, metavar="N", help="100 by default")
-    parser.add_argument(
-        "--checkpoint",
-        default="best",
-        metavar="best|latest|STEP",
-        help="which parameters to play; STEP is an iteration that was saved",
-    )
-    parser.add_argument("--seed", type=int, help="of the environments")
-    parser.add_argument("--stochastic", action="store_true", help="draw actions from the policy")
-    parser.add_argument("--json", action="store_true", help="the numbers as JSON")
+    add_policy(parser, episodes=100)
     given = parser.parse_args(argv)
     folder = find_run(given.run)
 
@@ -31,10 +22,7 @@ def run(argv: Sequence[str]) -> int:
 
     found = evaluate(
         folder.path,
-        episodes=given.episodes,
-        checkpoint=given.checkpoint,
-        seed=given.seed,
-        deterministic=not given.stochastic,
+        **policy_options(given),
     )
     if given.json:
         print(json.dumps(found))

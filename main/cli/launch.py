@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.asked import add_experiment, asked_of
+from main.cli.asked import add_experiment, add_folder, allowed_changes, asked_of
 from main.cli.parser import Parser
 from session.columns import columns
 from session.tensorplex.pages import Pages
@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
         host=given.host,
         insecure=given.insecure,
         resume=given.resume,
-        allow_change=[key for keys in given.allow_change for key in keys.split(",")],
+        allow_change=allowed_changes(given),
         watch=_Notes(),
     )
     with launched:
@@ -62,18 +62,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="local|tmux|kubernetes",
         help="processes without a terminal (default), windows of tmux, or a cluster",
     )
-    parser.add_argument("--folder", help="run folder; runs/<name>-<date>-<time> by default")
+    add_folder(parser)
     parser.add_argument("--host", metavar="ADDRESS", help="of this machine, for others that join")
     parser.add_argument(
         "--insecure", action="store_true", help="without keys, for a network of friends"
-    )
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
-    parser.add_argument(
-        "--allow-change",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="with --resume: a key outside session_config that may differ (commas between several)",
     )
     return parser
 

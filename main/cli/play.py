@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from main.cli.parser import Parser
-from main.cli.runs import add_run, find_run
+from main.cli.policy import add_policy, policy_options
+from main.cli.runs import find_run
 from session.figures import count, decimal, duration
 from session.folder import RunFolder
 
@@ -20,18 +21,8 @@ _EXAMPLES = """examples:
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("play", "Shows episodes in a window, or writes them as a video.", _EXAMPLES)
-    add_run(parser)
+    add_policy(parser, episodes=1)
     parser.add_argument("--video", metavar="FILE", help=".mp4 or .gif instead of a window")
-    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="1 by default")
-    parser.add_argument(
-        "--checkpoint",
-        default="best",
-        metavar="best|latest|STEP",
-        help="which parameters to play; STEP is an iteration that was saved",
-    )
-    parser.add_argument("--seed", type=int, metavar="S", help="of the environment")
-    parser.add_argument("--stochastic", action="store_true", help="draw actions from the policy")
-    parser.add_argument("--json", action="store_true", help="the numbers as JSON")
     given = parser.parse_args(argv)
     folder = find_run(given.run)
 
@@ -40,10 +31,7 @@ def run(argv: Sequence[str]) -> int:
     found = play(
         folder.path,
         video=given.video,
-        episodes=given.episodes,
-        checkpoint=given.checkpoint,
-        seed=given.seed,
-        deterministic=not given.stochastic,
+        **policy_options(given),
     )
     print(json.dumps(found) if given.json else "\n".join(_lines(found, folder)))
     return 0

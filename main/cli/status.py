@@ -15,15 +15,12 @@ from main.cli.runs import add_run, find_run
 from main.cli.view import View
 from session.columns import columns
 from session.component_table import HEAD, cells, component_rows
-from session.errors import SurrealError
 from session.figures import MISSING, count, decimal, duration, rate
-from session.folder import RunFolder
 from session.launchers.adopted import adopt, launcher_of
-from session.launchers.asking import ask, reachable
+from session.launchers.asking import told
 from session.launchers.launcher import Adopted
 from session.tensorplex.pages import Pages
 
-_ANSWER_SECONDS = 1.0
 _WATCH_SECONDS = 1.0
 _RIGHT = (4, 6, 7)
 
@@ -59,27 +56,16 @@ def _show(text: str, *, over: bool) -> None:
 
 
 def _page(view: View, adopted: Adopted) -> str:
-    told = _told(view.folder) if adopted.running else {}
+    heard = told(view.folder) if adopted.running else {}
     states = view.states()
     known = [replace(row, state=states[name]) for name, row in view.rows.items()]
-    rows = [cells(row) for row in component_rows(known, told)]
+    rows = [cells(row) for row in component_rows(known, heard)]
     pages = [f"{name}: {address}" for name, address in Pages(view.folder).read().items()]
     lines = [*_head(view, adopted), *pages, "", columns(list(HEAD), rows, right=_RIGHT)]
     supervisor = view.rows.get("supervisor")
     if supervisor is not None and supervisor.state == "dead":
         lines += ["", f"bring its supervisor back: surreal-like restart {view.folder} supervisor"]
     return "\n".join(lines)
-
-
-def _told(folder: RunFolder) -> dict[str, Mapping[str, Any]]:
-    """Component -> what it last told of its work, where its metrics can be asked."""
-    if not reachable(folder, "tensorplex.requests"):
-        return {}
-    try:
-        answer = ask(folder, "tensorplex.requests", "status", timeout_seconds=_ANSWER_SECONDS)
-    except SurrealError:
-        return {}
-    return {row["name"]: row for row in answer["components"]}
 
 
 def _as_json(view: View, adopted: Adopted) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from main.cli.asked import Asked, add_experiment, asked_of
+from main.cli.asked import Asked, add_experiment, add_folder, allowed_changes, asked_of
 from main.cli.live import LiveTable
 from main.cli.parser import Parser
 from main.cli.summary import seeds_table, summary
@@ -55,20 +55,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="local|serial",
         help="processes on this machine (default), or all in one thread, repeatable",
     )
-    parser.add_argument("--folder", help="run folder; runs/<name>-<date>-<time> by default")
+    add_folder(parser)
     parser.add_argument(
         "--seeds", metavar="1..5", help="one run for each seed, and a table of all (also 1,4,9)"
     )
     parser.add_argument(
         "--host", metavar="ADDRESS", help="of this machine, for others: surreal-like join --print"
-    )
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
-    parser.add_argument(
-        "--allow-change",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="with --resume: a key outside session_config that may differ (commas between several)",
     )
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--quiet", action="store_true", help="nothing but errors")
@@ -99,7 +91,7 @@ def _train(
         folder=folder,
         seed=seed,
         resume=given.resume,
-        allow_change=[key for keys in given.allow_change for key in keys.split(",")],
+        allow_change=allowed_changes(given),
         watch=_watch(given, started),
         started=started,
     )

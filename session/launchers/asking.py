@@ -10,12 +10,13 @@ from typing import Any
 import zmq
 
 from session.config import Config
-from session.errors import UsageError
+from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.wire import AddressBook, Identity, Wire
 from session.wire.security import Security
 
 _NAME = "command"
+_TOLD_SECONDS = 1.0
 
 
 def reachable(folder: RunFolder, endpoint: str) -> bool:
@@ -56,6 +57,15 @@ def ask(
         socket = wire.dealer(endpoint)
         answer = socket.request(kind, dict(fields or {}), timeout_seconds=timeout_seconds)
         return dict(answer.fields)
+
+
+def told(folder: RunFolder) -> dict[str, dict[str, Any]]:
+    """Component -> what it last told of itself, as Tensorplex has heard it; none if it is away."""
+    try:
+        answer = ask(folder, "tensorplex.requests", "status", timeout_seconds=_TOLD_SECONDS)
+    except SurrealError:
+        return {}
+    return {row["name"]: row for row in answer["components"]}
 
 
 @contextmanager

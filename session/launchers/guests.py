@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from session.errors import ConfigError, UsageError, WireError
 from session.folder import RunFolder
-from session.launchers.asking import ask
+from session.launchers.asking import told
 from session.launchers.status import ComponentStatus
 
-_ANSWER_SECONDS = 1.0
 _STATES = {"done": "gone", "failed": "dead", "lost": "dead"}
 
 
@@ -25,12 +23,7 @@ def guest_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatus
     """
     if not (folder.keys / "tokens").is_dir():
         return []
-    try:
-        answer = ask(folder, "tensorplex.requests", "status", timeout_seconds=_ANSWER_SECONDS)
-    except (UsageError, ConfigError, WireError):
-        return []
-    rows: list[dict[str, Any]] = answer["components"]
-    return [_row(row) for row in rows if row["name"] not in known]
+    return [_row(row) for name, row in told(folder).items() if name not in known]
 
 
 def _row(row: dict[str, Any]) -> ComponentStatus:

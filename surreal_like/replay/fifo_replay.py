@@ -45,7 +45,8 @@ class FIFOReplay(Replay):
         self._drops_oldest = replay["when_full"] == "drop_oldest"
         self._max_lag: int = replay["evict_rule"]["max_version_lag"]
         self._manifest: Manifest | None = None
-        self._unrolls: deque[Chunk] = deque()
+        # Each with the oldest version that it was acted with.
+        self._unrolls: deque[tuple[Chunk, int]] = deque()
         self._size = self._inserted = self._sampled = self._evicted = 0
         self._draining = False
         self._check(replay["batch_size"])
@@ -86,34 +87,30 @@ class FIFOReplay(Replay):
         if manifest is None:
             self._manifest = manifest_of(chunk.columns, axes=2)
         while self._drops_oldest and self._unrolls and self._size + chunk.size > self._capacity:
-            self._drop()
-        self._unrolls.append(chunk)
+            self._evicted += self._take().size
+        version = chunk.columns["version"]
+        self._unrolls.append((chunk, int(version.min())))
         self._size += chunk.size
         self._inserted += chunk.size
-        self.newest_version = max(self.newest_version, int(chunk.columns["version"].max()))
-
-    def _drop(self) -> None:
-        gone = self._take()
-        self._evicted += gone.size
+        self.newest_version = max(self.newest_version, int(version.max()))
 
     def _take(self) -> Chunk:
-        chunk = self._unrolls.popleft()
+        chunk, _ = self._unrolls.popleft()
         self._size -= chunk.size
         return chunk
 
     def evict(self) -> int:
         """Removes unrolls that are too old to be learned from; returns how many rows went."""
-        before = self._evicted
-        if self._max_lag:
-            limit = self.newest_version - self._max_lag
-            # An agent may be behind another: the oldest in the queue need not be the oldest acted.
-            kept = [c for c in self._unrolls if int(c.columns["version"].min()) >= limit]
-            if len(kept) < len(self._unrolls):
-                self._evicted += self._size
-                self._unrolls = deque(kept)
-                self._size = sum(chunk.size for chunk in kept)
-                self._evicted -= self._size
-        return self._evicted - before
+        if not self._max_lag:
+            return 0
+        limit = self.newest_version - self._max_lag
+        # An agent may be behind another: the oldest in the queue need not be the oldest acted.
+        gone = sum(chunk.size for chunk, version in self._unrolls if version < limit)
+        if gone:
+            self._unrolls = deque(unroll for unroll in self._unrolls if unroll[1] >= limit)
+            self._size -= gone
+            self._evicted += gone
+        return gone
 
     def sample(self, batch_size: int) -> list[Chunk]:
         """The oldest unrolls, ``batch_size`` streams in all; they are not given again.
@@ -195,5 +192,5 @@ class FIFOReplay(Replay):
             "inserted": self._inserted,
             "sampled": self._sampled,
             "evicted": self._evicted,
-            "size_bytes": sum(chunk.size_bytes for chunk in self._unrolls),
+            "size_bytes": sum(chunk.size_bytes for chunk, _ in self._unrolls),
         }
