@@ -1,4 +1,4 @@
-"""The replay server: experience in, batches out, receipts to whoever sent."""
+"""The replay server: batches out; what comes in is the intake's."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ from typing import Any
 import zmq
 
 from session.context import Context
-from session.errors import DecodeError, SurrealError
+from session.errors import SurrealError
 from session.periodic import Every, Rate
 from session.service import Service
-from session.wire import Message
 from session.wire.requests import Request
-from surreal_like.data.experience import Chunk
-from surreal_like.errors import DataError
 from surreal_like.replay.base import Replay
-from surreal_like.replay.ledger import Ledger
+from surreal_like.replay.intake import Intake
 
-_RECEIPT_SECONDS = 0.1
-_NEWS_SECONDS = 0.002
-_RECEIPT_CHUNKS = 64
-_CHUNKS_PER_TICK = 8
 _PARKED_REQUESTS = 64
-_KEEP_FINISHED = 1000
 _QUIET_SECONDS = 2.0
 _END_SECONDS = 1.0
 _COUNTS_SECONDS = 0.1
@@ -49,42 +41,29 @@ class ReplayService(Service):
         self._replay = replay
         replay.log, replay.tensorplex, replay.clock = context.log, context.tensorplex, clock
         replay.reseed(context.seed)
-        high_water_mark = session.replay.high_water_mark
-        self._experience = wire.pull(f"{name}.experience", high_water_mark=high_water_mark)
-        self._receipts = wire.publisher(f"{name}.receipts")
+        self._intake = Intake(context, replay)
         self._batches = wire.router(f"{name}.batches")
         self._priorities = wire.pull(f"{name}.priorities")
-        self._ledger = Ledger()
-        self._goodbyes: set[str] = set()
         self._parked: deque[tuple[Request, float]] = deque()
-        self._finished: dict[bytes, deque[dict[str, Any]]] = {}
-        self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)
-        self._stamps: dict[str, float] = {}
         self._ignored_priorities = 0
-        self._draining = False
         self._leaving = False
-        self._unreported = 0
-        self._news_at = 0.0
-        self._waited = {"insert": 0.0, "sample": 0.0}
-        self._held_since: float | None = None
-        self._receipt_due = Every(seconds=_RECEIPT_SECONDS, clock=clock.now)
+        self._waited_seconds = 0.0
         self._evict_due = Every(seconds=session.replay.evict_interval, clock=clock.now)
         self._report_due = Every(seconds=session.tensorplex.update_schedule.replay, clock=clock.now)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
         self._end_due = Every(seconds=_END_SECONDS, clock=clock.now)
         self._heard_at = clock.now()
-        self._inserts, self._samples = Rate(clock=clock.now), Rate(clock=clock.now)
+        self._samples = Rate(clock=clock.now)
         self._done = False
 
     def tick(self) -> bool:
         """Takes in chunks, answers requests, and does what is due."""
         busy = self._take_requests()
-        busy |= self._take_chunks()
+        busy |= self._intake.tick()
         busy |= self._answer_parked()
         busy |= self._take_priorities()
-        self._receipts.new_subscribers()
-        if self._unreported >= _RECEIPT_CHUNKS or self._receipt_due() or self._news_due():
-            self._send_receipts()
+        if self._intake.receipts_due():
+            self._intake.send_receipts()
         if self._evict_due():
             self._replay.evict()
         if self._report_due():
@@ -94,96 +73,6 @@ class ReplayService(Service):
         if busy:
             self._heard_at = self._context.clock.now()
         return busy
-
-    # -- experience ------------------------------------------------------------------------------
-
-    def _take_chunks(self) -> bool:
-        busy = False
-        for _ in range(_CHUNKS_PER_TICK):
-            if not self._may_insert():
-                break
-            message = self._experience.receive()
-            if message is None:
-                break
-            busy = True
-            self._take(message)
-        return busy
-
-    def _may_insert(self) -> bool:
-        """Whether experience is read now; counts the time for which it was not."""
-        now = self._context.clock.now()
-        allowed = self._draining or self._replay.can_insert()
-        if not allowed and self._held_since is None:
-            self._held_since = now
-        elif allowed and self._held_since is not None:
-            self._waited["insert"] += now - self._held_since
-            self._held_since = None
-        return allowed
-
-    def _take(self, message: Message) -> None:
-        try:
-            if message.kind == "goodbye":
-                self._take_goodbye(message)
-            elif message.kind == "chunk":
-                self._insert(Chunk.from_message(message))
-            else:
-                raise DecodeError(f"experience of kind '{message.kind}'")
-        except (DecodeError, KeyError, TypeError) as error:
-            self._context.wire.reject(self._experience.endpoint, message.sender.name, repr(error))
-
-    def _insert(self, chunk: Chunk) -> None:
-        if not self._ledger.admit(
-            chunk, receipted=chunk.receipted, receipted_rows=chunk.receipted_rows
-        ):
-            return
-        self._unreported += 1
-        if (refusal := self._replay.refusal(chunk)) is not None:
-            self._ledger.dropped(chunk, refusal)
-            return
-        try:
-            self._replay.insert_chunk(chunk)
-        except DataError as error:
-            self._ledger.dropped(chunk, "does not fit")
-            self._context.event("refused", f"chunk of {chunk.sender}: {error}")
-            return
-        self._ledger.inserted(chunk)
-        self._inserts.add(chunk.size)
-        for finished in (self._newest_finished, *self._finished.values()):
-            finished.extend(chunk.finished)
-        if chunk.stamps:
-            self._stamps = {**chunk.stamps, "inserted": self._context.clock.now()}
-
-    def _take_goodbye(self, message: Message) -> None:
-        who, fields = message.sender, message.fields
-        self._ledger.goodbye(
-            who.name,
-            who.incarnation,
-            fields["rows"],
-            fields["seq"],
-            receipted=fields.get("receipted", 0),
-            receipted_rows=fields.get("receipted_rows", 0),
-        )
-        self._goodbyes.add(f"{who.name}/{who.incarnation}")
-        self._send_receipts()
-
-    def _news_due(self) -> bool:
-        """Agents wait for receipts when few chunks may be under way, so news travels fast."""
-        return bool(self._unreported) and self._context.clock.now() >= self._news_at
-
-    def _send_receipts(self) -> None:
-        self._unreported = 0
-        self._news_at = self._context.clock.now() + _NEWS_SECONDS
-        senders = {
-            receipt.sender: [
-                receipt.incarnation,
-                receipt.handled,
-                receipt.inserted,
-                receipt.dropped,
-                receipt.saved,
-            ]
-            for receipt in sorted(self._ledger.receipts(), key=lambda r: r.incarnation)
-        }
-        self._receipts.publish(Message("receipts", {"senders": senders}))
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -196,7 +85,7 @@ class ReplayService(Service):
                 self._park(request)
             elif kind in ("counts", "drain"):
                 if kind == "drain":
-                    self._begin_draining()
+                    self._intake.drain()
                 self._batches.reply(request, "counts", {"counts": self._counts(request)})
             else:
                 self._batches.refuse(request, f"replay knows no '{kind}'")
@@ -225,7 +114,7 @@ class ReplayService(Service):
             return False
         self._parked.popleft()
         now = self._context.clock.now()
-        self._waited["sample"] += now - since
+        self._waited_seconds += now - since
         try:
             columns = self._sample(batch_size, batches)
         except SurrealError as error:
@@ -247,9 +136,9 @@ class ReplayService(Service):
 
     def _way(self, asked: float, sampled: float) -> dict[str, float]:
         """The stamps of one traced chunk, once."""
-        if not self._stamps:
+        stamps = self._intake.take_stamps()
+        if not stamps:
             return {}
-        stamps, self._stamps = self._stamps, {}
         return {**stamps, "asked": asked, "sampled": sampled, "answered": self._context.clock.now()}
 
     def _take_priorities(self) -> bool:
@@ -271,17 +160,10 @@ class ReplayService(Service):
 
     def _counts(self, request: Request) -> dict[str, Any]:
         statistics = self._replay.statistics()
-        totals = self._ledger.totals()
-        senders = self._ledger.senders()
-        for key, sender in senders.items():
-            sender["goodbye"] = key in self._goodbyes
-        # Whoever asks for the first time must not miss the episodes that ended before.
-        finished = self._finished.get(request.peer, self._newest_finished)
-        new = list(finished)
-        self._finished[request.peer] = deque(maxlen=_KEEP_FINISHED)
+        totals = self._intake.ledger.totals()
         return {
             "inserted": totals["inserted"],
-            "dropped": dict(self._ledger.drops),
+            "dropped": dict(self._intake.ledger.drops),
             "duplicates": totals["duplicates"],
             "sampled": int(self._samples.total),
             "size": int(statistics.get("size", 0)),
@@ -290,24 +172,20 @@ class ReplayService(Service):
             "evicted": int(statistics.get("evicted", 0)),
             "takes_priorities": self._replay.takes_priorities,
             "priorities_ignored": self._priorities_ignored(statistics),
-            "waiting_insert_seconds": self._waited["insert"],
-            "waiting_sample_seconds": self._waited["sample"],
-            "draining": self._draining,
-            "senders": senders,
-            "finished": new,
+            "waiting_insert_seconds": self._intake.waited_seconds,
+            "waiting_sample_seconds": self._waited_seconds,
+            "draining": self._intake.draining,
+            "senders": self._intake.senders(),
+            "finished": self._intake.take_finished(request.peer),
         }
 
     def _priorities_ignored(self, statistics: Mapping[str, float]) -> int:
         """Priorities for rows of an earlier start, and for rows that have been evicted."""
         return self._ignored_priorities + int(statistics.get("priorities_ignored", 0))
 
-    def _begin_draining(self) -> None:
-        self._draining = True
-        self._replay.drain()
-
     def _report(self) -> None:
-        step = int(self._inserts.total)
-        totals = self._ledger.totals()
+        step = int(self._intake.inserts.total)
+        totals = self._intake.ledger.totals()
         statistics = self._replay.statistics()
         numbers = {
             **statistics,
@@ -329,34 +207,31 @@ class ReplayService(Service):
 
     def drain(self) -> None:
         """SIGTERM: takes what still comes, and leaves once nothing does."""
-        self._begin_draining()
+        self._intake.drain()
         self._leaving = True
 
     @property
     def done(self) -> bool:
         """True when the run is over, or after SIGTERM when nothing comes any more."""
-        return self._done or (self._leaving and not self._experience.readable())
+        return self._done or (self._leaving and self._intake.empty)
 
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Wakes on requests, and on experience while it is taken."""
-        sockets = [self._batches.raw, self._priorities.raw]
-        if self._held_since is None:
-            sockets.append(self._experience.raw)
-        return sockets
+        return [self._batches.raw, self._priorities.raw, *self._intake.wait_on()]
 
     def status(self) -> dict[str, float]:
         """Rates and queue lengths for the heartbeat."""
         return {
-            "inserts_per_second": self._inserts.per_second(),
+            "inserts_per_second": self._intake.inserts.per_second(),
             "samples_per_second": self._samples.per_second(),
             "requests_waiting": float(len(self._parked)),
-            "waiting_insert_seconds": self._waited["insert"],
-            "waiting_sample_seconds": self._waited["sample"],
+            "waiting_insert_seconds": self._intake.waited_seconds,
+            "waiting_sample_seconds": self._waited_seconds,
         }
 
     def close(self) -> None:
         """Tells every sender once more what has been handled, and reports a last time."""
-        self._send_receipts()
+        self._intake.send_receipts()
         self._report()
 
 

@@ -1,0 +1,184 @@
+"""What comes in at a replay shard: experience, its accounts, and the receipts for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import zmq
+
+from session.context import Context
+from session.errors import DecodeError
+from session.periodic import Every, Rate
+from session.wire import Message
+from surreal_like.data.experience import Chunk
+from surreal_like.errors import DataError
+from surreal_like.replay.base import Replay
+from surreal_like.replay.ledger import Ledger
+
+_RECEIPT_SECONDS = 0.1
+_NEWS_SECONDS = 0.002
+_RECEIPT_CHUNKS = 64
+_CHUNKS_PER_TICK = 8
+_KEEP_FINISHED = 1000
+
+
+class Intake:
+    """Reads experience while the replay takes it, and keeps account of every row.
+
+    Args:
+        context: of this process.
+        replay: what keeps the experience.
+
+    Attributes:
+        ledger: what became of each chunk.
+        inserts: rows taken in.
+        waited_seconds: time for which experience was not read.
+        draining: every chunk is taken, whatever the limiter says.
+    """
+
+    def __init__(self, context: Context, replay: Replay) -> None:
+        wire, clock, name = context.wire, context.clock, context.name
+        high_water_mark = context.config.session_config.replay.high_water_mark
+        self.ledger = Ledger()
+        self.inserts = Rate(clock=clock.now)
+        self.waited_seconds = 0.0
+        self.draining = False
+        self._context = context
+        self._replay = replay
+        self._experience = wire.pull(f"{name}.experience", high_water_mark=high_water_mark)
+        self._receipts = wire.publisher(f"{name}.receipts")
+        self._goodbyes: set[str] = set()
+        self._finished: dict[bytes, deque[dict[str, Any]]] = {}
+        self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)
+        self._stamps: dict[str, float] = {}
+        self._held_since: float | None = None
+        self._unreported = 0
+        self._news_at = 0.0
+        self._receipt_due = Every(seconds=_RECEIPT_SECONDS, clock=clock.now)
+
+    def tick(self) -> bool:
+        """Takes in chunks while the replay takes them; True if one came."""
+        busy = False
+        for _ in range(_CHUNKS_PER_TICK):
+            if not self._may_insert():
+                break
+            message = self._experience.receive()
+            if message is None:
+                break
+            busy = True
+            self._take(message)
+        return busy
+
+    def _may_insert(self) -> bool:
+        """Whether experience is read now; counts the time for which it was not."""
+        now = self._context.clock.now()
+        allowed = self.draining or self._replay.can_insert()
+        if not allowed and self._held_since is None:
+            self._held_since = now
+        elif allowed and self._held_since is not None:
+            self.waited_seconds += now - self._held_since
+            self._held_since = None
+        return allowed
+
+    def _take(self, message: Message) -> None:
+        try:
+            if message.kind == "goodbye":
+                self._take_goodbye(message)
+            elif message.kind == "chunk":
+                self._insert(Chunk.from_message(message))
+            else:
+                raise DecodeError(f"experience of kind '{message.kind}'")
+        except (DecodeError, KeyError, TypeError) as error:
+            self._context.wire.reject(self._experience.endpoint, message.sender.name, repr(error))
+
+    def _insert(self, chunk: Chunk) -> None:
+        if not self.ledger.admit(
+            chunk, receipted=chunk.receipted, receipted_rows=chunk.receipted_rows
+        ):
+            return
+        self._unreported += 1
+        if (refusal := self._replay.refusal(chunk)) is not None:
+            self.ledger.dropped(chunk, refusal)
+            return
+        try:
+            self._replay.insert_chunk(chunk)
+        except DataError as error:
+            self.ledger.dropped(chunk, "does not fit")
+            self._context.event("refused", f"chunk of {chunk.sender}: {error}")
+            return
+        self.ledger.inserted(chunk)
+        self.inserts.add(chunk.size)
+        for finished in (self._newest_finished, *self._finished.values()):
+            finished.extend(chunk.finished)
+        if chunk.stamps:
+            self._stamps = {**chunk.stamps, "inserted": self._context.clock.now()}
+
+    def _take_goodbye(self, message: Message) -> None:
+        who, fields = message.sender, message.fields
+        self.ledger.goodbye(
+            who.name,
+            who.incarnation,
+            fields["rows"],
+            fields["seq"],
+            receipted=fields.get("receipted", 0),
+            receipted_rows=fields.get("receipted_rows", 0),
+        )
+        self._goodbyes.add(f"{who.name}/{who.incarnation}")
+        self.send_receipts()
+
+    def receipts_due(self) -> bool:
+        """Now and then, and soon after news: agents that may have few chunks under way wait."""
+        self._receipts.new_subscribers()
+        if self._unreported >= _RECEIPT_CHUNKS or self._receipt_due():
+            return True
+        return bool(self._unreported) and self._context.clock.now() >= self._news_at
+
+    def send_receipts(self) -> None:
+        """Tells every sender what has been handled of its rows."""
+        self._unreported = 0
+        self._news_at = self._context.clock.now() + _NEWS_SECONDS
+        senders = {
+            receipt.sender: [
+                receipt.incarnation,
+                receipt.handled,
+                receipt.inserted,
+                receipt.dropped,
+                receipt.saved,
+            ]
+            for receipt in sorted(self.ledger.receipts(), key=lambda r: r.incarnation)
+        }
+        self._receipts.publish(Message("receipts", {"senders": senders}))
+
+    def drain(self) -> None:
+        """From now on every chunk is taken, whatever the limiter says."""
+        self.draining = True
+        self._replay.drain()
+
+    @property
+    def empty(self) -> bool:
+        """True while nothing lies in the socket."""
+        return not self._experience.readable()
+
+    def wait_on(self) -> list[zmq.Socket[bytes]]:
+        """Its socket, while experience is taken."""
+        return [self._experience.raw] if self._held_since is None else []
+
+    def senders(self) -> dict[str, dict[str, Any]]:
+        """Name and incarnation of each sender -> its account, and whether it has said goodbye."""
+        senders: dict[str, dict[str, Any]] = dict(self.ledger.senders())
+        for key, sender in senders.items():
+            sender["goodbye"] = key in self._goodbyes
+        return senders
+
+    def take_finished(self, peer: bytes) -> list[dict[str, Any]]:
+        """Summaries of the episodes that ended since this peer asked last."""
+        # Whoever asks for the first time must not miss the episodes that ended before.
+        finished = self._finished.get(peer, self._newest_finished)
+        self._finished[peer] = deque(maxlen=_KEEP_FINISHED)
+        return list(finished)
+
+    def take_stamps(self) -> dict[str, float]:
+        """The stamps of one traced chunk, once."""
+        stamps, self._stamps = self._stamps, {}
+        return stamps
