@@ -164,6 +164,8 @@ BASE_SESSION_CONFIG = Config(
             "evict_interval": 0.0,
             # High-water mark of the sockets that carry experience [messages].
             "high_water_mark": 8,
+            # Save the rows when the run ends or the process is told to stop, and go on with them.
+            "snapshot": False,
         },
         # The parameter server: it needs no settings.
         "ps": {},
@@ -179,6 +181,8 @@ BASE_SESSION_CONFIG = Config(
             "max_unreceipted_chunks": 8,
             # Chunks go again when confirmations have stood still for so long [seconds].
             "resend_seconds": 2.0,
+            # An agent goes to the next replay shard when its own is away for so long [seconds].
+            "failover_seconds": 5.0,
             # Where streams are cut into chunks: every flush_iteration steps, or at episode ends.
             "cut": "steps",
         },

@@ -20,6 +20,7 @@ from surreal_like.agent.acting import acting_of
 from surreal_like.data.experience import Chunk
 from surreal_like.data.timestep import StepType
 from surreal_like.env.episodes import EpisodeSummary
+from surreal_like.env.route import Route
 from surreal_like.env.sender_window import Kept, Receipt, SenderWindow
 
 _POLL_SECONDS = 0.02
@@ -27,10 +28,7 @@ _LEAVE_SECONDS = 3.0
 
 
 class ExpSender:
-    """Sends the chunks of one agent to its replay shard; never waits.
-
-    Each agent has one shard, its index modulo their number, because a socket connected to
-    several would alternate between them and tear streams apart.
+    """Sends the chunks of one agent to a replay shard; never waits.
 
     Args:
         context: of this process.
@@ -43,8 +41,6 @@ class ExpSender:
     """
 
     def __init__(self, context: Context, sender_config: Config) -> None:
-        session = context.config.session_config
-        shard = context.component.index % len(context.topology.of_kind("replay"))
         self.window = SenderWindow(
             sender_config.max_unreceipted_bytes,
             sender_config.resend_seconds,
@@ -53,20 +49,15 @@ class ExpSender:
         self.env_steps = 0
         self.episodes = 0
         self._context = context
-        self._experience = context.wire.push(
-            f"replay-{shard}.experience", high_water_mark=session.replay.high_water_mark
-        )
-        self._receipts = context.wire.subscriber(f"replay-{shard}.receipts")
-        # The first call begins to watch the connection.
-        list(self._experience.connection_events())
-        self._trace_every: int = session.trace_every
+        self._route = Route(context, sender_config.failover_seconds)
+        self._trace_every: int = context.config.session_config.trace_every
         self._boot = _boot_number()
         self._ended = False
 
     @property
     def raw(self) -> zmq.Socket[bytes]:
         """The socket that wakes whoever waits for receipts."""
-        return self._receipts.raw
+        return self._route.way.receipts.raw
 
     def send(
         self,
@@ -127,23 +118,28 @@ class ExpSender:
 
     def pump(self) -> None:
         """Hears receipts and sends what can leave now."""
-        now = self._context.clock.now()
+        now, window, route = self._context.clock.now(), self.window, self._route
         self._hear(now)
-        if False in self._experience.connection_events():
-            self.window.lost()
-        while (kept := self.window.next_to_send()) is not None:
+        if route.look(now):
+            window.lost()
+        if route.returning:
+            if window.under_way:
+                return
+            route.go_home()
+        window.at(route.way.shard)
+        while (kept := window.next_to_send()) is not None:
             fields = kept.message.fields
-            fields["receipted"] = self.window.receipted
-            fields["receipted_rows"] = self.window.receipted_rows
+            fields["receipted"] = window.receipted
+            fields["receipted_rows"] = window.receipted_rows
             if fields.get("stamps"):
                 fields["stamps"]["sent"] = now
-            if not self._experience.send(kept.message):
+            if not route.way.experience.send(kept.message):
                 return
-            self.window.sent(now)
+            window.sent(now)
 
     def _hear(self, now: float) -> None:
         heard = False
-        while (message := self._receipts.receive()) is not None:
+        while (message := self._route.way.receipts.receive()) is not None:
             heard = True
             told = message.fields.get("senders", {}).get(self._context.name)
             known = told is not None and told[0] == self._context.incarnation

@@ -60,6 +60,7 @@ class SenderWindow:
         unreceipted_bytes: their bytes.
         resent: how often a chunk went out again.
         replay: incarnation of the replay that was last heard, 0 before.
+        shard: which one it is.
     """
 
     max_bytes: int
@@ -73,6 +74,7 @@ class SenderWindow:
     unreceipted_bytes: int = 0
     resent: int = 0
     replay: int = 0
+    shard: int = 0
     _kept: dict[int, Kept] = field(default_factory=dict)
     _last: int = 0
     _next: int = 1
@@ -81,6 +83,7 @@ class SenderWindow:
     _largest_bytes: int = 0
     _moved_at: float = 0.0
     _told_inserted: int = 0
+    _told_before: dict[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -126,6 +129,18 @@ class SenderWindow:
         self._highest_sent = max(self._highest_sent, self._next)
         self._next += 1
 
+    @property
+    def under_way(self) -> bool:
+        """True if something was sent and is not receipted."""
+        return self._next > self._handled + 1
+
+    def at(self, shard: int) -> None:
+        """The shard that chunks go to from now on; what another has not receipted goes again."""
+        if shard != self.shard:
+            self._told_before[self.shard, self.replay] = self._told_inserted
+            self.shard, self.replay = shard, 0
+            self.lost()
+
     def lost(self) -> None:
         """The connection was lost: what was under way may be lost with it."""
         self._next = self._handled + 1
@@ -148,16 +163,18 @@ class SenderWindow:
 
     def resend_if_still(self, now: float) -> None:
         """Call it after receipts have come: sends again if they say nothing new for too long."""
-        under_way = self._next > self._handled + 1
-        if under_way and now - self._moved_at >= self.resend_seconds:
+        if self.under_way and now - self._moved_at >= self.resend_seconds:
             self.lost()
 
     def _hear_another(self, replay: int) -> None:
-        """Replay has been restarted: it counts from 0, and has not got what is not receipted."""
+        """Another start of replay, or another shard: it has not got what is not receipted.
+
+        It counts from 0, unless chunks have gone there before.
+        """
         if self.replay:
             self.lost()
         self.replay = replay
-        self._told_inserted = 0
+        self._told_inserted = self._told_before.get((self.shard, replay), 0)
 
     def _advance(self, receipt: Receipt) -> None:
         rows = 0

@@ -135,6 +135,7 @@ class Learner:
         self._context = context
         self.log, self.tensorplex = context.log, context.metrics(_CLIENT_ID)
         replay, session = self.learner_config.replay, self.session_config
+        kind = load_kind(self.learner_config)
         self.replay = ReplayClient(
             context.wire,
             context.clock,
@@ -142,7 +143,8 @@ class Learner:
             batch_size=replay.batch_size,
             batches_per_request=session.learner.batches_per_request,
             requests_in_flight=session.learner.prefetch_requests,
-            collate=load_kind(self.learner_config).collate(self.learner_config),
+            collate=kind.collate(self.learner_config),
+            consumes=kind.consumes,
         )
         self.publisher = Publisher(
             context.wire.publisher("learner.parameters"),

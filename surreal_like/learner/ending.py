@@ -34,21 +34,29 @@ def ended_before(
 def still_here(counts: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """Senders, as ``name/incarnation``, whose goodbye some shard still waits for.
 
-    A sender that a later incarnation has replaced cannot say goodbye any more.
+    A sender that a later incarnation has replaced cannot say goodbye any more; one that has changed
+    its shard says it only to the last one.
 
     Args:
         counts: shard -> its newest counts.
     """
     newest: dict[str, int] = {}
     waiting: dict[str, int] = {}
+    gone = set()
     for shard in counts.values():
         for key, sender in shard["senders"].items():
             name, _, number = key.rpartition("/")
             incarnation = int(number)
             newest[name] = max(newest.get(name, 0), incarnation)
-            if not sender["goodbye"]:
+            if sender["goodbye"]:
+                gone.add(key)
+            else:
                 waiting[key] = incarnation
-    return {key for key, number in waiting.items() if number == newest[key.rpartition("/")[0]]}
+    return {
+        key
+        for key, number in waiting.items()
+        if key not in gone and number == newest[key.rpartition("/")[0]]
+    }
 
 
 class Ending:

@@ -27,7 +27,7 @@ from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
 
 _JUDGE_SECONDS = 0.1
-_COUNTS_SECONDS = 0.25
+_ACCOUNTS_SECONDS = 0.25
 _ENDING_SHARE = 0.6
 
 
@@ -61,7 +61,7 @@ class LearnerService(Service):
         self._ps = context.wire.dealer("ps.requests")
         self._report = Report(context, self._record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
-        self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
+        self._accounts_due = Every(seconds=_ACCOUNTS_SECONDS, clock=clock.now)
         self._updates = Rate(clock=clock.now)
         self._bad_updates = 0
         self._disk_failing = False
@@ -94,8 +94,8 @@ class LearnerService(Service):
         busy |= learner.replay.tick(ask=self._ending is None and not self._control.paused)
         learner.publisher.tick()
         self._take_accounts()
-        if self._counts_due():
-            self._ask_counts()
+        if self._accounts_due():
+            self._ps.send("accounts")
         if self._ending is not None:
             self._end(self._ending)
             return busy
@@ -148,10 +148,6 @@ class LearnerService(Service):
     def _note_publication(self) -> None:
         learner = self._learner
         self._record.lag.hear_publication(learner.publisher.version, learner.iteration)
-
-    def _ask_counts(self) -> None:
-        self._learner.replay.ask_counts()
-        self._ps.send("accounts")
 
     def _take_accounts(self) -> None:
         while (answer := self._ps.receive()) is not None:

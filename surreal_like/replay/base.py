@@ -38,6 +38,7 @@ class Replay:
     Attributes:
         overlap: 1 if chunks are whole unrolls that end with the row after them, else 0.
         takes_priorities: whether :meth:`update_priorities` does anything; the learner asks.
+        consumes: whether a row is sampled only once.
         log: records what the replay does.
         tensorplex: metrics, ``tensorplex.add_scalar(tag, value, step)``.
         clock: where times come from.
@@ -46,6 +47,7 @@ class Replay:
 
     overlap: int = 0
     takes_priorities: bool = False
+    consumes: bool = False
 
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
@@ -127,6 +129,15 @@ class Replay:
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
         """New priorities of rows; a replay that samples without priorities ignores them."""
+
+    def hear_learner(self, *, version: int, least_mass: float) -> None:
+        """What a request of the learner says.
+
+        Args:
+            version: the newest that it has published.
+            least_mass: the smallest mass of any row in the other shards, infinity if none has any.
+        """
+        self.newest_version = max(self.newest_version, version)
 
     def reseed(self, seed: int) -> None:
         """Chooses by another seed from now on: every shard and every start has its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,12 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from session.clock import Clock
+from session.periodic import Every
 from session.wire import Message, Wire
 from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket, Socket
 from surreal_like.data.batch import Collate, Columns, split
+from surreal_like.replay.turns import Turns
 
 _KEEP_FINISHED = 1000
+_COUNTS_SECONDS = 0.25
+# A shard that has not answered by then has no rows to give, or is gone: the others go on.
+_PATIENCE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -27,6 +33,16 @@ class _Shard:
     asked: dict[int, float] = field(default_factory=dict)
     counts: Mapping[str, Any] | None = None
     key: str = ""
+    lost: bool = False
+
+    def withholds(self, now: float) -> bool:
+        """Whether it has left a request unanswered for long."""
+        return any(now - since > _PATIENCE_SECONDS for since in self.asked.values())
+
+    def told(self, name: str, otherwise: float) -> float:
+        """A number of its newest counts; none of a shard that is gone."""
+        counts = None if self.lost else self.counts
+        return otherwise if counts is None else float(counts.get(name, otherwise))
 
 
 @dataclass(slots=True)
@@ -53,14 +69,21 @@ class Sampled:
 class ReplayClient:
     """Keeps requests in flight and hands out one batch after the other.
 
+    Each request goes to one shard, chosen in proportion to what the shards hold (sampleable rows,
+    or their mass where rows are drawn by priority), so every row is as likely as if all lay in one.
+    A shard that is lost, or that withholds its answer, is passed over until it is heard again.
+    What is sampled only once is asked of all shards alike.
+
     Args:
         wire: makes the sockets.
         clock: for the time spent waiting.
         shards: number of replay shards.
         batch_size: rows in a batch.
         batches_per_request: batches that one reply carries.
-        requests_in_flight: requests under way, per shard.
+        requests_in_flight: requests under way, over all shards; at least one per shard where rows
+            are sampled only once.
         collate: makes batches of a reply, each when it is asked for; it may use memory again.
+        consumes: rows are sampled only once.
 
     Attributes:
         version: newest that this learner has published; replay may refuse what is too old.
@@ -76,12 +99,16 @@ class ReplayClient:
         batches_per_request: int = 8,
         requests_in_flight: int = 2,
         collate: Collate = split,
+        consumes: bool = False,
     ) -> None:
         self.version = 0
         self._clock = clock
         self._collate = collate
         self._fields = {"batch_size": batch_size, "batches": batches_per_request}
         self._in_flight = requests_in_flight
+        self._consumes = consumes
+        self._turns = Turns(shards)
+        self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
         # More than this lies ready: nothing more is asked for until some is used.
         self._enough = batches_per_request * (requests_in_flight - 1)
         self._ready: deque[_Answer] = deque()
@@ -108,23 +135,54 @@ class ReplayClient:
         """Takes replies and, if asked to, keeps requests in flight; True if a reply came."""
         came = False
         for index, shard in enumerate(self._shards):
-            if False in shard.batches.connection_events():
-                # What was asked of a server that is gone is never answered.
-                shard.asked.clear()
+            for made in shard.batches.connection_events():
+                shard.lost = not made
+                if shard.lost:
+                    # What was asked of a server that is gone is never answered.
+                    shard.asked.clear()
             while (reply := shard.batches.receive()) is not None:
                 came = True
                 self._take(index, shard, reply)
-            if ask and self.waiting <= self._enough:
-                self._ask(shard)
+        if self._counts_due():
+            self.ask_counts()
+        if ask and self.waiting <= self._enough:
+            self._ask_all() if self._consumes else self._ask_in_turn()
         return came
 
-    def _ask(self, shard: _Shard) -> None:
-        while len(shard.asked) < self._in_flight:
-            fields = {**self._fields, "version": self.version}
-            request_id = shard.batches.send("sample", fields)
-            if request_id is None:
-                return
-            shard.asked[request_id] = self._clock.now()
+    def _ask_all(self) -> None:
+        most = max(1, self._in_flight // len(self._shards))
+        for shard in self._shards:
+            while len(shard.asked) < most and self._ask(shard):
+                pass
+
+    def _ask_in_turn(self) -> None:
+        while (shard := self._next_shard()) is not None and self._ask(shard):
+            pass
+
+    def _next_shard(self) -> _Shard | None:
+        """Whom to ask next, None if enough is under way."""
+        now = self._clock.now()
+        open_ones = [not shard.lost and not shard.withholds(now) for shard in self._shards]
+        under_way = sum(
+            len(shard.asked) for shard, asked in zip(self._shards, open_ones, strict=True) if asked
+        )
+        if under_way >= self._in_flight:
+            return None
+        held = [shard.told("mass", 0.0) for shard in self._shards]
+        if not any(held):
+            held = [1.0] * len(held)
+        weights = [mass * is_open for mass, is_open in zip(held, open_ones, strict=True)]
+        chosen = self._turns.choose(weights)
+        return None if chosen is None else self._shards[chosen]
+
+    def _ask(self, shard: _Shard) -> bool:
+        others = (each.told("least", math.inf) for each in self._shards if each is not shard)
+        fields = {**self._fields, "version": self.version, "least": min(others, default=math.inf)}
+        request_id = shard.batches.send("sample", fields)
+        if request_id is None:
+            return False
+        shard.asked[request_id] = self._clock.now()
+        return True
 
     def _take(self, index: int, shard: _Shard, reply: Message) -> None:
         fields = reply.fields
@@ -134,6 +192,7 @@ class ReplayClient:
             del self._finished[:-_KEEP_FINISHED]
             shard.counts = counts
             shard.key = f"{shard.name}/{reply.sender.incarnation}"
+            shard.lost = False
         if reply.kind != "batch":
             return
         shard.asked.pop(fields["id"], None)
@@ -153,7 +212,7 @@ class ReplayClient:
         return Sampled(next(answer.batches), answer.shard, answer.incarnation, answer.stamps)
 
     def ask_counts(self) -> None:
-        """Asks every shard for its counts; they arrive with a later tick."""
+        """Asks every shard for its counts, as each tick may; they come with a later one."""
         for shard in self._shards:
             shard.batches.send("counts")
 

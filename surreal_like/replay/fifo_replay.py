@@ -31,6 +31,7 @@ class FIFOReplay(Replay):
     """
 
     overlap = 1
+    consumes = True
 
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config

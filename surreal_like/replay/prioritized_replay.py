@@ -43,10 +43,16 @@ class PrioritizedReplay(UniformReplay):
         """
         self._priorities.update(indices, np.asarray(priorities, np.float32))
 
+    def hear_learner(self, *, version: int, least_mass: float) -> None:
+        """Weights are over the largest one of all shards."""
+        super().hear_learner(version=version, least_mass=least_mass)
+        self._priorities.least_elsewhere = least_mass
+
     def statistics(self) -> dict[str, float]:
-        """Those of :class:`UniformReplay`, the mass of all rows, and updates that came too late."""
+        """Those of :class:`UniformReplay`, masses of all and of one row, and updates too late."""
         return {
             **super().statistics(),
             "priority_mass": self._priorities.mass,
+            "priority_least": self._priorities.least,
             "priorities_ignored": self._priorities.ignored,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,11 @@ class PrioritySelector:
         epsilon: least priority, so that no row is left out for ever.
         seed: of the generator.
 
+    Attributes:
+        ignored: priorities that came for rows that are not sampleable.
+        least_elsewhere: the smallest mass of any row that other selectors draw from, which is one
+            population with this one's.
+
     Raises:
         ConfigError: a number is out of its range.
     """
@@ -47,6 +53,7 @@ class PrioritySelector:
             raise ConfigError(f"replay.priority.epsilon is {epsilon}, expected more than 0")
         slots = 1 << max(capacity - 1, 0).bit_length()
         self.ignored = 0
+        self.least_elsewhere = math.inf
         self._tree = SumTree(slots)
         self._slots = slots
         self._alpha, self._beta, self._epsilon = alpha, beta, epsilon
@@ -64,6 +71,11 @@ class PrioritySelector:
     def mass(self) -> float:
         """Sum of all ``priority ** alpha``."""
         return self._tree.total
+
+    @property
+    def least(self) -> float:
+        """The smallest ``priority ** alpha`` of a sampleable row, infinity if there is none."""
+        return self._tree.least
 
     def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
         """Takes in new rows, numbered from ``first`` on; ``ready`` says which are sampleable."""
@@ -124,7 +136,8 @@ class PrioritySelector:
         numbers = base + slots
         numbers[numbers < self._oldest] += self._slots
         # (N p / total) ** -beta over the same of the least p: N and total cancel out.
-        weights = (self._tree.get(slots) / self._tree.least) ** -self._beta
+        least = min(self._tree.least, self.least_elsewhere)
+        weights = (self._tree.get(slots) / least) ** -self._beta
         return Sample(numbers, weights.astype(np.float32))
 
     def reseed(self, seed: int) -> None:

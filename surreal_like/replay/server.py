@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from threading import Thread
@@ -16,6 +17,7 @@ from session.service import Service
 from session.wire.requests import Request
 from surreal_like.replay.base import Replay
 from surreal_like.replay.intake import Intake
+from surreal_like.replay.snapshot import Snapshots
 
 _PARKED_REQUESTS = 64
 _QUIET_SECONDS = 2.0
@@ -40,8 +42,10 @@ class ReplayService(Service):
         self._context = context
         self._replay = replay
         replay.log, replay.tensorplex, replay.clock = context.log, context.tensorplex, clock
-        replay.reseed(context.seed)
         self._intake = Intake(context, replay)
+        self._snapshots = Snapshots(context, replay, self._intake.ledger)
+        self._snapshots.restore()
+        replay.reseed(context.seed)
         self._batches = wire.router(f"{name}.batches")
         self._priorities = wire.pull(f"{name}.priorities")
         self._parked: deque[tuple[Request, float]] = deque()
@@ -70,6 +74,7 @@ class ReplayService(Service):
             self._report()
         if self._end_due():
             self._look_for_the_end()
+        self._done |= self._leaving and self._intake.empty
         if busy:
             self._heard_at = self._context.clock.now()
         return busy
@@ -94,9 +99,9 @@ class ReplayService(Service):
     def _park(self, request: Request) -> None:
         fields = request.message.fields
         sizes = (fields.get("batch_size"), fields.get("batches"))
-        version = fields.get("version", 0)
-        if type(version) is int:
-            self._replay.newest_version = max(self._replay.newest_version, version)
+        version, least = fields.get("version", 0), fields.get("least", math.inf)
+        if type(version) is int and type(least) is float:
+            self._replay.hear_learner(version=version, least_mass=least)
         if not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes):
             self._batches.refuse(request, f"batch_size and batches must be positive, not {sizes}")
         elif len(self._parked) >= _PARKED_REQUESTS:
@@ -168,6 +173,8 @@ class ReplayService(Service):
             "sampled": int(self._samples.total),
             "size": int(statistics.get("size", 0)),
             "sampleable": int(statistics.get("sampleable", 0)),
+            "mass": statistics.get("priority_mass", statistics.get("sampleable", 0.0)),
+            "least": statistics.get("priority_least", math.inf),
             "bytes": int(statistics.get("size_bytes", 0)),
             "evicted": int(statistics.get("evicted", 0)),
             "takes_priorities": self._replay.takes_priorities,
@@ -203,7 +210,7 @@ class ReplayService(Service):
         quiet = context.clock.now() - self._heard_at > _QUIET_SECONDS
         at_end = context.config.session_config.at_end
         over = context.folder is not None and context.folder.over
-        self._done = quiet and over and at_end == "exit"
+        self._done |= quiet and over and at_end == "exit"
 
     def drain(self) -> None:
         """SIGTERM: takes what still comes, and leaves once nothing does."""
@@ -213,7 +220,7 @@ class ReplayService(Service):
     @property
     def done(self) -> bool:
         """True when the run is over, or after SIGTERM when nothing comes any more."""
-        return self._done or (self._leaving and self._intake.empty)
+        return self._done
 
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Wakes on requests, and on experience while it is taken."""
@@ -230,9 +237,11 @@ class ReplayService(Service):
         }
 
     def close(self) -> None:
-        """Tells every sender once more what has been handled, and reports a last time."""
+        """Tells every sender once more what has been handled, reports and saves a last time."""
         self._intake.send_receipts()
         self._report()
+        if self._done:
+            self._snapshots.save()
 
 
 def serve_in_background(replay: Replay) -> Thread:

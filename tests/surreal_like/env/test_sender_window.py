@@ -245,3 +245,19 @@ def test_whatever_happens_every_chunk_is_handled_and_none_is_missed(events: list
     assert sender.empty
     # After a restart some are handled again by the new one, but none is ever left out.
     assert set(replay.ever) == set(range(1, sender.next_sequence))
+
+
+def test_another_shard_gets_what_is_not_receipted_and_counts_on_its_own() -> None:
+    sender = window()
+    keep(sender, 3)
+    send_all(sender)
+    sender.hear(0.1, 500, Receipt(1, 10))
+    sender.at(1)
+    assert send_all(sender) == [2, 3]
+    sender.hear(0.2, 7, Receipt(3, 20))  # a shard may have started earlier than the other
+    assert (sender.inserted, sender.dropped) == (30, 0)
+    keep(sender, 1)
+    sender.at(0)
+    assert send_all(sender) == [4]
+    sender.hear(0.3, 500, Receipt(4, 20))
+    assert (sender.inserted, sender.dropped, sender.unreceipted) == (40, 0, 0)

@@ -24,6 +24,11 @@ def test_a_living_sender_is_waited_for() -> None:
     assert still_here({"r": shard(agent_0__1=True, agent_1__5=False)}) == {"agent-1/5"}
 
 
+def test_a_sender_that_went_to_another_shard_says_goodbye_only_there() -> None:
+    counts = {"a": shard(agent_0__1=False), "b": shard(agent_0__1=True)}
+    assert still_here(counts) == set()
+
+
 def test_over_when_everybody_said_goodbye_and_farewell() -> None:
     ending = Ending(0.0, timeout_seconds=5.0, shards=1)
     counts = {"r": shard(agent_0__1=True)}

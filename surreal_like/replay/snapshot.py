@@ -1,0 +1,113 @@
+"""What a replay shard leaves behind when it ends, and goes on from when it starts again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.checkpoint import Checkpoints, read_state
+from session.context import Context, run_part
+from session.errors import CheckpointError
+from surreal_like.replay.base import Replay
+from surreal_like.replay.ledger import Ledger
+
+Array = npt.NDArray[Any]
+
+# Stands in the plain data where an array was; no key of a state begins so.
+_ARRAY = "$array"
+
+
+class Snapshots:
+    """The newest snapshot of one shard, below the run folder; whole or not there.
+
+    Args:
+        context: of this process.
+        replay: whose rows they are.
+        ledger: what has become of each chunk, so that one whose receipt was lost is not stored
+            twice when it comes again.
+    """
+
+    def __init__(self, context: Context, replay: Replay, ledger: Ledger) -> None:
+        self._context = context
+        self._replay = replay
+        self._ledger = ledger
+        folder = context.folder if context.config.session_config.replay.snapshot else None
+        self._checkpoints = folder and Checkpoints(
+            folder.checkpoints / context.name, keep_history=1
+        )
+        self._about = {
+            "type": context.config.learner_config.replay.type,
+            "spec_hash": context.spec_hash,
+            "part": run_part(context.config),
+        }
+
+    def save(self) -> None:
+        """Writes everything that is kept; a disk that refuses is told of, and nothing is lost."""
+        context, content = self._context, self._replay.state()
+        if not self._checkpoints or not content:
+            return
+        arrays: list[Array] = []
+        state = {
+            **self._about,
+            "ledger": self._ledger.state(),
+            "replay": _without_arrays(content, arrays),
+        }
+
+        def write(folder: Path) -> None:
+            for number, array in enumerate(arrays):
+                np.save(folder / f"{number}.npy", array, allow_pickle=False)
+
+        context.busy(60.0, "saving a snapshot")
+        try:
+            path = self._checkpoints.save(context.incarnation, state, write)
+        except CheckpointError as error:
+            context.event("snapshot_failed", str(error))
+        else:
+            context.event("snapshot", f"{self._rows()} rows in {path.name}")
+
+    def restore(self) -> None:
+        """Goes on from the newest snapshot that is whole and of the same kind of rows."""
+        if not self._checkpoints:
+            return
+        for path in self._checkpoints.newest_first():
+            try:
+                state = read_state(path)
+                content = _with_arrays(state["replay"], path)
+            except (CheckpointError, OSError, ValueError, KeyError) as error:
+                self._context.event("snapshot_bad", f"{path}: {error}")
+                continue
+            if any(state.get(key) != self._about[key] for key in ("type", "spec_hash")):
+                self._context.event("snapshot_bad", f"{path}: of another kind of rows")
+                continue
+            self._replay.restore(content)
+            if state["part"] == self._about["part"]:
+                self._ledger.restore(state["ledger"])
+            self._context.event("restored", f"{self._rows()} rows")
+            return
+
+    def _rows(self) -> int:
+        return int(self._replay.statistics().get("size", 0))
+
+
+def _without_arrays(value: Any, arrays: list[Array]) -> Any:
+    """Plain data; each array is put on the list, and its number where it was."""
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {_ARRAY: len(arrays) - 1}
+    if isinstance(value, Mapping):
+        return {key: _without_arrays(entry, arrays) for key, entry in value.items()}
+    return value
+
+
+def _with_arrays(value: Any, folder: Path) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if _ARRAY in value:
+        # Mapped, not read: each is copied once, to where it is kept.
+        path = folder / f"{int(value[_ARRAY])}.npy"
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    return {key: _with_arrays(entry, folder) for key, entry in value.items()}

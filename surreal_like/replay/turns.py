@@ -1,0 +1,37 @@
+"""Whose turn it is among several, in proportion to their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Turns:
+    """Takes one of several at a time, each as often as its weight says.
+
+    Everyone is given its share of each turn and whoever has most pays for it, so that the turns of
+    each are never far from what its weight asks for, and two runs take the same turns.
+
+    Args:
+        count: how many there are.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._credit = [0.0] * count
+
+    def choose(self, weights: Sequence[float]) -> int | None:
+        """Whose turn it is, None if all weights are 0.
+
+        Args:
+            weights: one for each, 0 or above; with 0 it has no turn and is owed none later.
+        """
+        total = sum(weights)
+        if not total:
+            return None
+        for index, weight in enumerate(weights):
+            self._credit[index] = self._credit[index] + weight / total if weight else 0.0
+        chosen = max(
+            (index for index, weight in enumerate(weights) if weight),
+            key=lambda index: self._credit[index],
+        )
+        self._credit[chosen] -= 1.0
+        return chosen

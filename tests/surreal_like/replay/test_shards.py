@@ -1,0 +1,149 @@
+"""Several shards over real sockets: what is sampled of each, and what becomes of a lost one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.surreal_like.replay.cluster import BATCH, Cluster, config
+
+PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
+FIFO = "surreal_like.replay.fifo_replay:FIFOReplay"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    made: list[Cluster] = []
+
+    def build(shards: int = 2, **replay: Any) -> Cluster:
+        made.append(Cluster(tmp_path, config(shards, **replay)))
+        for index in range(shards):
+            made[-1].start(index)
+        return made[-1]
+
+    yield build
+    for cluster in made:
+        cluster.close()
+
+
+def test_rows_of_a_fuller_shard_come_as_often_as_those_of_another(
+    make: Callable[..., Cluster],
+) -> None:
+    cluster = make()
+    cluster.send(0, 30)
+    cluster.send(1, 10)
+    cluster.until(cluster.receipted)
+    cluster.until(lambda: len(cluster.client.counts()) == 2)
+    for _ in range(600):  # counts from after the last insert
+        cluster.step()
+    cluster.sample(20)
+    rows = cluster.sample(200)
+    # 298 and 98 rows have a successor.
+    assert rows[0] / (rows[0] + rows[1]) == pytest.approx(298 / 396, abs=0.02)
+
+
+def test_shards_are_asked_in_proportion_to_their_mass(make: Callable[..., Cluster]) -> None:
+    cluster = make(type=PRIORITIZED, priority={"alpha": 1.0, "beta": 1.0, "epsilon": 1e-3})
+    cluster.send(0, 20)
+    cluster.send(1, 20)
+    cluster.until(cluster.receipted)
+    for _ in range(200):  # all rows of shard 1 become a quarter as likely
+        cluster.until(lambda: cluster.client.waiting)
+        sampled = cluster.client.next()
+        assert sampled is not None
+        if sampled.shard == 1:
+            cluster.client.update_priorities(sampled, np.full(BATCH, 0.25, np.float32))
+    counts = {key[:8]: shard for key, shard in cluster.client.counts().items()}
+    assert counts["replay-1"]["mass"] < 60 < counts["replay-0"]["mass"]
+    for _ in range(600):
+        cluster.step()
+    cluster.sample(20)
+    weights: dict[int, set[float]] = {0: set(), 1: set()}
+    rows: Counter[int] = Counter()
+    for _ in range(200):
+        cluster.until(lambda: cluster.client.waiting)
+        sampled = cluster.client.next()
+        assert sampled is not None
+        rows[sampled.shard] += 1
+        weights[sampled.shard] |= set(np.unique(sampled.columns["weights"]).tolist())
+    mass = {k: shard["mass"] for k, shard in cluster.client.counts().items()}
+    share = mass["replay-0/1"] / sum(mass.values())
+    assert rows[0] / 200 == pytest.approx(share, abs=0.02)
+    # Over both shards a row of mass 1 has a quarter of the weight of one of mass 0.25.
+    assert weights == {0: {0.25}, 1: {0.25, 1.0}} or weights == {0: {0.25}, 1: {1.0}}
+
+
+def test_a_lost_shard_is_passed_over_and_its_agent_goes_to_the_next(
+    make: Callable[..., Cluster],
+) -> None:
+    cluster = make()
+    cluster.send(0, 4)
+    cluster.send(1, 4)
+    cluster.until(cluster.receipted)
+    cluster.stop(1)
+    cluster.sample(20)
+    assert cluster.sample(30)[1] == 0
+    cluster.send(1, 4)
+    cluster.until(cluster.receipted)
+    assert cluster.senders[1].window.inserted == 80
+    for _ in range(300):
+        cluster.step()
+    assert cluster.sample(60)[1] > 0
+    counts = cluster.client.counts()["replay-0/1"]
+    assert counts["senders"]["agent-1/1"]["inserted"] == 40
+    assert counts["senders"]["agent-1/1"]["base"] == 40
+
+
+def test_an_agent_returns_to_its_own_shard(make: Callable[..., Cluster]) -> None:
+    cluster = make()
+    cluster.send(1, 3)
+    cluster.until(cluster.receipted)
+    cluster.stop(1)
+    cluster.send(1, 3)
+    cluster.until(cluster.receipted)
+    cluster.start(1, incarnation=2)
+    cluster.until(lambda: cluster.senders[1]._route.way.shard == 1)
+    cluster.send(1, 3)
+    cluster.until(cluster.receipted)
+    window = cluster.senders[1].window
+    assert (window.pushed, window.inserted, window.dropped) == (90, 90, 0)
+    cluster.until(lambda: "replay-1/2" in cluster.client.counts())
+    for _ in range(600):
+        cluster.step()
+    here = cluster.client.counts()["replay-1/2"]["senders"]["agent-1/1"]
+    assert (here["base"], here["inserted"], here["holes"]) == (60, 30, 0)
+
+
+def test_an_agent_whose_shard_never_comes_takes_the_next(make: Callable[..., Cluster]) -> None:
+    cluster = make(3)
+    cluster.stop(1)
+    cluster.stop(2)
+    cluster.send(1, 2)
+    cluster.until(cluster.receipted)
+    assert cluster.senders[1]._route.way.shard == 0
+    assert cluster.senders[1].window.inserted == 20
+
+
+def test_a_shard_that_withholds_does_not_stop_the_others(make: Callable[..., Cluster]) -> None:
+    cluster = make()
+    cluster.send(0, 4)
+    cluster.send(1, 4)
+    cluster.until(cluster.receipted)
+    cluster.sample(4)
+    frozen = cluster.frames.pop(1)
+    assert cluster.sample(40)[0] > 30 * BATCH
+    cluster.frames[1] = frozen
+    cluster.until(lambda: cluster.sample(1)[1])
+
+
+def test_unrolls_of_all_shards_come(make: Callable[..., Cluster]) -> None:
+    cluster = make(type=FIFO, batch_size=2, capacity=400)
+    cluster.client._fields["batch_size"] = 2
+    for sender in (0, 1, 1, 0):
+        cluster.send(sender, 1)
+    assert cluster.sample(4) == {0: 20, 1: 20}

@@ -1,0 +1,145 @@
+"""A shard that ends leaves its rows, and the next one in its place goes on with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session.config import Config
+from session.context import Context
+from session.folder import RunFolder
+from tests.surreal_like.replay.cluster import BATCH, Cluster, config
+
+PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
+Make = Callable[..., Cluster]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Cluster] = []
+
+    def build(folder: str = "run", part: int = 1, on: bool = True, **replay: Any) -> Cluster:
+        whole = config(1, **replay)
+        whole.session_config.replay.snapshot = on
+        whole["run"] = Config({"part": part})
+        sockets = tmp_path / str(len(made))
+        sockets.mkdir()
+        made.append(Cluster(sockets, whole, RunFolder(tmp_path / folder)))
+        made[-1].start(0)
+        return made[-1]
+
+    yield build
+    for cluster in made:
+        cluster.close()
+
+
+def end(cluster: Cluster) -> None:
+    """SIGTERM."""
+    frame = cluster.frames[0]
+    assert frame._service is not None
+    frame._service.drain()
+    cluster.until(lambda: frame.finished)
+    del cluster.frames[0]
+
+
+def counts(cluster: Cluster, key: str) -> Any:
+    cluster.until(lambda: key in cluster.client.counts())
+    for _ in range(600):
+        cluster.step()
+    return cluster.client.counts()[key]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every event, as a line."""
+    lines: list[str] = []
+
+    def note(self: Context, kind: str, detail: str = "", **_: object) -> None:
+        lines.append(f"{kind} {detail}")
+
+    monkeypatch.setattr(Context, "event", note)
+    return lines
+
+
+@pytest.mark.parametrize("kind", ["uniform_replay:UniformReplay", PRIORITIZED[20:]])
+def test_rows_and_accounts_outlive_the_process(make: Make, kind: str) -> None:
+    cluster = make(type=f"surreal_like.replay.{kind}")
+    cluster.send(0, 7)
+    cluster.until(cluster.receipted)
+    before = counts(cluster, "replay-0/1")
+    if kind.startswith("prioritized"):
+        sampled = cluster.client.next()
+        assert sampled is not None
+        cluster.client.update_priorities(sampled, np.full(BATCH, 0.5, np.float32))
+        before = counts(cluster, "replay-0/1")
+        assert before["mass"] < before["size"]
+    end(cluster)
+    cluster.start(0, incarnation=2)
+    after = counts(cluster, "replay-0/2")
+    same = ("size", "sampleable", "mass", "evicted", "senders", "inserted")
+    assert {name: after[name] for name in same} == {name: before[name] for name in same}
+    cluster.send(0, 1)  # goes on behind its predecessors
+    cluster.until(cluster.receipted)
+    assert counts(cluster, "replay-0/2")["sampleable"] == before["sampleable"] + 10
+    assert cluster.senders[0].window.inserted == 80
+
+
+def test_the_next_part_of_a_run_has_the_rows_and_begins_its_accounts_anew(make: Make) -> None:
+    first = make()
+    first.send(0, 3)
+    first.until(first.receipted)
+    end(first)
+    second = make(part=2)
+    found = counts(second, "replay-0/1")
+    assert (found["size"], found["senders"]) == (30, {})
+    assert second.sample(3)[0] == 3 * BATCH
+
+
+def test_nothing_is_written_unless_asked_for(make: Make) -> None:
+    cluster = make(on=False)
+    cluster.send(0, 3)
+    cluster.until(cluster.receipted)
+    end(cluster)
+    assert cluster.folder is not None
+    assert list(cluster.folder.checkpoints.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "spec_hash", "type"])
+def test_what_does_not_fit_is_told_and_left(make: Make, told: list[str], damage: str) -> None:
+    cluster = make()
+    cluster.send(0, 3)
+    cluster.until(cluster.receipted)
+    end(cluster)
+    assert cluster.folder is not None
+    path = cluster.folder.checkpoints / "replay-0" / "1"
+    if damage == "cut":
+        (path / "0.npy").write_bytes((path / "0.npy").read_bytes()[:-1])
+    else:
+        state = json.loads((path / "state.json").read_text())
+        (path / "state.json").write_text(json.dumps({**state, damage: "another"}))
+    cluster.start(0, incarnation=2)
+    assert counts(cluster, "replay-0/2")["size"] == 0
+    complaint = next(line for line in told if line.startswith("snapshot_bad"))
+    assert ("0.npy has" if damage == "cut" else "another kind of rows") in complaint
+
+
+def test_a_full_disk_ends_nothing(
+    make: Make, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make()
+    cluster.send(0, 3)
+    cluster.until(cluster.receipted)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    end(cluster)
+    assert any("snapshot_failed" in line and "No space left" in line for line in told)
+    assert cluster.folder is not None
+    assert list((cluster.folder.checkpoints / "replay-0").iterdir()) == []
