@@ -18,10 +18,10 @@ from session.wire.channel import Channel
 from session.wire.sockets import poll
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.learner.accounts import Accounts
+from surreal_like.learner.device_feed import DeviceFeed
 from surreal_like.learner.publisher import Publisher
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
-from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.client import ReplayClient, Sampled
 from surreal_like.replay.kind import load_kind
 
@@ -72,6 +72,7 @@ class Learner:
         self.env_config = env_config
         self.session_config = session_config
         self.device = choose_device(learner_config.device)
+        self._feed = DeviceFeed(self.device)
         self.iteration = 0
         self.env_steps = 0
         clock = WallClock()
@@ -193,8 +194,7 @@ class Learner:
     def to_batch(self, sampled: Sampled) -> Batch:
         """The batch on this learner's device."""
         self._sampled = sampled
-        columns = {name: to_tensor(column, self.device) for name, column in sampled.columns.items()}
-        return make_batch(columns)
+        return make_batch(self._feed(sampled.columns))
 
     def publish_parameter(self, iteration: int, message: str = "", *, final: bool = False) -> bool:
         """Publishes the present parameters, not more often than the config allows.
