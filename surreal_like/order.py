@@ -13,6 +13,7 @@ from session.folder import RunFolder
 from surreal_like.experiment import read_experiment
 from surreal_like.resume import (
     check_checkpoints,
+    check_home,
     check_same,
     recorded_config,
     seconds_reached,
@@ -116,6 +117,7 @@ def resolve_order(
     config = resolve(order.user)
     run = {"started": clock, "first_started": clock, "seconds_before": 0.0}
     if before is not None:
+        check_home(before, order.launcher, folder)
         taken = check_same(before, config, folder, order.allow_change)
         taken |= session_changes(before, config)
         for path, (was, now) in taken.items():

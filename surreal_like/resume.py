@@ -53,6 +53,25 @@ def _shown(values: Mapping[str, Any], path: str) -> str:
     return shown(values[path]) if path in values else _ABSENT
 
 
+def check_home(before: Config, launcher: str, folder: RunFolder) -> None:
+    """Refuses to go on with a run where its checkpoints are not.
+
+    Those of a run on Kubernetes lie on a volume of the cluster, those of others in its folder.
+
+    Raises:
+        UsageError: says how to go on with it.
+    """
+    was = str((before.get("run") or {}).get("launcher", ""))
+    if "kubernetes" not in (was, launcher) or was in (launcher, ""):
+        return
+    where = "on a volume of the cluster" if was == "kubernetes" else "in its folder"
+    there = "kubernetes" if was == "kubernetes" else "local"
+    raise UsageError(
+        f"run {folder} was launched on {was} and its checkpoints are {where}; go on with it there: "
+        f"surreal-like launch --resume --folder {folder} --on {there}"
+    )
+
+
 def session_changes(before: Config, now: Config) -> dict[str, Change]:
     """The changes of ``session_config``, which a resumed run simply takes."""
     found = changes(before, now, ("session_config",))

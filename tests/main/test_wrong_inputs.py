@@ -14,6 +14,7 @@ import pytest
 
 from main.cli import main
 from main.cli.commands import COMMANDS
+from session.config import Config
 from session.folder import RunFolder
 from surreal_like.experiment import resolve
 from tests.main.conftest import CONFIG, Command, Said
@@ -343,6 +344,29 @@ def test_a_run_that_goes_on_is_not_entered(prepared: Command, tmp_path: Path) ->
     assert_one_line(said)
     assert "runs/ended" in said.err
     assert "in use" in said.err
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("was", "words", "said"),
+    [
+        ("kubernetes", ("train",), "on a volume of the cluster"),
+        ("kubernetes", ("launch", "--on", "tmux"), "--on kubernetes"),
+        ("local", ("launch", "--on", "kubernetes"), "in its folder"),
+    ],
+)
+def test_a_run_goes_on_where_its_checkpoints_are(
+    prepared: Command, tmp_path: Path, was: str, words: tuple[str, ...], said: str
+) -> None:
+    write(tmp_path, {})
+    file = tmp_path / "runs" / "ended" / "config.yaml"
+    config = Config.load_file(file)
+    config["run"] = {**(config.get("run") or {}), "launcher": was}
+    config.dump_file(file)
+    answer = prepared(*words, "--resume", "--folder", "runs/ended")
+    assert_one_line(answer)
+    assert said in answer.err, answer.err
+    assert "surreal-like launch --resume --folder runs/ended --on" in answer.err
 
 
 def test_two_runs_of_one_name_are_told_apart(prepared: Command, tmp_path: Path) -> None:
