@@ -248,9 +248,10 @@ class Record:
             self.run_id = state.get("run_id", self.run_id)
             self._before = float(state["wall_seconds"])
         self.restored_part = state.get("part", 1)
-        self.iterations = state["iterations"]
-        lost = max(0, state["iteration"] - iteration)
-        self.repeated_iterations = state["repeated_iterations"] + lost
+        # The checkpoint may be older than this file, and by some updates younger.
+        ahead = iteration - state["iteration"]
+        self.iterations = state["iterations"] + max(0, ahead)
+        self.repeated_iterations = state["repeated_iterations"] + max(0, -ahead)
         self._last = (self.wall_seconds, self.accounts.env_steps, self.iterations)
 
 

@@ -126,6 +126,33 @@ def test_one_of_two_shards(run_folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_priorities_over_two_shards_are_learned_from_though_one_is_killed(
+    run_folder: Path,
+) -> None:
+    words = (
+        "learner_config.replay.replay_shards=2",
+        "learner_config.replay.type=surreal_like.replay.prioritized_replay:PrioritizedReplay",
+        "session_config.replay.snapshot=true",
+    )
+    with Train(run_folder, CARTPOLE, "--agents", "4", *words) as train:
+        train.steps(6000)
+        train.kill("replay-1")
+        assert train.wait(240) == 0, train.words
+    result = train.result
+    assert result["goal_met"]
+    assert result["best_eval"]["mean_return"] >= SOLVED
+    assert balanced(result)
+    assert result["experience"]["holes"] == result["experience"]["unreceipted"] == 0
+    assert result["components"]["replay-1"]["restarts"] == 1
+    # Both have left what they had.
+    assert sorted(path.name for path in (run_folder / "checkpoints").glob("replay-*")) == [
+        "replay-0",
+        "replay-1",
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", [11, 12])
 def test_random_kills_for_a_while(run_folder: Path, seed: int) -> None:

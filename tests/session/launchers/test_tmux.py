@@ -299,8 +299,9 @@ def test_without_its_supervisor_a_run_goes_on_and_gets_it_back(run_folder: Path)
             with pytest.raises(UsageError, match=r"supervisor of run .* is dead: .* restart .*"):
                 command()
         os.kill(before["agent-1"].pid, signal.SIGKILL)
-        run.until(lambda: run.rows()["agent-1"].state == "dead")
-        assert run.rows()["agent-1"].exit_code == -9
+        # That it is dead may be seen a moment before tmux says how it died.
+        run.until(lambda: run.rows()["agent-1"].exit_code == -9)
+        assert run.rows()["agent-1"].state == "dead"
 
         with adopt(run.folder) as adopted:
             adopted.restart("supervisor")

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from session.clock import CountedClock
 from session.config import Config
 from session.default_configs import BASE_CONFIG
@@ -57,6 +59,20 @@ def test_a_restarted_record_counts_on(tmp_path: Path) -> None:
     assert line["repeated_iterations"] == 20
     assert line["train"]["mean_return_100"] == 20.0
     assert line["run_id"] == one.line(50, 7, []).pop("run_id")
+
+
+@pytest.mark.parametrize(
+    ("written", "iteration", "iterations", "repeated"),
+    [(50, 30, 50, 20), (50, 50, 50, 0), (50, 58, 58, 0)],
+)
+def test_updates_are_counted_whichever_of_checkpoint_and_record_is_older(
+    tmp_path: Path, written: int, iteration: int, iterations: int, repeated: int
+) -> None:
+    one, two = (Record(config(), CountedClock()) for _ in range(2))
+    one.iterations = written
+    one.save(tmp_path / "record.json", written)
+    two.restore(tmp_path / "record.json", iteration)
+    assert (two.iterations, two.repeated_iterations) == (iterations, repeated)
 
 
 def test_a_record_without_a_file_begins_at_zero(tmp_path: Path) -> None:
