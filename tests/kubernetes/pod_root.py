@@ -72,9 +72,15 @@ def volumes_of(container: Mapping[str, Any], sources: Mapping[str, Path]) -> lis
 
 def mount_script(root: Path, volumes: Iterable[Volume], hosts: Path, image: Path) -> str:
     """Shell lines that make the root directory, inside a mount namespace of its own."""
+    volumes = list(volumes)
     lines = ["set -e", f"mkdir -p {root}", f"mount -t tmpfs -o mode=755 none {root}", f"cd {root}"]
+    hidden = []
     for target, source in image_paths(image).items():
-        lines += _bind(source, str(target), writable=False)
+        # A volume at /tmp would hide a repository below /tmp, which no image has there.
+        below = any(target.is_relative_to(volume.target) for volume in volumes)
+        bound = _bind(source, str(target), writable=False)
+        lines += [] if below else bound
+        hidden += bound if below else []
     for link in _LINKS:
         if os.path.islink(link):
             lines.append(f"ln -s {os.readlink(link)} .{link}")
@@ -87,6 +93,7 @@ def mount_script(root: Path, volumes: Iterable[Volume], hosts: Path, image: Path
     lines += _bind(hosts, "/etc/hosts", writable=False)
     for volume in volumes:
         lines += _bind(volume.source, volume.target, writable=volume.writable)
+    lines += hidden
     return "\n".join([*lines, f"mount -o remount,bind,ro {root}", ""])
 
 
