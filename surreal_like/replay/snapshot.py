@@ -100,10 +100,14 @@ def _without_arrays(value: Any, arrays: list[Array]) -> Any:
         return {_ARRAY: len(arrays) - 1}
     if isinstance(value, Mapping):
         return {key: _without_arrays(entry, arrays) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_arrays(entry, arrays) for entry in value]
     return value
 
 
 def _with_arrays(value: Any, folder: Path) -> Any:
+    if isinstance(value, list):
+        return [_with_arrays(entry, folder) for entry in value]
     if not isinstance(value, Mapping):
         return value
     if _ARRAY in value:
