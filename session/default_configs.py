@@ -45,12 +45,36 @@ BASE_LEARNER_CONFIG = Config(
             "max_bytes": 0,
             # A full FIFOReplay: block makes agents wait, drop_oldest loses unrolls, counted.
             "when_full": "block",
+            # Share of a FIFOReplay's batches that was learned from before; 0.5: half the streams.
+            "replay_proportion": 0.0,
+            # What all shards of a FIFOReplay together keep for that [rows].
+            "replay_capacity": 100_000,
+            # How the age of the policy that acted decides what UniformReplay or a ring draws.
+            "age": {
+                # Rows acted with parameters older than this are not drawn [versions]; 0: all are.
+                "max_versions": 0,
+                # The probability to be drawn halves with so much age [versions]; 0: it does not.
+                "half_life_versions": 0.0,
+            },
             # How PrioritizedReplay samples; the others leave it alone.
             "priority": {
                 # Rows are drawn in proportion to priority ** alpha; 0: all alike.
                 "alpha": 0.6,
-                # Weights make up for that as a power of 1 / (N P); 0: not at all, 1: fully.
-                "beta": 0.4,
+                # Weights make up for that as (N P) ** -beta: a schedule; 0: not at all, 1: fully.
+                "beta": {
+                    # constant, linear, exponential, or piecewise (linear between points).
+                    "kind": "constant",
+                    # What moves it, counted over the whole run: env_steps, or iterations (updates).
+                    "by": "iterations",
+                    # The value at the beginning; of a constant at any time.
+                    "start": 0.4,
+                    # The value after `steps`, and from then on.
+                    "end": 1.0,
+                    # How long the way from start to end takes.
+                    "steps": 100_000,
+                    # Of piecewise: [[step, value], ...], steps rising.
+                    "points": [],
+                },
                 # Least priority of any row.
                 "epsilon": 1e-6,
             },

@@ -52,7 +52,8 @@ def replay_need(config: Config) -> Need:
     env, replay = config.env_config, config.learner_config.replay
     obs = nest.leaves(parse_obs_spec(env.obs_spec))
     action = parse_action_spec(env.action_spec).array
-    return Need(replay.capacity, sum(map(_bytes, obs)), _bytes(action), replay.max_bytes)
+    rows = replay.capacity + (replay.replay_capacity if replay.replay_proportion else 0)
+    return Need(rows, sum(map(_bytes, obs)), _bytes(action), replay.max_bytes)
 
 
 def check_memory(config: Config, available_bytes: int | None = None) -> Need:

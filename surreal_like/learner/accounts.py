@@ -61,6 +61,7 @@ class Accounts:
     def __init__(self) -> None:
         self.senders: dict[str, Sender] = {}
         self._sampled: dict[str, int] = {}
+        self._replayed: dict[str, int] = {}
 
     def hear_sender(self, key: str, account: Mapping[str, Any]) -> None:
         """Takes what a sender (``name/incarnation``) said of itself.
@@ -80,6 +81,7 @@ class Accounts:
     def hear_replay(self, key: str, counts: Mapping[str, Any]) -> None:
         """Takes the counts of one incarnation of a shard (``name/incarnation``)."""
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
+        self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
         for name, seen in counts["senders"].items():
             self._sender(name).rise(
                 seen=seen["rows"],
@@ -109,6 +111,11 @@ class Accounts:
         return sum(self._sampled.values())
 
     @property
+    def replayed(self) -> int:
+        """Rows of unrolls that were given out once more, which are not in :attr:`sampled`."""
+        return sum(self._replayed.values())
+
+    @property
     def killed(self) -> int:
         """Senders that have been replaced by a later incarnation without a farewell."""
         newest: dict[str, int] = {}
@@ -128,12 +135,14 @@ class Accounts:
     def state(self) -> dict[str, Any]:
         """Plain data for a file."""
         senders = {key: asdict(sender) for key, sender in self.senders.items()}
-        return {"senders": senders, "sampled": dict(self._sampled)}
+        given = {"sampled": dict(self._sampled), "replayed": dict(self._replayed)}
+        return {"senders": senders, **given}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from what :meth:`state` gave."""
         self.senders = {key: Sender(**sender) for key, sender in state["senders"].items()}
         self._sampled = dict(state["sampled"])
+        self._replayed = dict(state.get("replayed", {}))
 
 
 def _split(key: str) -> tuple[str, int]:

@@ -180,7 +180,7 @@ class Learner:
         accounts = Accounts()
         while not context.stopping:
             context.pulse()
-            if self.replay.tick():
+            if self.tick_replay():
                 for shard, counts in self.replay.counts().items():
                     accounts.hear_replay(shard, counts)
                 self.env_steps = max(self.env_steps, accounts.env_steps)
@@ -190,6 +190,11 @@ class Learner:
                 yield self.to_batch(sampled)
                 continue
             poll([socket.raw for socket in self.replay.sockets()], _WAIT_SECONDS)
+
+    def tick_replay(self, *, ask: bool = True) -> bool:
+        """Keeps requests under way, which say how far this learner is; True if a reply came."""
+        self.replay.env_steps, self.replay.iteration = self.env_steps, self.iteration
+        return self.replay.tick(ask=ask)
 
     def to_batch(self, sampled: Sampled) -> Batch:
         """The batch on this learner's device."""

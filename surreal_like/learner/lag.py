@@ -49,6 +49,15 @@ class _Sums:
         }
 
 
+def fresh_versions(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """The versions of a batch, ``[B]`` or ``[T, B]``, but for streams that were replayed.
+
+    Those are old by intention, and say nothing of how far the agents are behind.
+    """
+    versions, replayed = columns["version"], columns.get("replayed")
+    return versions if replayed is None else versions[..., ~replayed]
+
+
 class Lag:
     """Policy lag in versions and in updates, and mean durations along the way of experience."""
 
@@ -67,7 +76,7 @@ class Lag:
             del self._versions[:_HISTORY], self._iterations[:_HISTORY]
 
     def hear_batch(self, versions: npt.NDArray[np.int64], iteration: int) -> None:
-        """Takes the versions ``[B]`` that a batch's rows were acted with."""
+        """Takes the versions, of any shape, that a batch's rows were acted with."""
         if not self._versions:
             return
         newest = self._versions[-1]

@@ -182,6 +182,7 @@ class Record:
             **accounts.rows()._asdict(),
             "unknown_at_most": unknown,
             "sampled": accounts.sampled,
+            "replayed": accounts.replayed,
         }
 
     def _unreceipted_rows(self) -> int:

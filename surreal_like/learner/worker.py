@@ -21,6 +21,7 @@ from surreal_like.learner.base import Learner
 from surreal_like.learner.control import Control, Flat
 from surreal_like.learner.ending import Ending, ended_before
 from surreal_like.learner.judge import Verdict
+from surreal_like.learner.lag import fresh_versions
 from surreal_like.learner.record import Record
 from surreal_like.learner.report import Report
 from surreal_like.learner.saver import Saver
@@ -91,7 +92,7 @@ class LearnerService(Service):
         """Learns from one batch if there is one, and does what is due."""
         learner = self._learner
         busy = self._control.tick()
-        busy |= learner.replay.tick(ask=self._ending is None and not self._control.paused)
+        busy |= learner.tick_replay(ask=self._ending is None and not self._control.paused)
         learner.publisher.tick()
         self._take_accounts()
         if self._accounts_due():
@@ -122,7 +123,7 @@ class LearnerService(Service):
         learner.iteration += 1
         record.iterations += 1
         self._updates.add()
-        record.lag.hear_batch(sampled.columns["version"], learner.iteration)
+        record.lag.hear_batch(fresh_versions(sampled.columns), learner.iteration)
         if sampled.stamps:
             record.lag.hear_stamps({**sampled.stamps, "taken": now})
         if learner.publish_parameter(learner.iteration):

@@ -42,7 +42,9 @@ class Replay:
         log: records what the replay does.
         tensorplex: metrics, ``tensorplex.add_scalar(tag, value, step)``.
         clock: where times come from.
-        newest_version: the newest parameter version known of, for eviction by version lag.
+        newest_version: the newest parameter version known of, for whatever goes by age.
+        env_steps: environment steps of the whole run, as far as the learner has told.
+        iteration: updates of the learner, as it has told; schedules go by these two.
     """
 
     overlap: int = 0
@@ -63,6 +65,8 @@ class Replay:
             "replay/0", Channel(None, "tensorplex"), clock=self.clock
         )
         self.newest_version = 0
+        self.env_steps = 0
+        self.iteration = 0
 
     # -- what an author writes -------------------------------------------------------------------
 
@@ -96,6 +100,14 @@ class Replay:
 
     # -- what a server calls ---------------------------------------------------------------------
 
+    def check_start(self, row_bytes: int) -> None:
+        """Called before a run is started: raises ConfigError if the settings must deadlock.
+
+        Args:
+            row_bytes: bytes of a row as far as they are known, links of storage included; extras of
+                the algorithm come on top.
+        """
+
     def refusal(self, chunk: Chunk) -> str | None:
         """Why a chunk in good order is not taken in, in a word or two; None if it is."""
         return None
@@ -108,8 +120,13 @@ class Replay:
         """One batch, its nests spelled out as columns (``obs/image``) for the wire."""
         return to_columns(self.aggregate_batch(self.sample(batch_size)))
 
+    @property
+    def mass(self) -> float:
+        """What the share of this shard in all samples is in proportion to."""
+        return float(self.statistics().get("sampleable", 0.0))
+
     def rows_in(self, batch_size: int) -> int:
-        """Rows that a batch of this size counts as."""
+        """Rows that the batch of this size which was just sampled counts as."""
         return batch_size
 
     def batches_at_once(self, asked: int) -> int:
@@ -130,14 +147,19 @@ class Replay:
     def update_priorities(self, indices: Array, priorities: Array) -> None:
         """New priorities of rows; a replay that samples without priorities ignores them."""
 
-    def hear_learner(self, *, version: int, least_mass: float) -> None:
+    def hear_learner(
+        self, *, version: int, least_mass: float, env_steps: int = 0, iteration: int = 0
+    ) -> None:
         """What a request of the learner says.
 
         Args:
             version: the newest that it has published.
             least_mass: the smallest mass of any row in the other shards, infinity if none has any.
+            env_steps: environment steps of the whole run, as far as it knows.
+            iteration: its updates, fewer than before if it went back to a checkpoint.
         """
         self.newest_version = max(self.newest_version, version)
+        self.env_steps, self.iteration = env_steps, iteration
 
     def reseed(self, seed: int) -> None:
         """Chooses by another seed from now on: every shard and every start has its own."""

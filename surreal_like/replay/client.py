@@ -87,6 +87,8 @@ class ReplayClient:
 
     Attributes:
         version: newest that this learner has published; replay may refuse what is too old.
+        env_steps: environment steps of the whole run; replay's schedules go by them.
+        iteration: updates so far, for the same.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class ReplayClient:
         collate: Collate = split,
         consumes: bool = False,
     ) -> None:
-        self.version = 0
+        self.version = self.env_steps = self.iteration = 0
         self._clock = clock
         self._collate = collate
         self._fields = {"batch_size": batch_size, "batches": batches_per_request}
@@ -177,8 +179,13 @@ class ReplayClient:
 
     def _ask(self, shard: _Shard) -> bool:
         others = (each.told("least", math.inf) for each in self._shards if each is not shard)
-        fields = {**self._fields, "version": self.version, "least": min(others, default=math.inf)}
-        request_id = shard.batches.send("sample", fields)
+        told = {
+            "version": self.version,
+            "env_steps": self.env_steps,
+            "iteration": self.iteration,
+            "least": min(others, default=math.inf),
+        }
+        request_id = shard.batches.send("sample", {**self._fields, **told})
         if request_id is None:
             return False
         shard.asked[request_id] = self._clock.now()

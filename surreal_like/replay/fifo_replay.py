@@ -1,24 +1,33 @@
-"""Replay whose unrolls are learned from once, the oldest first."""
+"""Replay whose unrolls are learned from once, the oldest first, or again beside new ones."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from session.config import Config
-from session.errors import ConfigError, SurrealError
+from session.errors import SurrealError
 from surreal_like.data.batch import Collate, Columns
 from surreal_like.data.experience import Chunk
 from surreal_like.data.unroll import UnrollBuffer
 from surreal_like.errors import DataError
 from surreal_like.replay import settings
+from surreal_like.replay.age import AgeRule
 from surreal_like.replay.base import Array, Replay
 from surreal_like.replay.manifest import Manifest, check_chunk, manifest_of
+from surreal_like.replay.storage import LINK_BYTES
+from surreal_like.replay.unroll_plan import plan_unrolls
+from surreal_like.replay.unroll_queue import Unroll, UnrollQueue
+from surreal_like.replay.unroll_ring import UnrollRing
+
+_REPLAYED = "replayed"
 
 
 class FIFOReplay(Replay):
-    """A queue of whole unrolls for on-policy learners.
+    """A queue of whole unrolls for on-policy learners, and a ring of those learned from.
 
     An unroll has ``session_config.sender.flush_iteration`` steps (T) of all streams of one agent
     and is passed on as it came, without a copy. ``learner_config.replay.batch_size`` counts
@@ -26,8 +35,14 @@ class FIFOReplay(Replay):
     ``when_full`` is ``drop_oldest``; unrolls that were acted with parameters more than
     ``evict_rule.max_version_lag`` versions old are never learned from. What goes so is counted.
 
+    ``replay_proportion`` of the streams of each batch are drawn from the ring, which keeps the
+    newest ``replay_capacity`` rows that have been learned from; until it has enough of them,
+    batches are new altogether. ``max_version_lag`` does not hold for what is replayed, because what
+    is replayed is old by intention; ``age`` is its bound. ``replayed``, bool ``[B]`` in each batch,
+    tells which streams these are. They count as ``replayed``, not as ``sampled`` once more.
+
     Raises:
-        ConfigError: a batch is no whole number of unrolls, or the queue is too short for one.
+        ConfigError: a batch is no whole number of unrolls, or there is no room for one.
     """
 
     overlap = 1
@@ -40,31 +55,25 @@ class FIFOReplay(Replay):
             learner_config=learner_config, env_config=env_config, session_config=session_config
         )
         replay = learner_config["replay"]
-        self._num_envs: int = env_config["num_envs"]
-        self._steps: int = session_config["sender"]["flush_iteration"]
-        self._capacity = settings.shard_of(replay["capacity"], learner_config)
-        self._drops_oldest = replay["when_full"] == "drop_oldest"
+        self._plan = plan_unrolls(learner_config, env_config, session_config)
         self._max_lag: int = replay["evict_rule"]["max_version_lag"]
         self._manifest: Manifest | None = None
-        # Each with the oldest version that it was acted with.
-        self._unrolls: deque[tuple[Chunk, int]] = deque()
-        self._size = self._inserted = self._sampled = self._evicted = 0
+        self._queue = UnrollQueue(
+            self._plan.queue, drops_oldest=replay["when_full"] == "drop_oldest"
+        )
+        self._ring = UnrollRing(
+            self._plan.ring, AgeRule.of(replay), seed=settings.default_seed(session_config)
+        )
+        self._unroll_bytes = 0
+        # In unrolls, since the start.
+        self._inserted = self._sampled = self._replayed = self._evicted = 0
+        self._newest_sampled = 0
         self._draining = False
-        self._check(replay["batch_size"])
 
-    def _check(self, batch_size: int) -> None:
-        if batch_size % self._num_envs:
-            raise ConfigError(
-                f"learner_config.replay.batch_size is {batch_size} streams, no multiple of "
-                f"env_config.num_envs {self._num_envs}: batches are made of whole unrolls"
-            )
-        needed = batch_size * self._steps
-        if needed > self._capacity:
-            raise ConfigError(
-                f"learner_config.replay.capacity leaves {self._capacity} rows to a shard, but one "
-                f"batch is {batch_size} streams x {self._steps} steps = {needed} rows: sampling "
-                "would never start; raise the capacity or lower the batch size"
-            )
+    def check_start(self, row_bytes: int) -> None:
+        """Raises ConfigError if ``max_bytes`` leaves no room for a batch of such rows."""
+        steps, num_envs = self._plan.steps, self._plan.num_envs
+        self._plan.within_bytes((steps + 1) * num_envs * (row_bytes - LINK_BYTES))
 
     def refusal(self, chunk: Chunk) -> str | None:
         """The rows that an agent leaves with are no whole unroll."""
@@ -75,72 +84,86 @@ class FIFOReplay(Replay):
 
         Raises:
             DataError: it is not as long or wide as the others, or has other columns.
+            ConfigError: unrolls of so many bytes must deadlock.
         """
-        chunk = experience
-        manifest = self._manifest
-        shape = check_chunk(chunk, manifest)
-        expected = (self._steps + 1, self._num_envs)
-        if shape != expected:
+        chunk, plan = experience, self._plan
+        shape = check_chunk(chunk, self._manifest)
+        if shape != (plan.steps + 1, plan.num_envs):
             raise DataError(
                 f"unroll of {shape[0] - 1} steps x {shape[1]} streams, expected "
-                f"{self._steps} x {self._num_envs}"
+                f"{plan.steps} x {plan.num_envs}"
             )
-        if manifest is None:
-            self._manifest = manifest_of(chunk.columns, axes=2)
-        while self._drops_oldest and self._unrolls and self._size + chunk.size > self._capacity:
-            self._evicted += self._take().size
-        version = chunk.columns["version"]
-        self._unrolls.append((chunk, int(version.min())))
-        self._size += chunk.size
-        self._inserted += chunk.size
-        self.newest_version = max(self.newest_version, int(version.max()))
+        if self._manifest is None:
+            self._open(chunk)
+        self._evicted += self._queue.push(Unroll.of(chunk))
+        self._inserted += 1
+        newest = int(chunk.columns["version"].max())
+        self.newest_version = max(self.newest_version, newest)
 
-    def _take(self) -> Chunk:
-        chunk, _ = self._unrolls.popleft()
-        self._size -= chunk.size
-        return chunk
+    def _open(self, chunk: Chunk) -> None:
+        """Only the first unroll shows how many ``max_bytes`` allows: all are as large."""
+        self._plan = self._plan.within_bytes(chunk.size_bytes)
+        self._queue.places = self._plan.queue
+        self._ring.bound(self._plan.ring)
+        self._unroll_bytes = chunk.size_bytes
+        self._manifest = manifest_of(chunk.columns, axes=2)
 
     def evict(self) -> int:
         """Removes unrolls that are too old to be learned from; returns how many rows went."""
         if not self._max_lag:
             return 0
-        limit = self.newest_version - self._max_lag
-        # An agent may be behind another: the oldest in the queue need not be the oldest acted.
-        gone = sum(chunk.size for chunk, version in self._unrolls if version < limit)
-        if gone:
-            self._unrolls = deque(unroll for unroll in self._unrolls if unroll[1] >= limit)
-            self._size -= gone
-            self._evicted += gone
-        return gone
+        gone = self._queue.drop_older(self.newest_version - self._max_lag)
+        self._evicted += gone
+        return gone * self._plan.rows
 
-    def sample(self, batch_size: int) -> list[Chunk]:
-        """The oldest unrolls, ``batch_size`` streams in all; they are not given again.
+    def sample(self, batch_size: int) -> list[Unroll]:
+        """The oldest unrolls, which are not given again so, then those that are replayed.
+
+        Args:
+            batch_size: streams in all.
 
         Raises:
             SurrealError: there are fewer, or ``batch_size`` is no whole number of unrolls.
         """
-        count, rest = divmod(batch_size, self._num_envs)
-        if rest or count > len(self._unrolls):
+        again = self._again(batch_size)
+        fresh, rest = divmod(batch_size, self._plan.num_envs)
+        fresh -= again
+        if rest or fresh > len(self._queue):
             raise SurrealError(
-                f"{batch_size} streams asked for, but there are {len(self._unrolls)} unrolls "
-                f"of {self._num_envs}: ask can_sample() first"
+                f"{batch_size} streams asked for, but there are {len(self._queue)} unrolls "
+                f"of {self._plan.num_envs}: ask can_sample() first"
             )
-        taken = [self._take() for _ in range(count)]
-        self._sampled += sum(chunk.size for chunk in taken)
-        return taken
+        replayed = self._ring.draw(again, self.newest_version)
+        taken = self._queue.pop(fresh)
+        self._ring.add(taken)
+        self._sampled += fresh
+        self._replayed += again
+        self._newest_sampled = fresh
+        return taken + replayed
 
-    def aggregate_batch(self, sample: Sequence[Chunk]) -> dict[str, Array]:
-        """The unrolls side by side; see :meth:`UnrollBuffer.lay`."""
+    def _again(self, batch_size: int) -> int:
+        """Unrolls of a batch that are replayed: all that there should be, or none."""
+        plan = self._plan
+        count = batch_size // plan.num_envs
+        wanted = count * plan.again // plan.batch
+        if not wanted or self._ring.drawable(self.newest_version) < wanted:
+            return 0
+        return wanted
+
+    def aggregate_batch(self, sample: Sequence[Unroll]) -> dict[str, Array]:
+        """The unrolls side by side; see :meth:`UnrollBuffer.lay`, and ``replayed`` bool ``[B]``."""
         buffer = UnrollBuffer(self.learner_config["algo"]["gamma"])
-        return buffer.lay([chunk.columns for chunk in sample])
+        return _lay(buffer, [unroll.chunk.columns for unroll in sample], _flags(sample))
 
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
         """The unrolls as they are, for the learner to lay them side by side."""
-        return {
+        sample = self.sample(batch_size)
+        columns = {
             f"{number}/{name}": column
-            for number, chunk in enumerate(self.sample(batch_size))
-            for name, column in chunk.columns.items()
+            for number, unroll in enumerate(sample)
+            for name, column in unroll.chunk.columns.items()
         }
+        return {**columns, _REPLAYED: _flags(sample)}
 
     @classmethod
     def collate(cls, learner_config: Mapping[str, Any]) -> Collate:
@@ -150,18 +173,20 @@ class FIFOReplay(Replay):
         def lay(columns: Mapping[str, Array], batches: int) -> Iterator[Columns]:
             unrolls: dict[str, Columns] = {}
             for path, column in columns.items():
-                number, _, name = path.partition("/")
-                unrolls.setdefault(number, {})[name] = column
+                number, slash, name = path.partition("/")
+                if slash:
+                    unrolls.setdefault(number, {})[name] = column
             each = list(unrolls.values())
             width = len(each) // batches
             for first in range(0, len(each), width):
-                yield buffer.lay(each[first : first + width])
+                part = slice(first, first + width)
+                yield _lay(buffer, each[part], columns[_REPLAYED][part])
 
         return lay
 
     def rows_in(self, batch_size: int) -> int:
-        """Rows of so many streams."""
-        return batch_size * self._steps
+        """Rows of the batch just sampled that had not been sampled before."""
+        return self._newest_sampled * self._plan.rows
 
     def batches_at_once(self, asked: int) -> int:
         """One: what waits at the learner grows older there."""
@@ -169,29 +194,50 @@ class FIFOReplay(Replay):
 
     def start_sample_condition(self) -> bool:
         """Whether there is anything."""
-        return bool(self._unrolls)
+        return bool(len(self._queue))
 
     def can_insert(self) -> bool:
         """Whether there is room for another unroll."""
-        room = self._size + self._steps * self._num_envs <= self._capacity
-        return room or self._drops_oldest or self._draining
+        return self._draining or self._queue.can_push()
 
     def can_sample(self, batch_size: int) -> bool:
         """Whether there are unrolls of so many streams that are young enough."""
         self.evict()
-        return batch_size <= len(self._unrolls) * self._num_envs
+        fresh = batch_size - self._again(batch_size) * self._plan.num_envs
+        return fresh <= len(self._queue) * self._plan.num_envs
 
     def drain(self) -> None:
         """From now on every unroll is taken, whether there is room or not."""
         self._draining = True
 
+    def reseed(self, seed: int) -> None:
+        """Draws what is replayed by another seed from now on."""
+        self._ring.reseed(seed)
+
     def statistics(self) -> dict[str, float]:
-        """Rows: kept, and since the start inserted, sampled, evicted; bytes."""
+        """Rows: in the queue, in the ring, and since the start; bytes of both.
+
+        ``inserted = size + sampled + evicted``.
+        """
+        rows = self._plan.rows
         return {
-            "size": self._size,
-            "sampleable": self._size,
-            "inserted": self._inserted,
-            "sampled": self._sampled,
-            "evicted": self._evicted,
-            "size_bytes": sum(chunk.size_bytes for chunk, _ in self._unrolls),
+            "size": len(self._queue) * rows,
+            "sampleable": len(self._queue) * rows,
+            "replayable": len(self._ring) * rows,
+            "inserted": self._inserted * rows,
+            "sampled": self._sampled * rows,
+            "replayed": self._replayed * rows,
+            "evicted": self._evicted * rows,
+            "size_bytes": (len(self._queue) + len(self._ring)) * self._unroll_bytes,
         }
+
+
+def _flags(unrolls: Sequence[Unroll]) -> npt.NDArray[np.bool_]:
+    return np.array([unroll.replayed for unroll in unrolls], np.bool_)
+
+
+def _lay(
+    buffer: UnrollBuffer, unrolls: Sequence[Mapping[str, Array]], replayed: npt.NDArray[np.bool_]
+) -> dict[str, Array]:
+    widths = [unroll["step_type"].shape[1] for unroll in unrolls]
+    return {**buffer.lay(unrolls), _REPLAYED: np.repeat(replayed, widths)}

@@ -15,6 +15,7 @@ from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.base import Replay
 from surreal_like.replay.ledger import Ledger
+from surreal_like.replay.waiting import Waiting
 
 _RECEIPT_SECONDS = 0.1
 _NEWS_SECONDS = 0.002
@@ -33,7 +34,7 @@ class Intake:
     Attributes:
         ledger: what became of each chunk.
         inserts: rows taken in.
-        waited_seconds: time for which experience was not read.
+        waiting: for how long experience was not read.
         draining: every chunk is taken, whatever the limiter says.
     """
 
@@ -42,7 +43,7 @@ class Intake:
         high_water_mark = context.config.session_config.replay.high_water_mark
         self.ledger = Ledger()
         self.inserts = Rate(clock=clock.now)
-        self.waited_seconds = 0.0
+        self.waiting = Waiting(clock.now)
         self.draining = False
         self._context = context
         self._replay = replay
@@ -52,7 +53,6 @@ class Intake:
         self._finished: dict[bytes, deque[dict[str, Any]]] = {}
         self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)
         self._stamps: dict[str, float] = {}
-        self._held_since: float | None = None
         self._unreported = 0
         self._news_at = 0.0
         self._receipt_due = Every(seconds=_RECEIPT_SECONDS, clock=clock.now)
@@ -72,13 +72,8 @@ class Intake:
 
     def _may_insert(self) -> bool:
         """Whether experience is read now; counts the time for which it was not."""
-        now = self._context.clock.now()
         allowed = self.draining or self._replay.can_insert()
-        if not allowed and self._held_since is None:
-            self._held_since = now
-        elif allowed and self._held_since is not None:
-            self.waited_seconds += now - self._held_since
-            self._held_since = None
+        self.waiting.hold(not allowed)
         return allowed
 
     def _take(self, message: Message) -> None:
@@ -162,7 +157,7 @@ class Intake:
 
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Its socket, while experience is taken."""
-        return [self._experience.raw] if self._held_since is None else []
+        return [] if self.waiting.held else [self._experience.raw]
 
     def senders(self) -> dict[str, dict[str, Any]]:
         """Name and incarnation of each sender -> its account, and whether it has said goodbye."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from surreal_like.replay import settings
+from session.errors import ConfigError
+from surreal_like.exploration.schedule import Schedule, make_schedule
+from surreal_like.replay.age import AgeRule
 from surreal_like.replay.priority_selector import PrioritySelector
+from surreal_like.replay.selector import Sample
 from surreal_like.replay.uniform_replay import UniformReplay
 
 
 class PrioritizedReplay(UniformReplay):
     """Proportional prioritized replay: :class:`UniformReplay` with another selector.
 
-    ``learner_config.replay.priority`` has its numbers. The learner sends new priorities after each
-    update; those of rows that have been evicted meanwhile are counted and left.
+    ``learner_config.replay.priority`` has its numbers; ``beta`` is a schedule over what the
+    learner tells of its progress. The learner sends new priorities after each update; those of rows
+    that have been evicted meanwhile are counted and left.
 
     Raises:
         ConfigError: the settings must deadlock, or a number of ``priority`` is out of its range.
@@ -25,15 +30,31 @@ class PrioritizedReplay(UniformReplay):
     takes_priorities = True
 
     def _make_selector(self, capacity: int) -> PrioritySelector:
-        priority = self.learner_config["replay"]["priority"]
+        replay = self.learner_config["replay"]
+        if AgeRule.of(replay).matters:
+            raise ConfigError(
+                "learner_config.replay.age is for UniformReplay: PrioritizedReplay draws by "
+                "priority alone; set both of its numbers to 0, or type to UniformReplay's"
+            )
+        priority = replay["priority"]
+        self._beta = _checked_beta(priority["beta"])
         self._priorities = PrioritySelector(
             capacity,
             alpha=priority["alpha"],
-            beta=priority["beta"],
+            beta=self._beta.at(self),
             epsilon=priority["epsilon"],
-            seed=settings.default_seed(self.session_config),
+            seed=self._seed,
         )
         return self._priorities
+
+    def sample(self, batch_size: int) -> Sample:
+        """Numbers of rows that transitions start at, and their weights by the present beta.
+
+        Raises:
+            SurrealError: no row can be sampled now.
+        """
+        self._priorities.beta = self._beta.at(self)
+        return super().sample(batch_size)
 
     def update_priorities(self, indices: npt.NDArray[Any], priorities: npt.NDArray[Any]) -> None:
         """New priorities, ``[B]`` and 0 or above, of the rows ``indices``, ``[B]`` int64.
@@ -43,16 +64,30 @@ class PrioritizedReplay(UniformReplay):
         """
         self._priorities.update(indices, np.asarray(priorities, np.float32))
 
-    def hear_learner(self, *, version: int, least_mass: float) -> None:
+    def hear_learner(
+        self, *, version: int, least_mass: float, env_steps: int = 0, iteration: int = 0
+    ) -> None:
         """Weights are over the largest one of all shards."""
-        super().hear_learner(version=version, least_mass=least_mass)
+        super().hear_learner(
+            version=version, least_mass=least_mass, env_steps=env_steps, iteration=iteration
+        )
         self._priorities.least_elsewhere = least_mass
 
     def statistics(self) -> dict[str, float]:
-        """Those of :class:`UniformReplay`, masses of all and of one row, and updates too late."""
+        """Those of :class:`UniformReplay`, masses of all and of one row, beta, updates too late."""
         return {
             **super().statistics(),
             "priority_mass": self._priorities.mass,
             "priority_least": self._priorities.least,
+            "priority_beta": self._priorities.beta,
             "priorities_ignored": self._priorities.ignored,
         }
+
+
+def _checked_beta(config: Mapping[str, Any] | float) -> Schedule:
+    where = "learner_config.replay.priority.beta"
+    schedule = make_schedule(config, where)
+    for _, value in schedule.points:
+        if not 0.0 <= value <= 1.0:
+            raise ConfigError(f"{where} reaches {value:g}, expected 0 to 1 all the way")
+    return schedule

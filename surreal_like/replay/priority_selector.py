@@ -35,6 +35,7 @@ class PrioritySelector:
         seed: of the generator.
 
     Attributes:
+        beta: the same, which may be changed.
         ignored: priorities that came for rows that are not sampleable.
         least_elsewhere: the smallest mass of any row that other selectors draw from, which is one
             population with this one's.
@@ -56,7 +57,8 @@ class PrioritySelector:
         self.least_elsewhere = math.inf
         self._tree = SumTree(slots)
         self._slots = slots
-        self._alpha, self._beta, self._epsilon = alpha, beta, epsilon
+        self.beta = beta
+        self._alpha, self._epsilon = alpha, epsilon
         self._highest = 1.0
         self._oldest = 0
         self._next_number = 0
@@ -65,6 +67,11 @@ class PrioritySelector:
 
     def __len__(self) -> int:
         """Number of sampleable rows."""
+        return self._size
+
+    @property
+    def drawable(self) -> int:
+        """All of them."""
         return self._size
 
     @property
@@ -137,7 +144,7 @@ class PrioritySelector:
         numbers[numbers < self._oldest] += self._slots
         # (N p / total) ** -beta over the same of the least p: N and total cancel out.
         least = min(self._tree.least, self.least_elsewhere)
-        weights = (self._tree.get(slots) / least) ** -self._beta
+        weights = (self._tree.get(slots) / least) ** -self.beta
         return Sample(numbers, weights.astype(np.float32))
 
     def reseed(self, seed: int) -> None:

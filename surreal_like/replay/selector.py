@@ -27,6 +27,16 @@ class Selector(Protocol):
         """Number of sampleable rows."""
         ...
 
+    @property
+    def drawable(self) -> int:
+        """Number of these that may be drawn now."""
+        ...
+
+    @property
+    def mass(self) -> float:
+        """Sum of their weights, which is comparable to that of another shard."""
+        ...
+
     def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
         """Takes in new rows, numbered from ``first`` on; ``ready`` says which are sampleable."""
         ...
@@ -79,6 +89,16 @@ class UniformSelector:
     def __len__(self) -> int:
         """Number of sampleable rows."""
         return self._size
+
+    @property
+    def drawable(self) -> int:
+        """All of them."""
+        return self._size
+
+    @property
+    def mass(self) -> float:
+        """Their number: all weights are 1."""
+        return float(self._size)
 
     def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
         """Takes in new rows, numbered from ``first`` on; ``ready`` says which are sampleable."""

@@ -18,6 +18,7 @@ from session.wire.requests import Request
 from surreal_like.replay.base import Replay
 from surreal_like.replay.intake import Intake
 from surreal_like.replay.snapshot import Snapshots
+from surreal_like.replay.waiting import Waiting
 
 _PARKED_REQUESTS = 64
 _QUIET_SECONDS = 2.0
@@ -51,7 +52,7 @@ class ReplayService(Service):
         self._parked: deque[tuple[Request, float]] = deque()
         self._ignored_priorities = 0
         self._leaving = False
-        self._waited_seconds = 0.0
+        self._waiting = Waiting(clock.now)
         self._evict_due = Every(seconds=session.replay.evict_interval, clock=clock.now)
         self._report_due = Every(seconds=session.tensorplex.update_schedule.replay, clock=clock.now)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
@@ -99,9 +100,7 @@ class ReplayService(Service):
     def _park(self, request: Request) -> None:
         fields = request.message.fields
         sizes = (fields.get("batch_size"), fields.get("batches"))
-        version, least = fields.get("version", 0), fields.get("least", math.inf)
-        if type(version) is int and type(least) is float:
-            self._replay.hear_learner(version=version, least_mass=least)
+        self._hear_learner(fields)
         if not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes):
             self._batches.refuse(request, f"batch_size and batches must be positive, not {sizes}")
         elif len(self._parked) >= _PARKED_REQUESTS:
@@ -109,17 +108,25 @@ class ReplayService(Service):
         else:
             self._parked.append((request, self._context.clock.now()))
 
+    def _hear_learner(self, fields: Mapping[str, Any]) -> None:
+        told = {name: fields.get(name, 0) for name in ("version", "env_steps", "iteration")}
+        least = fields.get("least", math.inf)
+        if type(least) is float and all(type(number) is int for number in told.values()):
+            self._replay.hear_learner(least_mass=least, **told)
+
     def _answer_parked(self) -> bool:
         if not self._parked:
+            self._waiting.hold(False)
             return False
         request, since = self._parked[0]
         batch_size = request.message.fields["batch_size"]
         batches = self._replay.batches_at_once(request.message.fields["batches"])
-        if not self._replay.can_sample(batch_size * batches):
+        held = not self._replay.can_sample(batch_size * batches)
+        self._waiting.hold(held)
+        if held:
             return False
         self._parked.popleft()
         now = self._context.clock.now()
-        self._waited_seconds += now - since
         try:
             columns = self._sample(batch_size, batches)
         except SurrealError as error:
@@ -171,16 +178,17 @@ class ReplayService(Service):
             "dropped": dict(self._intake.ledger.drops),
             "duplicates": totals["duplicates"],
             "sampled": int(self._samples.total),
+            "replayed": int(statistics.get("replayed", 0)),
             "size": int(statistics.get("size", 0)),
             "sampleable": int(statistics.get("sampleable", 0)),
-            "mass": statistics.get("priority_mass", statistics.get("sampleable", 0.0)),
+            "mass": self._replay.mass,
             "least": statistics.get("priority_least", math.inf),
             "bytes": int(statistics.get("size_bytes", 0)),
             "evicted": int(statistics.get("evicted", 0)),
             "takes_priorities": self._replay.takes_priorities,
             "priorities_ignored": self._priorities_ignored(statistics),
-            "waiting_insert_seconds": self._intake.waited_seconds,
-            "waiting_sample_seconds": self._waited_seconds,
+            "waiting_insert_seconds": self._intake.waiting.seconds,
+            "waiting_sample_seconds": self._waiting.seconds,
             "draining": self._intake.draining,
             "senders": self._intake.senders(),
             "finished": self._intake.take_finished(request.peer),
@@ -232,8 +240,8 @@ class ReplayService(Service):
             "inserts_per_second": self._intake.inserts.per_second(),
             "samples_per_second": self._samples.per_second(),
             "requests_waiting": float(len(self._parked)),
-            "waiting_insert_seconds": self._intake.waited_seconds,
-            "waiting_sample_seconds": self._waited_seconds,
+            "waiting_insert_seconds": self._intake.waiting.seconds,
+            "waiting_sample_seconds": self._waiting.seconds,
         }
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from session.config import Config
+from session.errors import ConfigError
 from session.seeding import component_seed
 from surreal_like.replay.view import NStepView, RewardTransform
 
@@ -26,6 +27,37 @@ def make_view(learner_config: Config) -> NStepView:
 def shard_of(total: int, learner_config: Config) -> int:
     """The part of a number of rows or bytes that one of all shards has, rounded up."""
     return -(-total // int(learner_config["replay"]["replay_shards"]))
+
+
+def require_none_replayed(learner_config: Config) -> None:
+    """Raises ConfigError if unrolls are to be replayed: only FIFOReplay has any."""
+    share: float = learner_config["replay"]["replay_proportion"]
+    if share:
+        raise ConfigError(
+            f"learner_config.replay.replay_proportion is {share:g}, but this replay draws each row "
+            "again and again; it is for FIFOReplay: set it to 0"
+        )
+
+
+def require_room_for_a_chunk(
+    capacity: int, env_config: Config, session_config: Config, why: str = ""
+) -> None:
+    """Raises ConfigError if a whole chunk of an agent can never be taken in.
+
+    Args:
+        capacity: rows of one shard.
+        env_config: its ``num_envs`` is N.
+        session_config: its ``sender.flush_iteration`` is T.
+        why: how the capacity comes about, if it is not what the user gave.
+    """
+    steps: int = session_config["sender"]["flush_iteration"]
+    streams: int = env_config["num_envs"]
+    if steps * streams > capacity:
+        raise ConfigError(
+            f"capacity leaves {capacity} rows to a shard{why and f' ({why})'}, but one chunk is "
+            f"flush_iteration {steps} x num_envs {streams} = {steps * streams} rows: each would be "
+            "dropped; raise the capacity or lower session_config.sender.flush_iteration"
+        )
 
 
 def default_seed(session_config: Config) -> int:

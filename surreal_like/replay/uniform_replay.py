@@ -1,4 +1,4 @@
-"""Replay that samples every row with the same probability: storage, selector, limiter and view."""
+"""Replay that samples rows alike, or by their age: storage, selector, limiter and view."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ import numpy.typing as npt
 from session.config import Config
 from surreal_like.data.experience import Chunk
 from surreal_like.replay import settings
+from surreal_like.replay.age import AgeRule, Versions
+from surreal_like.replay.age_selector import AgeSelector
 from surreal_like.replay.base import Replay
 from surreal_like.replay.limiter import Limiter
 from surreal_like.replay.selector import Sample, Selector, UniformSelector
 from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.stream_table import Rows
 
 
 class UniformReplay(Replay):
     """Uniform sampling with replacement from the newest rows, as n-step transitions.
 
     Capacity, minimum size and bounds in ``learner_config.replay`` are those of the experiment; one
-    shard has its part of each.
+    shard has its part of each. ``learner_config.replay.age`` makes old rows less likely, or leaves
+    them out, see :class:`AgeSelector`.
 
     Raises:
-        ConfigError: the settings must deadlock.
+        ConfigError: the settings must deadlock, or are another replay's.
     """
 
     def __init__(
@@ -39,17 +43,50 @@ class UniformReplay(Replay):
         configs = (learner_config, env_config, session_config)
         self._waiting_rows = settings.waiting_rows(*configs, n=self._view.n)
         self._limiter = Limiter(**settings.limits(*configs, n=self._view.n))
+        self._capacity = capacity
+        self._max_bytes = settings.shard_of(replay["max_bytes"], learner_config)
+        settings.require_none_replayed(learner_config)
         self._limiter.require_room(capacity, self._waiting_rows)
-        self._storage = ColumnStorage(
-            capacity, settings.shard_of(replay["max_bytes"], learner_config)
-        )
+        self._storage = ColumnStorage(capacity, self._max_bytes)
         self._selector = self._make_selector(capacity)
         self._rule = dict(replay["evict_rule"])
         self._rule["max_rows"] = settings.shard_of(self._rule["max_rows"], learner_config)
         self._ages: deque[tuple[int, float]] = deque()  # (row after a chunk, when it came)
 
     def _make_selector(self, capacity: int) -> Selector:
-        return UniformSelector(capacity, seed=settings.default_seed(self.session_config))
+        rule, seed = AgeRule.of(self.learner_config["replay"]), self._seed
+        if not rule.matters:
+            return UniformSelector(capacity, seed=seed)
+        return AgeSelector(
+            capacity,
+            rule,
+            versions=self._versions,
+            newest_version=lambda: self.newest_version,
+            seed=seed,
+        )
+
+    @property
+    def _seed(self) -> int:
+        return settings.default_seed(self.session_config)
+
+    def _versions(self, numbers: Rows) -> Versions:
+        return self._storage.take("version", self._storage.locate(numbers))
+
+    def check_start(self, row_bytes: int) -> None:
+        """Raises ConfigError if rows of so many bytes must deadlock."""
+        rows, why = self._room(row_bytes)
+        self._limiter.require_room(rows, self._waiting_rows, why)
+        kept = self._rule["max_rows"]
+        if kept and self.session_config["replay"]["evict_interval"]:
+            self._limiter.require_room(kept, self._waiting_rows, "evict_rule.max_rows")
+        settings.require_room_for_a_chunk(rows, self.env_config, self.session_config, why)
+
+    def _room(self, row_bytes: int) -> tuple[int, str]:
+        """Rows that there is room for, and how that comes about if it is not the capacity."""
+        rows = self._max_bytes // row_bytes if self._max_bytes else self._capacity
+        if rows >= self._capacity:
+            return self._capacity, ""
+        return rows, f"{self._max_bytes} bytes of max_bytes / {row_bytes} bytes of a row"
 
     def insert(self, experience: Chunk) -> None:
         """Takes in a chunk; the oldest rows make room for it.
@@ -64,7 +101,8 @@ class UniformReplay(Replay):
         steps, streams = numbers.shape
         self._limiter.expect(chunk_rows=(steps + self._view.n - 1) * streams)
         if opening:  # only now is known how many rows max_bytes allows
-            self._limiter.require_room(storage.capacity, self._waiting_rows)
+            rows, why = self._room(storage.row_bytes)
+            self._limiter.require_room(rows, self._waiting_rows, why)
         self._clear()
         ready, earlier = self._view.ready(storage, numbers, chunk.columns["step_type"])
         before = len(self._selector)
@@ -74,9 +112,8 @@ class UniformReplay(Replay):
         self._limiter.require_start(storage.next_number, storage.capacity)
         if self._rule["max_age_seconds"]:
             self._ages.append((storage.next_number, self.clock.now()))
-        if self._rule["max_version_lag"]:
-            newest = int(chunk.columns["version"][-1].max())
-            self.newest_version = max(self.newest_version, newest)
+        newest = int(chunk.columns["version"][-1].max())
+        self.newest_version = max(self.newest_version, newest)
 
     def _clear(self) -> None:
         """Takes evicted rows out of what can be sampled."""
@@ -89,7 +126,7 @@ class UniformReplay(Replay):
         """Numbers of rows that transitions start at, and their weights, all 1.
 
         Raises:
-            SurrealError: no row can be sampled yet.
+            SurrealError: no row can be sampled now.
         """
         sample = self._selector.sample(batch_size)
         self._limiter.sample(batch_size)
@@ -104,6 +141,11 @@ class UniformReplay(Replay):
         batch = self._view.gather(self._storage, sample.numbers)
         batch["weights"] = sample.weights
         return batch
+
+    @property
+    def mass(self) -> float:
+        """Sum of the weights by which rows are drawn."""
+        return self._selector.mass
 
     def start_sample_condition(self) -> bool:
         """Whether as many rows as ``learner_config.replay.min_size`` says can be sampled."""
@@ -147,13 +189,14 @@ class UniformReplay(Replay):
         return first
 
     def can_insert(self) -> bool:
-        """Whether the limiter allows another chunk."""
-        return self._limiter.can_insert()
+        """Whether the limiter allows another chunk; without it there might be no row to draw."""
+        return self._limiter.can_insert() or not self._selector.drawable
 
     def can_sample(self, batch_size: int) -> bool:
         """Whether there is enough to sample from and the limiter allows so many rows."""
         self._limiter.expect(request_rows=batch_size)
-        return self.start_sample_condition() and self._limiter.can_sample(batch_size)
+        enough = self.start_sample_condition() and self._selector.drawable > 0
+        return enough and self._limiter.can_sample(batch_size)
 
     def drain(self) -> None:
         """From now on every chunk is taken, whatever the limiter says."""

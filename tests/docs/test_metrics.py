@@ -15,7 +15,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
 from surreal_like.experiment import read_experiment, resolve
+from surreal_like.replay.fifo_replay import FIFOReplay
+from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.topology import make_topology
+from tests.surreal_like.replay.configs import configs
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 ROUNDS = 20_000
@@ -151,6 +154,16 @@ def test_a_run_draws_exactly_the_curves_of_the_glossary(dqn: Ended) -> None:
     assert set(dqn.curves) == listed(*TABLES) - WHEN_WRONG
 
 
+def test_a_queue_of_unrolls_counts_what_the_glossary_says() -> None:
+    usual, queue = (
+        set(kind(**configs(capacity=10_000, min_size=1)).statistics())
+        for kind in (UniformReplay, FIFOReplay)
+    )
+    told = {("replay/0", f"replay.core/{name}") for name in queue - usual}
+    assert told == listed("### What only a queue of unrolls counts")
+    assert usual <= queue
+
+
 def test_a_newcomer_finds_the_first_tags_in_the_learners_folder(dqn: Ended) -> None:
     assert listed("### What to look at first") > {("learner", tag) for tag in FIRST}
     best = dqn.curves["learner", "return/best"]
@@ -177,7 +190,13 @@ def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
 
 
 def test_every_row_has_a_unit_or_none_and_a_meaning() -> None:
-    titles = (*TABLES, "### Your own", "## progress.jsonl", "## State of the components")
+    titles = (
+        *TABLES,
+        "### What only a queue of unrolls counts",
+        "### Your own",
+        "## progress.jsonl",
+        "## State of the components",
+    )
     for title in titles:
         for row in rows(title):
             assert row[-1], row

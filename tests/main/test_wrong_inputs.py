@@ -25,6 +25,9 @@ HELP = "see surreal-like {} --help"
 LIST = "surreal-like list runs"
 GO_ON = "to go on with it: surreal-like train --resume --folder runs/ended"
 NO_SCREEN = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "SDL_VIDEODRIVER": ""}
+TYPE = "learner_config.replay.type=surreal_like.replay."
+FIFO = f"{TYPE}fifo_replay:FIFOReplay"
+PRIORITIZED = f"{TYPE}prioritized_replay:PrioritizedReplay"
 NO_ENVIRONMENT = "class Nothing:\n    pass\n"
 
 
@@ -51,6 +54,15 @@ def files(**named: str | bytes) -> dict[str, str | bytes]:
 
 def setting(name: str, override: str, said: str, remedy: str, **given: str) -> Wrong:
     return Wrong(name, (*SERIAL, override), said, remedy, files(**given))
+
+
+def replay(
+    name: str, type_: str, changes: str, said: str, remedy: str, command: str = "train"
+) -> Wrong:
+    """Settings of learner_config.replay, with spaces between them."""
+    words = (f"learner_config.replay.{change}" for change in changes.split())
+    typed = SERIAL if command == "train" else (command, "small.yaml")
+    return Wrong(name, (*typed, type_, *words), said, remedy)
 
 
 # Found before anything slow begins.
@@ -189,6 +201,79 @@ RESOLVED = (
     setting(
         "small replay", "learner_config.replay.capacity=10", "min_size is 64", "lower min_size"
     ),
+    setting(
+        "few bytes",
+        "learner_config.replay.max_bytes=1000",
+        "min_size is 64, but 15 rows of capacity (1000 bytes of max_bytes / 65 bytes of a row)",
+        "lower min_size",
+    ),
+    setting(
+        "chunks beyond the replay",
+        "session_config.sender.flush_iteration=501",
+        "flush_iteration 501 x num_envs 4 = 2004 rows",
+        "lower session_config.sender.flush_iteration",
+    ),
+    replay(
+        "narrow band",
+        f"{TYPE}uniform_replay:UniformReplay",
+        "samples_per_insert=4 tolerance=10",
+        "samples_per_insert 4 x 40 rows of the largest chunk + 128 rows of one request = 288",
+        "raise tolerance",
+    ),
+    replay(
+        "unrolls for a replay of rows",
+        f"{TYPE}uniform_replay:UniformReplay",
+        "replay_proportion=0.5",
+        "replay_proportion is 0.5",
+        "set it to 0",
+    ),
+    replay("parts of unrolls", FIFO, "batch_size=18", "18 streams, no multiple of", "num_envs 4"),
+    replay(
+        "short queue",
+        FIFO,
+        "capacity=100",
+        "leaves 100 rows to a shard, but one batch takes 16 streams x 8 steps = 128 rows",
+        "raise capacity",
+    ),
+    replay(
+        "a queue of two that are short",
+        FIFO,
+        "capacity=200 replay_shards=2",
+        "leaves 100 rows to a shard",
+        "lower batch_size",
+        command="plan",
+    ),
+    replay(
+        "odd share of replayed unrolls",
+        FIFO,
+        "replay_proportion=0.4",
+        "0.4 x 4 unrolls of a batch",
+        "possible are 0, 0.25, 0.5, 0.75",
+        command="launch",
+    ),
+    replay(
+        "replayed altogether", FIFO, "replay_proportion=1.0", "number below 4", "possible are 0, "
+    ),
+    replay(
+        "nothing to replay",
+        FIFO,
+        "replay_proportion=0.5 replay_capacity=50",
+        "replay_capacity leaves 50 rows to a shard, but one batch takes 8 streams x 8 steps = 64",
+        "raise replay_capacity",
+    ),
+    replay(
+        "few bytes for unrolls",
+        FIFO,
+        "max_bytes=8000",
+        "that is 3 unrolls in the queue",
+        "raise max_bytes or lower batch_size",
+    ),
+    replay("samples for each unroll", FIFO, "samples_per_insert=2", "each row once", "set it to 0"),
+    replay("age of no unrolls", FIFO, "age.max_versions=9", "proportion is 0", "max_version_lag"),
+    replay("age of priorities", PRIORITIZED, "age.max_versions=9", "is for UniformReplay", "to 0"),
+    replay("odd beta", PRIORITIZED, "priority.beta.kind=liner", "'liner'", "constant, linear"),
+    replay("large beta", PRIORITIZED, "priority.beta.start=2", "start is 2", "expected 0 to 1"),
+    replay("beta without a way", PRIORITIZED, "priority.beta=0.5", "beta is 0.5", "a mapping"),
     setting("odd discount", "learner_config.algo.gamma=1.5", "gamma is 1.5", "expected 0 to 1"),
     setting("no GPU", "learner_config.device=cuda:63", "'cuda:63'", "auto, or to cpu"),
     setting("odd device", "learner_config.device=gpu", "'gpu'", "expected auto, cpu, cuda"),

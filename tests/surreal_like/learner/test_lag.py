@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from surreal_like.learner.lag import Lag
+from surreal_like.learner.lag import Lag, fresh_versions
 
 
 def test_lag_counts_versions_and_updates() -> None:
@@ -25,6 +25,18 @@ def test_recent_lag_is_that_of_the_batches_since_the_last_question() -> None:
     lag.hear_batch(np.array([5, 5], np.int64), 10)
     assert lag.take_recent()["max_versions"] == 0
     assert lag.summary() == {"mean_versions": 2.0, "max_versions": 4, "mean_updates": 5.0}
+
+
+def test_streams_that_were_replayed_are_left_out() -> None:
+    versions = np.array([[5, 1, 5], [6, 1, 5]], np.int64)
+    replayed = np.array([False, True, False])
+    fresh = fresh_versions({"version": versions, "replayed": replayed})
+    assert fresh.tolist() == [[5, 5], [6, 5]]
+    assert fresh_versions({"version": versions}) is versions
+    lag = Lag()
+    lag.hear_publication(6, 0)
+    lag.hear_batch(fresh, 0)
+    assert lag.summary()["max_versions"] == 1
 
 
 def test_rows_of_a_version_from_the_future_have_no_lag() -> None:

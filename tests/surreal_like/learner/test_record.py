@@ -36,6 +36,7 @@ def counts(steps: int, *, size: int = 10) -> dict[str, Any]:
     return {
         "replay-0/1": {
             "sampled": 4 * steps,
+            "replayed": steps,
             "size": size,
             "sampleable": size,
             "bytes": 100 * size,
@@ -141,6 +142,7 @@ def test_the_result_has_every_key_of_its_schema() -> None:
         "holes": 0,
         "unknown_at_most": 0,
         "sampled": 400,
+        "replayed": 100,
     }
     json.dumps(result, allow_nan=False)
 

@@ -14,6 +14,7 @@ from session.errors import ConfigError, SurrealError
 from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.fifo_replay import FIFOReplay
+from surreal_like.replay.storage import LINK_BYTES
 from tests.surreal_like.replay.chunks import columns_of
 from tests.surreal_like.replay.configs import configs
 
@@ -72,7 +73,7 @@ def test_a_chunk_is_passed_on_without_a_copy() -> None:
     replay, chunk = make(), unroll()
     replay.insert(chunk)
     (kept,) = replay.sample(2)
-    assert all(kept.columns[name] is column for name, column in chunk.columns.items())
+    assert all(kept.chunk.columns[name] is column for name, column in chunk.columns.items())
 
 
 def test_a_full_queue_makes_agents_wait_until_the_run_ends() -> None:
@@ -131,6 +132,97 @@ def test_settings_that_must_deadlock_are_refused() -> None:
         make(batch_size=10)
 
 
+def test_half_of_each_batch_has_been_learned_from_before() -> None:
+    replay = make(replay_proportion=0.5, replay_capacity=24)
+    for number in (1, 2, 3, 4):
+        replay.insert(unroll(number))
+    first = replay.aggregate_batch(replay.sample(4))
+    assert (numbers_of(first), first["replayed"].tolist()) == ([1, 2], [False] * 4)
+    seen = set()
+    for number in (3, 4):
+        assert replay.can_sample(4)
+        batch = replay.aggregate_batch(replay.sample(4))
+        assert batch["replayed"].tolist() == [False, False, True, True]
+        assert {int(i) // 10 for i in batch["extras/id"][:, :2].flat} == {number}
+        seen |= {int(i) // 10 for i in batch["extras/id"][:, 2:].flat}
+    assert seen <= {1, 2, 3}
+    assert not replay.can_sample(4)  # replayed unrolls alone are no batch
+    numbers = replay.statistics()
+    names = ("inserted", "sampled", "replayed", "size", "replayable", "evicted")
+    assert [numbers[name] for name in names] == [24, 24, 12, 0, 24, 0]
+
+
+def test_which_streams_are_replayed_goes_over_the_wire() -> None:
+    replay = make(replay_proportion=0.5)
+    for number in (1, 2, 3):
+        replay.insert(unroll(number))
+    replay.sample_columns(4)
+    sent = replay.sample_columns(4)
+    (batch,) = FIFOReplay.collate(replay.learner_config)(sent, 1)
+    assert batch["replayed"].tolist() == [False, False, True, True]
+    assert batch["replayed"].dtype == np.bool_
+    assert batch["extras/id"].shape == (STEPS, 4)
+    assert {int(i) // 10 for i in batch["extras/id"][:, :2].flat} == {3}
+
+
+def test_rows_that_come_again_are_not_counted_as_sampled_again() -> None:
+    replay = make(replay_proportion=0.5)
+    for number in (1, 2, 3):
+        replay.insert(unroll(number))
+    counted = []
+    for _ in range(2):
+        replay.sample_columns(4)
+        counted.append(replay.rows_in(4))
+    assert counted == [12, 6]
+
+
+def test_the_lag_of_the_queue_is_bounded_that_of_the_ring_only_by_age() -> None:
+    rule = {"max_age_seconds": 0.0, "max_version_lag": 2, "max_rows": 0}
+    age = {"max_versions": 5, "half_life_versions": 0.0}
+    replay = make(evict_rule=rule, replay_proportion=0.5, age=age)
+    for number in (1, 2, 3):
+        replay.insert(unroll(number, version=0))
+    replay.sample(4)
+    replay.newest_version = 5
+    assert not replay.can_sample(4)  # the third has grown too old in the queue
+    replay.insert(unroll(4, version=5))
+    batch = replay.aggregate_batch(replay.sample(4))
+    assert batch["version"][:, 2:].max() == 0
+    replay.insert(unroll(5, version=6))
+    # Now version 0 is too old to be replayed, and 5, which is not, is only one unroll.
+    assert replay.can_sample(4)
+    replay.insert(unroll(6, version=11))
+    assert replay.newest_version == 11
+    assert not replay.can_sample(4)
+    replay.insert(unroll(7, version=11))
+    assert replay.can_sample(4)
+    batch = replay.aggregate_batch(replay.sample(4))
+    assert (numbers_of(batch), batch["replayed"].any()) == ([6, 7], False)
+
+
+def test_bytes_bound_the_queue_and_the_ring() -> None:
+    size = unroll().size_bytes
+    replay = make(replay_proportion=0.5, replay_capacity=36, max_bytes=5 * size + 1)
+    number = most = 0
+    for _ in range(10):
+        while replay.can_insert():
+            number += 1
+            replay.insert(unroll(number))
+        replay.sample(4)
+        most = max(most, int(replay.statistics()["size_bytes"]))
+    assert 4 * size <= most <= 5 * size
+    assert replay.statistics()["replayable"] == 3 * 6
+    with pytest.raises(ConfigError, match=r"max_bytes leaves .* bytes to a shard, that is 1 "):
+        make(max_bytes=2 * size - 1).insert(unroll())
+
+
+def test_before_a_start_the_bytes_of_the_specs_are_enough_to_refuse() -> None:
+    row_bytes = unroll().size_bytes // 8
+    make(max_bytes=2 * 8 * row_bytes).check_start(row_bytes + LINK_BYTES)
+    with pytest.raises(ConfigError, match="sampling would never start; raise max_bytes"):
+        make(max_bytes=2 * 8 * row_bytes - 1).check_start(row_bytes + LINK_BYTES)
+
+
 @settings(deadline=None)
 @given(
     st.lists(
@@ -142,14 +234,18 @@ def test_settings_that_must_deadlock_are_refused() -> None:
         max_size=40,
     ),
     st.sampled_from(["block", "drop_oldest"]),
+    st.booleans(),
 )
 def test_every_row_is_kept_sampled_or_counted(
-    operations: list[tuple[str, int]], when_full: str
+    operations: list[tuple[str, int]], when_full: str, mixed: bool
 ) -> None:
-    """Against a list."""
+    """Against a list, and a list of the newest five that were learned from."""
     rule = {"max_age_seconds": 0.0, "max_version_lag": 3, "max_rows": 0}
-    replay = make(when_full=when_full, evict_rule=rule)
+    mix = {"replay_proportion": 0.5, "replay_capacity": 30} if mixed else {}
+    replay = make(when_full=when_full, evict_rule=rule, **mix)
     twin: list[tuple[int, int]] = []
+    ring: list[int] = []
+    replayed = 0
     number = version = 0
     for what, value in operations:
         if what == "insert" and replay.can_insert():
@@ -164,12 +260,23 @@ def test_every_row_is_kept_sampled_or_counted(
             replay.newest_version = version
         elif what == "sample":
             twin = [(n, v) for n, v in twin if v >= version - 3]
-            assert replay.can_sample(2 * value) == (len(twin) >= value)
-            if len(twin) >= value:
+            again = value // 2 if mixed and len(ring) >= value // 2 else 0
+            fresh = value - again
+            assert replay.can_sample(2 * value) == (len(twin) >= fresh)
+            if len(twin) >= fresh:
                 batch = replay.aggregate_batch(replay.sample(2 * value))
-                assert numbers_of(batch) == [n for n, _ in twin[:value]]
-                del twin[:value]
+                flags = batch["replayed"]
+                assert int(flags.sum()) == 2 * again
+                there = {name: batch[name][:, ~flags] for name in ("extras/id", "version")}
+                assert numbers_of(there) == [n for n, _ in twin[:fresh]]
+                assert there["version"].min() >= version - 3
+                assert set(numbers_of({"extras/id": batch["extras/id"][:, flags]})) <= set(ring)
+                ring = [*ring, *(n for n, _ in twin[:fresh])][-5:]
+                replayed += 6 * again
+                del twin[:fresh]
         numbers = replay.statistics()
-        assert numbers["size"] == 6 * len(replay._unrolls)
+        assert numbers["size"] == 6 * len(replay._queue)
         assert numbers["inserted"] == 6 * number
+        assert numbers["replayed"] == replayed
+        assert numbers["replayable"] == (6 * len(ring) if mixed else 0)
         assert numbers["inserted"] == numbers["size"] + numbers["sampled"] + numbers["evicted"]

@@ -23,7 +23,7 @@ def make(**replay: Any) -> PrioritizedReplay:
 
 
 def test_a_row_with_a_high_priority_comes_more_often() -> None:
-    replay = make(priority={"alpha": 1.0, "beta": 1.0, "epsilon": 1e-6})
+    replay = make(priority={"alpha": 1.0, "beta": {"start": 1.0}, "epsilon": 1e-6})
     replay.insert(chunk_of("FMMMMM"))
     replay.update_priorities(np.arange(4), np.array([8, 1, 1, 1], np.float32))
     sample = replay.sample(4000)
@@ -52,7 +52,39 @@ def test_the_learner_is_told_that_priorities_are_wanted() -> None:
 
 def test_numbers_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"replay\.priority\.alpha is 2"):
-        make(priority={"alpha": 2.0, "beta": 1.0, "epsilon": 1e-6})
+        make(priority={"alpha": 2.0, "beta": {"start": 1.0}, "epsilon": 1e-6})
+
+
+def test_weights_make_up_for_more_and_more_as_the_learner_goes_on() -> None:
+    beta = {"kind": "linear", "by": "iterations", "start": 0.5, "end": 1.0, "steps": 100}
+    replay = make(priority={"alpha": 1.0, "beta": beta, "epsilon": 1e-6})
+    replay.insert(chunk_of("FMMMMM"))
+    replay.update_priorities(np.arange(4), np.array([16, 1, 1, 1], np.float32))
+    told = []
+    for replay.iteration in (0, 50, 100, 1000):
+        sample = replay.sample(100)
+        told.append(float(sample.weights[sample.numbers == 0][0]))
+        numbers = replay.statistics()
+        assert numbers["priority_least"] == 1.0
+        assert numbers["priority_beta"] == min(1.0, 0.5 + replay.iteration / 200)
+    assert told == pytest.approx([16**-0.5, 16**-0.75, 1 / 16, 1 / 16])
+
+
+def test_beta_goes_by_env_steps_too_and_stays_within_its_range() -> None:
+    points = {"kind": "piecewise", "by": "env_steps", "points": [[0, 0.0], [10, 1.0]]}
+    replay = make(priority={"alpha": 1.0, "beta": points, "epsilon": 1e-6})
+    replay.insert(chunk_of("FMMM"))
+    replay.iteration, replay.env_steps = 1000, 5
+    replay.sample(1)
+    assert replay.statistics()["priority_beta"] == 0.5
+    beyond = points | {"points": [[0, 0.5], [10, 1.5]]}
+    with pytest.raises(ConfigError, match=r"priority\.beta reaches 1\.5, expected 0 to 1"):
+        make(priority={"alpha": 1.0, "beta": beyond, "epsilon": 1e-6})
+
+
+def test_age_is_not_for_priorities() -> None:
+    with pytest.raises(ConfigError, match="age is for UniformReplay: PrioritizedReplay draws by"):
+        make(age={"max_versions": 3, "half_life_versions": 0.0})
 
 
 @settings(max_examples=25, deadline=None)

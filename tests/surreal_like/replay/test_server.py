@@ -146,6 +146,17 @@ class Bench:
             self.step()
         return next(iter(self.client.counts().values()))
 
+    @property
+    def service(self) -> ReplayService:
+        """What is served; it is built with the first step."""
+        assert isinstance(self.frame._service, ReplayService)
+        return self.frame._service
+
+    def let(self, milliseconds: int) -> None:
+        """Lets counted time pass."""
+        for _ in range(milliseconds):
+            self.step()
+
     def close(self) -> None:
         self.frame.close()
         self.sender.close(0)
@@ -344,6 +355,73 @@ def test_the_queue_holds_the_sender_back(make: Callable[..., Bench]) -> None:
     del bench.client.tick
     bench.client.drain()
     bench.until(lambda: bench.receipt()[2] == 10 * bench.sent)
+
+
+def test_both_sides_waiting_is_counted_while_it_lasts(make: Callable[..., Bench]) -> None:
+    """By the counted clock: a step is a millisecond, and nothing else passes time."""
+    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=40)
+    bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
+    since = bench.clock.now()
+    before = bench.service.status()
+    bench.let(100)
+    after = bench.service.status()
+    # Two requests wait for the same rows at the same time.
+    waited = after["waiting_sample_seconds"] - before["waiting_sample_seconds"]
+    assert waited == pytest.approx(bench.clock.now() - since)
+    assert after["waiting_insert_seconds"] == 0
+
+    bench.client.tick = lambda *, ask=True: False  # type: ignore[method-assign]
+    for _ in range(8):  # two batches for the requests, and a full queue
+        bench.send()
+    bench.until(lambda: bench.receipt() == [11, 8, 80, 0, 0])
+    since = bench.clock.now()
+    before = bench.service.status()
+    bench.let(100)
+    after = bench.service.status()
+    waited = after["waiting_insert_seconds"] - before["waiting_insert_seconds"]
+    assert waited == pytest.approx(bench.clock.now() - since)
+    assert after["waiting_sample_seconds"] == before["waiting_sample_seconds"]
+
+    del bench.client.tick
+    bench.until(lambda: bench.service.status()["requests_waiting"] == 0)
+    bench.until(lambda: bench.client.waiting >= 2)
+    bench.let(2)
+    before = bench.service.status()
+    bench.let(100)
+    after = bench.service.status()
+    assert after["waiting_insert_seconds"] == before["waiting_insert_seconds"]
+
+
+def test_replayed_rows_are_counted_apart(make: Callable[..., Bench]) -> None:
+    bench = make(
+        type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60, replay_proportion=0.5
+    )
+    replayed = []
+    for _ in range(6):
+        bench.send()
+    while len(replayed) < 5:
+        bench.until(lambda: bench.client.waiting)
+        sampled = bench.client.next()
+        assert sampled is not None
+        replayed.append(int(sampled.columns["replayed"].sum()))
+    assert replayed == [0, 2, 2, 2, 2]
+    counts = bench.counts()
+    assert (counts["inserted"], counts["sampled"], counts["size"]) == (60, 60, 0)
+    assert counts["replayed"] == 40
+
+
+def test_how_far_the_learner_is_travels_with_its_requests(make: Callable[..., Bench]) -> None:
+    bench = make(type="surreal_like.replay.prioritized_replay:PrioritizedReplay")
+    bench.client.version, bench.client.env_steps, bench.client.iteration = 5, 300, 40
+    bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
+    replay = bench.service._replay
+    assert (replay.newest_version, replay.env_steps, replay.iteration) == (5, 300, 40)
+    # A learner that went on from a checkpoint has made fewer updates, but versions only rise.
+    bench.client.version, bench.client.env_steps, bench.client.iteration = 4, 300, 20
+    bench.send()
+    bench.until(lambda: bench.client.next() is not None)
+    bench.until(lambda: replay.iteration == 20)
+    assert (replay.newest_version, replay.env_steps) == (5, 300)
 
 
 def test_the_row_an_agent_leaves_with_is_dropped_and_counted(make: Callable[..., Bench]) -> None:

@@ -213,8 +213,90 @@ def test_a_minimum_that_short_episodes_or_large_rows_put_out_of_reach_is_refused
     with pytest.raises(ConfigError, match="after 200 rows only 50 of the 100 rows kept"):
         replay.insert(chunk_of("FTFTFTFTFT", sequence=20))
     replay = make_replay(min_size=80, max_bytes=2000)
-    with pytest.raises(ConfigError, match="min_size is 80, but 37 rows of capacity - 2 rows"):
+    with pytest.raises(
+        ConfigError, match=r"37 rows of capacity \(2000 bytes .* / 53 bytes of a row\) - 2 rows"
+    ):
         replay.insert(chunk_of("FMMM"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_bytes": 4000, "min_size": 99}, r"99, but 100 rows of capacity \(4000 bytes of .*98"),
+        ({"max_bytes": 4000}, r"100 rows to a shard \(4000 .* 40 bytes .*\), .* 100 x .* 2 = 200"),
+        ({"capacity": 199}, r"leaves 199 rows to a shard, .* 100 x num_envs 2 = 200 rows: each"),
+        (
+            {"evict_rule": {"max_rows": 300, "max_age_seconds": 0.0, "max_version_lag": 0}}
+            | {"min_size": 300, "session": {"replay": {"evict_interval": 1.0}}},
+            r"min_size is 300, but 300 rows of capacity \(evict_rule.max_rows\) - 2 rows",
+        ),
+    ],
+)
+def test_what_must_deadlock_is_seen_before_a_start(settings: dict[str, Any], said: str) -> None:
+    replay = make_replay(**settings)
+    make_replay().check_start(40)
+    with pytest.raises(ConfigError, match=said):
+        replay.check_start(40)
+
+
+def test_replayed_unrolls_are_for_another_replay() -> None:
+    with pytest.raises(ConfigError, match=r"replay_proportion is 0\.5, .* it is for FIFOReplay"):
+        make_replay(replay_proportion=0.5)
+
+
+def aged(**age: float) -> UniformReplay:
+    """Chunks of 5 x 2 rows, the first of version 0, the next of 10, of 20, ..."""
+    rule = {"max_versions": 0, "half_life_versions": 0.0} | age
+    replay = make_replay(capacity=60, age=rule)
+    for number in range(8):
+        chunk = chunk_of("MMMMM", "MMMMM", sequence=number + 1, first_id=10 * number)
+        chunk.columns["version"][:] = 10 * number
+        replay.insert(chunk)
+    return replay
+
+
+def test_old_rows_are_drawn_less_often() -> None:
+    replay = aged(half_life_versions=10.0)
+    batch = replay.aggregate_batch(replay.sample(20_000))
+    shares = [(batch["version"] == 10 * number).mean() for number in range(8)]
+    masses = [0, 0] + [10 * 0.5 ** (7 - number) for number in range(2, 7)] + [8]
+    np.testing.assert_allclose(shares, np.array(masses) / sum(masses), atol=0.015)
+    assert replay.statistics()["sampleable"] == 58
+
+
+def test_rows_that_are_too_old_are_kept_and_not_drawn() -> None:
+    replay = aged(max_versions=15)
+    for _ in range(3):  # one that was restored goes on so
+        batch = replay.aggregate_batch(replay.sample(500))
+        assert set(batch["version"]) == {60, 70}
+        assert replay.statistics()["size"] == 60
+        state, replay = copy.deepcopy(replay.state()), aged(max_versions=15)
+        replay.restore(state)
+    replay.newest_version = 100  # as the learner says with its requests
+    assert not replay.can_sample(1)
+    with pytest.raises(SurrealError, match="no row is young enough"):
+        replay.sample(1)
+
+
+def test_where_all_are_too_old_new_rows_are_let_in() -> None:
+    """Else the samples would wait for rows, and the rows for samples."""
+    replay = make_replay(
+        samples_per_insert=1.0, age={"max_versions": 5, "half_life_versions": 0.0}, capacity=9000
+    )
+    sender = Sender("a", 2, Random(0), counting())
+    while replay.can_insert():
+        chunk = sender.cut(100)
+        chunk.columns["version"][:] = 1
+        replay.insert(chunk)
+    assert replay.can_sample(1)
+    replay.newest_version = 9
+    assert replay.can_insert()
+    assert not replay.can_sample(1)
+    chunk = sender.cut(100)
+    chunk.columns["version"][:] = 9
+    replay.insert(chunk)
+    assert replay.can_sample(1)
+    assert not replay.can_insert()
 
 
 def test_larger_chunks_than_announced_widen_the_band() -> None:

@@ -1,0 +1,143 @@
+"""Which rows a sample holds: those acted with young parameters more often, or they alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.errors import SurrealError
+from surreal_like.replay.age import AgeRule, Versions
+from surreal_like.replay.ring import spans
+from surreal_like.replay.selector import Sample, UniformSelector
+from surreal_like.replay.stream_table import Rows
+from surreal_like.replay.version_runs import VersionRuns
+
+
+class AgeSelector(UniformSelector):
+    """Draws each sampleable row with a probability in proportion to its weight by an AgeRule.
+
+    A run of neighbouring rows of one version is drawn by its weight, then one of its rows, and both
+    again where the row is not sampleable, which is exact; where that would take long the sampleable
+    rows are listed. The work grows with the number of runs, not of rows. Rows that are too old are
+    kept and counted, but not drawn. Weights in the sample are 1: nothing makes up for the choice.
+
+    Args:
+        capacity: at least the most rows that exist at once.
+        rule: how age weighs.
+        versions: versions ``[rows]`` of existing rows, by their numbers ``[rows]``.
+        newest_version: the newest version that is known.
+        seed: of the generator.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        rule: AgeRule,
+        *,
+        versions: Callable[[Rows], Versions],
+        newest_version: Callable[[], int],
+        seed: int = 0,
+    ) -> None:
+        super().__init__(capacity, seed=seed)
+        self._rule = rule
+        self._versions = versions
+        self._newest_version = newest_version
+        self._runs = VersionRuns()
+
+    @property
+    def drawable(self) -> int:
+        """Number of sampleable rows that are young enough."""
+        if not self._rule.max_versions:
+            return self._size
+        oldest = self._newest_version() - self._rule.max_versions
+        return int(self._runs.ready[self._runs.versions >= oldest].sum())
+
+    @property
+    def mass(self) -> float:
+        """Sum of the weights of all rows; one acted with the newest version weighs 1."""
+        return float((np.exp(self._log_weights()) * self._runs.ready).sum())
+
+    def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
+        """Takes in new rows, numbered from ``first`` on; ``ready`` says which are sampleable."""
+        super().mark(first, ready)
+        flags = ready.reshape(-1)
+        self._runs.append(first, self._versions(np.arange(first, first + len(flags))), flags)
+
+    def mark_earlier(self, numbers: Rows) -> None:
+        """Earlier rows, none of them marked before, have become sampleable."""
+        super().mark_earlier(numbers)
+        self._runs.count(numbers)
+
+    def evict(self, oldest: int) -> int:
+        """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""
+        end = min(max(oldest, self._oldest), self._next_number)
+        gone = [
+            self._oldest + part.start + np.flatnonzero(self._bits[slots])
+            for slots, part in spans(self._oldest, end - self._oldest, len(self._bits))
+        ]
+        self._runs.cut(end, np.concatenate(gone))
+        return super().evict(oldest)
+
+    def sample(self, batch_size: int) -> Sample:
+        """Draws rows; all weights are 1.
+
+        Raises:
+            SurrealError: no row that is young enough is sampleable.
+        """
+        if not self.drawable:
+            raise SurrealError(
+                f"no row is young enough to be drawn (of {self._size}; the newest version is "
+                f"{self._newest_version()}): ask can_sample() first"
+            )
+        return super().sample(batch_size)
+
+    def _draw(self, batch_size: int) -> Rows:
+        weights = self._weights()
+        mass = weights * self._runs.spans
+        accepted = float((weights * self._runs.ready).sum() / mass.sum())
+        tries = int(1.1 * batch_size / accepted) + 8
+        if tries > self._next_number - self._oldest:
+            return self._draw_listed(weights, batch_size)
+        ends = np.cumsum(mass)
+        kept = self._try_runs(ends, tries)
+        while len(kept) < batch_size:
+            kept = np.concatenate([kept, self._try_runs(ends, tries)])
+        return kept[:batch_size]
+
+    def _weights(self) -> npt.NDArray[np.float64]:
+        """Weight of a row of each run; the largest of a run that has a sampleable row is 1."""
+        logs = self._log_weights()
+        logs[self._runs.ready == 0] = -np.inf
+        # However old the youngest of them is, weights shall not vanish.
+        weights: npt.NDArray[np.float64] = np.exp(logs - logs.max())
+        return weights
+
+    def _log_weights(self) -> npt.NDArray[np.float64]:
+        return self._rule.log_weights(self._runs.versions, self._newest_version())
+
+    def _try_runs(self, ends: npt.NDArray[np.float64], tries: int) -> Rows:
+        of = self._drawn(ends, tries)
+        inside = (self._generator.random(tries) * self._runs.spans[of]).astype(np.int64)
+        numbers = self._runs.starts[of] + inside
+        return numbers.compress(self.is_ready(numbers))
+
+    def _draw_listed(self, weights: npt.NDArray[np.float64], batch_size: int) -> Rows:
+        numbers = self._listed()
+        ends = np.cumsum(np.repeat(weights, self._runs.ready))
+        return numbers[self._drawn(ends, batch_size)]
+
+    def _drawn(self, ends: npt.NDArray[np.float64], draws: int) -> Rows:
+        """Places, each as likely as the step that ``ends`` makes there."""
+        total = ends[-1]
+        # A product that is rounded up to the total would lie behind the last step.
+        masses = np.minimum(self._generator.random(draws) * total, np.nextafter(total, 0.0))
+        places: Rows = np.searchsorted(ends, masses, side="right")
+        return places
+
+    def restore(self, state: Mapping[str, Any], oldest: int, ready: npt.NDArray[np.bool_]) -> None:
+        """Takes over what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
+        self._runs = VersionRuns()
+        super().restore(state, oldest, ready)

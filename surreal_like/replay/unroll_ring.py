@@ -1,0 +1,67 @@
+"""Unrolls that have been learned from, to be drawn again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import numpy as np
+
+from surreal_like.replay.age import AgeRule, Versions
+from surreal_like.replay.unroll_queue import Unroll
+
+
+class UnrollRing:
+    """The newest unrolls, from which distinct ones are drawn by an AgeRule.
+
+    Args:
+        places: unrolls that it has room for; the oldest go.
+        rule: how age weighs; by default all are drawn alike.
+        seed: of the generator.
+    """
+
+    def __init__(self, places: int, rule: AgeRule | None = None, *, seed: int = 0) -> None:
+        self._rule = AgeRule() if rule is None else rule
+        self._unrolls: deque[Unroll] = deque(maxlen=places)
+        self._generator = np.random.default_rng(seed)
+
+    def __len__(self) -> int:
+        return len(self._unrolls)
+
+    def bound(self, places: int) -> None:
+        """Makes room for so many unrolls, and no more."""
+        self._unrolls = deque(self._unrolls, maxlen=places)
+
+    def add(self, unrolls: Iterable[Unroll]) -> None:
+        """Takes in unrolls; the oldest make room for them."""
+        self._unrolls.extend(unroll._replace(replayed=True) for unroll in unrolls)
+
+    def drawable(self, newest_version: int) -> int:
+        """How many unrolls are young enough."""
+        if not self._rule.max_versions:
+            return len(self._unrolls)
+        oldest = newest_version - self._rule.max_versions
+        return sum(unroll.version >= oldest for unroll in self._unrolls)
+
+    def draw(self, count: int, newest_version: int) -> list[Unroll]:
+        """So many distinct unrolls, one after the other, each by its weight among those left.
+
+        Args:
+            count: at most :meth:`drawable`.
+            newest_version: from which ages are counted.
+        """
+        if not count:
+            return []
+        weights = self._rule.log_weights(self._versions(), newest_version)
+        # The largest of logarithms with Gumbel noise are drawn so (Kool and others 2019,
+        # "Stochastic beams and where to find them", section 2.3).
+        keys = weights + self._generator.gumbel(size=len(weights))
+        chosen = np.argpartition(-keys, count - 1)[:count]
+        return [self._unrolls[place] for place in chosen]
+
+    def _versions(self) -> Versions:
+        return np.fromiter((unroll.version for unroll in self._unrolls), np.int64, len(self))
+
+    def reseed(self, seed: int) -> None:
+        """Begins a new generator."""
+        self._generator = np.random.default_rng(seed)
