@@ -142,7 +142,8 @@ class Learner:
             context.clock,
             shards=replay.replay_shards,
             batch_size=replay.batch_size,
-            batches_per_request=session.learner.batches_per_request,
+            # Unrolls come in one batch at a time: more that lay ready here would only grow older.
+            batches_per_request=1 if kind.overlap else session.learner.batches_per_request,
             requests_in_flight=session.learner.prefetch_requests,
             collate=kind.collate(self.learner_config),
             consumes=kind.consumes,

@@ -71,9 +71,16 @@ class FIFOReplay(Replay):
         self._draining = False
 
     def check_start(self, row_bytes: int) -> None:
-        """Raises ConfigError if ``max_bytes`` leaves no room for a batch of such rows."""
-        steps, num_envs = self._plan.steps, self._plan.num_envs
-        self._plan.within_bytes((steps + 1) * num_envs * (row_bytes - LINK_BYTES))
+        """Raises ConfigError if there is no room for a batch of such rows, or no message for it."""
+        plan, row_bytes = self._plan, row_bytes - LINK_BYTES
+        unroll_rows = (plan.steps + 1) * plan.num_envs
+        plan.within_bytes(unroll_rows * row_bytes)
+        settings.require_messages(
+            self.env_config,
+            self.session_config,
+            row_bytes=row_bytes,
+            rows=plan.batch * unroll_rows,
+        )
 
     def refusal(self, chunk: Chunk) -> str | None:
         """The rows that an agent leaves with are no whole unroll."""

@@ -116,7 +116,6 @@ class ReplayService(Service):
 
     def _answer_parked(self) -> bool:
         if not self._parked:
-            self._waiting.hold(False)
             return False
         request, since = self._parked[0]
         batch_size = request.message.fields["batch_size"]

@@ -60,6 +60,31 @@ def require_room_for_a_chunk(
         )
 
 
+def require_messages(
+    env_config: Config, session_config: Config, *, row_bytes: int, rows: int
+) -> None:
+    """Raises ConfigError if a chunk of an agent, or an answer to the learner, is never sent.
+
+    Args:
+        env_config, session_config: the experiment's.
+        row_bytes: bytes of a row on the wire, at least.
+        rows: rows of one answer.
+    """
+    steps: int = session_config["sender"]["flush_iteration"]
+    streams: int = env_config["num_envs"]
+    most: int = session_config["max_message_bytes"]
+    for what, count, remedy in (
+        (f"chunk of {steps} steps x {streams} streams", steps * streams, "sender.flush_iteration"),
+        (f"answer of {rows} rows", rows, "learner.batches_per_request, or replay.batch_size"),
+    ):
+        if count * row_bytes > most:
+            raise ConfigError(
+                f"session_config.max_message_bytes is {most}, but one {what} x {row_bytes} bytes "
+                f"of a row = {count * row_bytes}: it would never be sent; raise it, or lower "
+                f"{remedy}"
+            )
+
+
 def default_seed(session_config: Config) -> int:
     """The seed of a replay that nobody has told one."""
     return component_seed(session_config["seed"], "replay-0", 1)

@@ -16,7 +16,7 @@ from surreal_like.replay.age_selector import AgeSelector
 from surreal_like.replay.base import Replay
 from surreal_like.replay.limiter import Limiter
 from surreal_like.replay.selector import Sample, Selector, UniformSelector
-from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
 from surreal_like.replay.stream_table import Rows
 
 
@@ -51,6 +51,7 @@ class UniformReplay(Replay):
         self._selector = self._make_selector(capacity)
         self._rule = dict(replay["evict_rule"])
         self._rule["max_rows"] = settings.shard_of(self._rule["max_rows"], learner_config)
+        self._minds_versions = bool(self._rule["max_version_lag"]) or AgeRule.of(replay).matters
         self._ages: deque[tuple[int, float]] = deque()  # (row after a chunk, when it came)
 
     def _make_selector(self, capacity: int) -> Selector:
@@ -80,6 +81,13 @@ class UniformReplay(Replay):
         if kept and self.session_config["replay"]["evict_interval"]:
             self._limiter.require_room(kept, self._waiting_rows, "evict_rule.max_rows")
         settings.require_room_for_a_chunk(rows, self.env_config, self.session_config, why)
+        batches = self.session_config["learner"]["batches_per_request"]
+        settings.require_messages(
+            self.env_config,
+            self.session_config,
+            row_bytes=row_bytes - LINK_BYTES,
+            rows=self.learner_config["replay"]["batch_size"] * batches,
+        )
 
     def _room(self, row_bytes: int) -> tuple[int, str]:
         """Rows that there is room for, and how that comes about if it is not the capacity."""
@@ -112,8 +120,9 @@ class UniformReplay(Replay):
         self._limiter.require_start(storage.next_number, storage.capacity)
         if self._rule["max_age_seconds"]:
             self._ages.append((storage.next_number, self.clock.now()))
-        newest = int(chunk.columns["version"][-1].max())
-        self.newest_version = max(self.newest_version, newest)
+        if self._minds_versions:
+            newest = int(chunk.columns["version"][-1].max())
+            self.newest_version = max(self.newest_version, newest)
 
     def _clear(self) -> None:
         """Takes evicted rows out of what can be sampled."""

@@ -213,6 +213,12 @@ RESOLVED = (
         "flush_iteration 501 x num_envs 4 = 2004 rows",
         "lower session_config.sender.flush_iteration",
     ),
+    setting(
+        "small messages",
+        "session_config.max_message_bytes=7000",
+        "one answer of 128 rows x 57 bytes of a row = 7296",
+        "lower learner.batches_per_request",
+    ),
     replay(
         "narrow band",
         f"{TYPE}uniform_replay:UniformReplay",

@@ -185,6 +185,7 @@ def test_counts_and_rows_equal_those_of_the_definition(data: st.DataObject) -> N
         check(here)
     state = here.selector.state()
     again = Rows(capacity, rule, seed=5)
+    again.insert([9, 9, 9])  # what it had is forgotten
     again.versions, again.ready, again.newest = here.versions, here.ready, here.newest
     again.oldest = here.oldest
     again.selector.restore(state, here.oldest, np.array(here.ready[here.oldest :], np.bool_))

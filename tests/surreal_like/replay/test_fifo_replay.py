@@ -21,11 +21,10 @@ from tests.surreal_like.replay.configs import configs
 STEPS = 3
 
 
-def make(**replay: Any) -> FIFOReplay:
+def make(*, max_message_bytes: int = 10**6, **replay: Any) -> FIFOReplay:
     options = {"capacity": 24, "batch_size": 4} | replay
-    return FIFOReplay(
-        **configs(algo={"gamma": 0.5}, session={"sender": {"flush_iteration": STEPS}}, **options)
-    )
+    session = {"sender": {"flush_iteration": STEPS}, "max_message_bytes": max_message_bytes}
+    return FIFOReplay(**configs(algo={"gamma": 0.5}, session=session, **options))
 
 
 def unroll(
@@ -221,6 +220,8 @@ def test_before_a_start_the_bytes_of_the_specs_are_enough_to_refuse() -> None:
     make(max_bytes=2 * 8 * row_bytes).check_start(row_bytes + LINK_BYTES)
     with pytest.raises(ConfigError, match="sampling would never start; raise max_bytes"):
         make(max_bytes=2 * 8 * row_bytes - 1).check_start(row_bytes + LINK_BYTES)
+    with pytest.raises(ConfigError, match=rf"answer of 16 rows x {row_bytes} bytes of a row"):
+        make(max_message_bytes=16 * row_bytes - 1).check_start(row_bytes + LINK_BYTES)
 
 
 @settings(deadline=None)

@@ -419,8 +419,12 @@ def test_how_far_the_learner_is_travels_with_its_requests(make: Callable[..., Be
     # A learner that went on from a checkpoint has made fewer updates, but versions only rise.
     bench.client.version, bench.client.env_steps, bench.client.iteration = 4, 300, 20
     bench.send()
-    bench.until(lambda: bench.client.next() is not None)
-    bench.until(lambda: replay.iteration == 20)
+
+    def heard() -> bool:
+        bench.client.next()  # only then is more asked for
+        return replay.iteration == 20
+
+    bench.until(heard)
     assert (replay.newest_version, replay.env_steps) == (5, 300)
 
 

@@ -226,6 +226,14 @@ def test_a_minimum_that_short_episodes_or_large_rows_put_out_of_reach_is_refused
         ({"max_bytes": 4000}, r"100 rows to a shard \(4000 .* 40 bytes .*\), .* 100 x .* 2 = 200"),
         ({"capacity": 199}, r"leaves 199 rows to a shard, .* 100 x num_envs 2 = 200 rows: each"),
         (
+            {"session": {"max_message_bytes": 6399}},
+            r"max_message_bytes is 6399, but one chunk of 100 .* x 2 streams x 32 bytes .* = 6400",
+        ),
+        (
+            {"session": {"max_message_bytes": 16383}},
+            r"one answer of 512 rows x 32 bytes of a row = 16384: .* lower learner\.batches_per",
+        ),
+        (
             {"evict_rule": {"max_rows": 300, "max_age_seconds": 0.0, "max_version_lag": 0}}
             | {"min_size": 300, "session": {"replay": {"evict_interval": 1.0}}},
             r"min_size is 300, but 300 rows of capacity \(evict_rule.max_rows\) - 2 rows",
