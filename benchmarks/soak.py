@@ -1,0 +1,276 @@
+"""Memory and latency of one replay while very many small rows go through it.
+
+Three processes and real sockets (ipc): a sender pushes prebuilt chunks of 64 steps x 32 streams as
+fast as they leave, the replay server keeps the newest million rows, and this process asks for eight
+batches of 256 rows, waits for the answer, learns nothing, and asks again after a pause. Prints
+JSON: the server's memory over the rows that it has taken, and percentiles of the time from request
+to decoded answer in each tenth of the run.
+
+    python benchmarks/soak.py [--rows 100000000] [--pause 0.005]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import zmq
+from machine import machine
+
+from session.clock import WallClock
+from session.component import Component, Topology
+from session.config import Config
+from session.context import Launch
+from session.default_configs import BASE_CONFIG
+from session.service import Frame
+from session.wire import AddressBook, Identity, Wire
+from session.wire.requests import DealerSocket
+from session.wire.sockets import poll
+from surreal_like.data.experience import Chunk
+from surreal_like.replay.server import ReplayService
+from surreal_like.replay.uniform_replay import UniformReplay
+
+STEPS, STREAMS = 64, 32
+CAPACITY = 1_000_000
+BATCH_SIZE, BATCHES = 256, 8
+EPISODE_STEPS = 20
+PARTS = 10
+NAME = "replay-0"
+ENDS = ("experience", "receipts", "batches", "priorities")
+_MEMORY_SECONDS = 0.25
+_ANSWER_SECONDS = 30.0
+
+
+def make_config() -> Config:
+    """One shard that keeps the newest rows and lets nobody wait."""
+    config = BASE_CONFIG.copy()
+    config.algorithm = "none"
+    config.env_config.env_name = "toy:none"
+    config.env_config.num_envs = STREAMS
+    config.session_config.sender.flush_iteration = STEPS
+    config.session_config.agent.num = 1
+    config.learner_config.replay.update({"capacity": CAPACITY, "batch_size": BATCH_SIZE})
+    return config
+
+
+def columns() -> dict[str, np.ndarray[Any, Any]]:
+    """CartPole's columns, 41 bytes a row; episodes of 20 rows that end in a termination."""
+    shape = (STEPS, STREAMS)
+    place = (np.arange(STEPS)[:, None] + np.arange(STREAMS)) % EPISODE_STEPS
+    last = place == EPISODE_STEPS - 1
+    return {
+        "step_type": np.where(place == 0, 0, np.where(last, 2, 1)).astype(np.uint8),
+        "reward": (place > 0).astype(np.float32),
+        "discount": (~last).astype(np.float32),
+        "version": np.zeros(shape, np.int64),
+        "obs": np.random.default_rng(0).normal(size=(*shape, 4)).astype(np.float32),
+        "action": np.zeros(shape, np.int64),
+    }
+
+
+@contextmanager
+def wire_of(name: str, folder: Path) -> Iterator[Wire]:
+    """The wire of one process of the benchmark."""
+    context: zmq.Context[Any] = zmq.Context()
+    fingerprint = bytes.fromhex(make_config().fingerprint()[:16])
+    wire = Wire(context, addresses(folder), Identity(name, 1, fingerprint))
+    yield wire
+    wire.close(0)
+    context.destroy(0)
+
+
+def addresses(folder: Path) -> AddressBook:
+    """Where the four sockets of the shard are."""
+    return AddressBook.ipc([f"{NAME}.{end}" for end in ENDS], folder)
+
+
+def serve(folder: Path) -> None:
+    """The replay server's process, until it is told to end."""
+    config, book = make_config(), addresses(folder)
+    component = Component(NAME, "replay", "main.replay", binds=tuple(book))
+    launch = Launch(component, config, Topology([component]), book, None)
+    names = ("learner_config", "env_config", "session_config")
+    replay = UniformReplay(**{name: config[name] for name in names})
+    context: zmq.Context[Any] = zmq.Context()
+    frame = Frame(
+        launch, lambda own: ReplayService(own, replay), context, clock=WallClock(), incarnation=1
+    )
+
+    def stop(number: int, stack: object) -> None:
+        frame.context.stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    while not frame.finished:
+        if not frame.step():
+            frame.idle()
+    context.destroy(0)
+
+
+def send(folder: Path, rows: int) -> None:
+    """The sender's process; ends when all its rows are receipted as inserted."""
+    prebuilt = columns()
+    with wire_of("agent-0", folder) as wire:
+        push = wire.push(f"{NAME}.experience", high_water_mark=8)
+        receipts = wire.subscriber(f"{NAME}.receipts")
+        inserted = sequence = sent = 0
+        while inserted < rows:
+            while (message := receipts.receive()) is not None:
+                inserted = message.fields["senders"].get("agent-0", [1, 0, 0])[2]
+            if sent >= rows:
+                poll([receipts.raw], 0.05)
+                continue
+            sequence += 1
+            sent += STEPS * STREAMS
+            chunk = Chunk(
+                prebuilt, sequence, list(range(STREAMS)), rows=sent, env_steps=sent
+            ).to_message()
+            while not push.send(chunk):
+                push.raw.poll(10, zmq.POLLOUT)
+
+
+@contextmanager
+def ended_after(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does not outlive the block."""
+    with subprocess.Popen(command) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One request: when and how long, and the rows that replay had taken by then."""
+
+    at: float
+    seconds: float
+    rows: int
+
+
+def ask(dealer: DealerSocket, rows: int) -> Answer:
+    """Asks for batches and waits for them; ``rows`` stands where the answer has no counts."""
+    begin = time.perf_counter()
+    wanted = {"batch_size": BATCH_SIZE, "batches": BATCHES}
+    while dealer.send("sample", wanted) is None:  # the server has not come up yet
+        poll([dealer.raw], 0.01)
+    while (answer := dealer.receive()) is None:
+        if time.perf_counter() - begin > _ANSWER_SECONDS:
+            raise SystemExit(f"no answer for {_ANSWER_SECONDS:g} s")
+        poll([dealer.raw], 0.1)
+    seconds = time.perf_counter() - begin
+    if answer.kind != "batch":
+        raise SystemExit(f"replay answered '{answer.kind}': {answer.fields.get('reason')}")
+    counts = answer.fields["counts"]
+    return Answer(begin, seconds, rows if counts is None else counts["inserted"])
+
+
+def watch(
+    sender: subprocess.Popen[bytes], server: psutil.Process, folder: Path, pause: float
+) -> tuple[list[Answer], list[tuple[int, int]]]:
+    """Asks while rows come; returns all answers, and (rows, bytes of memory) now and then."""
+    answers: list[Answer] = []
+    memory: list[tuple[int, int]] = []
+    with wire_of("learner", folder) as wire:
+        dealer = wire.dealer(f"{NAME}.batches")
+        ask(dealer, 0)  # waits for the first rows, and counts for nothing
+        looked = 0.0
+        while sender.poll() is None:
+            answers.append(ask(dealer, answers[-1].rows if answers else 0))
+            if answers[-1].at - looked >= _MEMORY_SECONDS:
+                looked = answers[-1].at
+                memory.append((answers[-1].rows, server.memory_info().rss))
+            time.sleep(pause)
+    if sender.returncode:
+        raise SystemExit(f"the sender ended with {sender.returncode}")
+    return answers, memory
+
+
+def percentiles(answers: list[Answer]) -> dict[str, float]:
+    """Of the milliseconds that requests took."""
+    milliseconds = np.array([answer.seconds for answer in answers]) * 1e3
+    p50, p90, p99 = np.percentile(milliseconds, (50, 90, 99)).tolist()
+    worst = float(milliseconds.max())
+    return {"requests": len(answers), "p50": p50, "p90": p90, "p99": p99, "max": worst}
+
+
+def in_parts(answers: list[Answer], rows: int) -> list[dict[str, float]]:
+    """The percentiles of each tenth of the rows; before the first one ends the ring is full."""
+    ends = [rows * part // PARTS for part in range(1, PARTS + 1)]
+    table = []
+    for begin, end in itertools.pairwise([0, *ends]):
+        part = [answer for answer in answers if begin <= answer.rows < end]
+        if part:
+            table.append({"rows": end, **percentiles(part)})
+    return table
+
+
+def measure(rows: int, pause: float) -> dict[str, Any]:
+    """The whole run."""
+    with tempfile.TemporaryDirectory(prefix="sl-bench-") as name:
+        folder = Path(name)
+        command = [sys.executable, __file__]
+        begin, load = time.perf_counter(), os.getloadavg()[0]
+        with (
+            ended_after([*command, "--serve", name]) as server,
+            ended_after([*command, "--send", name, str(rows)]) as sender,
+        ):
+            answers, memory = watch(sender, psutil.Process(server.pid), folder, pause)
+        seconds = time.perf_counter() - begin
+    # From the first answer on: before that processes start.
+    moving = answers[-1].at - answers[0].at
+    full = [size for taken, size in memory if taken >= rows // PARTS]
+    return {
+        "rows": rows,
+        "chunk": [STEPS, STREAMS],
+        "row_bytes": sum(c.nbytes for c in columns().values()) // (STEPS * STREAMS),
+        "capacity": CAPACITY,
+        "request": {"batch_size": BATCH_SIZE, "batches": BATCHES, "pause_seconds": pause},
+        "seconds": seconds,
+        # Of the machine over the minute before: our own three processes come on top.
+        "load_before": load,
+        "rows_in_per_second": rows / moving,
+        "rows_out_per_second": len(answers) * BATCH_SIZE * BATCHES / moving,
+        "server_bytes": [{"rows": taken, "rss": size} for taken, size in memory],
+        "server_growth": {
+            "from_rows": rows // PARTS,
+            "first_rss": full[0],
+            "last_rss": full[-1],
+            "max_rss": max(full),
+        },
+        "request_milliseconds": in_parts(answers, rows),
+    }
+
+
+def main() -> None:
+    """Prints the result as JSON; with ``--serve`` or ``--send`` it is one of the processes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rows", type=int, default=100_000_000)
+    parser.add_argument("--pause", type=float, default=0.005, help="seconds between requests")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--send", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve(Path(given.serve))
+    elif given.send:
+        send(Path(given.send[0]), int(given.send[1]))
+    else:
+        soak = measure(given.rows, given.pause)
+        print(json.dumps({"machine": machine(), "soak": soak}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
