@@ -238,6 +238,29 @@ class FIFOReplay(Replay):
             "size_bytes": (len(self._queue) + len(self._ring)) * self._unroll_bytes,
         }
 
+    def state(self) -> dict[str, Any]:
+        """Everything that is kept; the arrays are those of the chunks, which never change."""
+        return {
+            "queue": [unroll.state() for unroll in self._queue],
+            "ring": self._ring.state(),
+            "counts": [self._inserted, self._sampled, self._replayed, self._evicted],
+            "newest_version": self.newest_version,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what :meth:`state` gave; a shorter queue takes nothing until it has room.
+
+        Raises:
+            ConfigError: unrolls of so many bytes must deadlock.
+        """
+        saved = [*state["queue"], *state["ring"]["unrolls"]]
+        if saved:
+            self._open(Unroll.restored(saved[0]).chunk)
+        self._queue.restore(Unroll.restored(each) for each in state["queue"])
+        self._ring.restore(state["ring"])
+        self._inserted, self._sampled, self._replayed, self._evicted = state["counts"]
+        self.newest_version = state["newest_version"]
+
 
 def _flags(unrolls: Sequence[Unroll]) -> npt.NDArray[np.bool_]:
     return np.array([unroll.replayed for unroll in unrolls], np.bool_)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+from session.wire import Identity, Message
 from surreal_like.data.experience import Chunk
 
 
@@ -26,6 +28,20 @@ class Unroll(NamedTuple):
         """The unroll of a chunk that has just come."""
         return cls(chunk, int(chunk.columns["version"].min()))
 
+    def state(self) -> dict[str, Any]:
+        """The chunk as its message: plain fields, and the arrays themselves."""
+        message = self.chunk.to_message()
+        sender = [self.chunk.sender, self.chunk.incarnation]
+        return {"sender": sender, "fields": message.fields, "arrays": dict(message.arrays)}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Unroll:
+        """The unroll that :meth:`state` gave."""
+        name, incarnation = state["sender"]
+        identity = Identity(name, incarnation)
+        message = Message("chunk", dict(state["fields"]), state["arrays"], sender=identity)
+        return cls.of(Chunk.from_message(message))
+
 
 class UnrollQueue:
     """A bounded queue: full, it takes no more, or loses its oldest unrolls.
@@ -43,6 +59,9 @@ class UnrollQueue:
     def __len__(self) -> int:
         return len(self._unrolls)
 
+    def __iter__(self) -> Iterator[Unroll]:
+        return iter(self._unrolls)
+
     def can_push(self) -> bool:
         """Whether another unroll may come now."""
         return self._drops_oldest or len(self._unrolls) < self.places
@@ -55,6 +74,10 @@ class UnrollQueue:
             lost += 1
         self._unrolls.append(unroll)
         return lost
+
+    def restore(self, unrolls: Iterable[Unroll]) -> None:
+        """Holds these, also beyond its bound, and no others."""
+        self._unrolls = deque(unrolls)
 
     def pop(self, count: int) -> list[Unroll]:
         """The oldest unrolls, of which there must be so many."""

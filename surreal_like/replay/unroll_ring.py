@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -65,3 +66,16 @@ class UnrollRing:
     def reseed(self, seed: int) -> None:
         """Begins a new generator."""
         self._generator = np.random.default_rng(seed)
+
+    def state(self) -> dict[str, Any]:
+        """All unrolls, the oldest first, and the generator."""
+        return {
+            "unrolls": [unroll.state() for unroll in self._unrolls],
+            "generator": self._generator.bit_generator.state,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what :meth:`state` gave; with less room the oldest are left out."""
+        self._unrolls.clear()
+        self.add(Unroll.restored(each) for each in state["unrolls"])
+        self._generator.bit_generator.state = state["generator"]

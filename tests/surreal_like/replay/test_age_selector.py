@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -205,11 +206,12 @@ def check(rows: Rows) -> None:
         assert sample.weights.tolist() == [1.0] * 30
 
 
-def drawn_from(rows: Rows, state: dict[str, object]) -> list[int]:
+def drawn_from(rows: Rows, state: dict[str, Any]) -> list[int]:
     """What the first selector draws from that state on, and the restored one has drawn before."""
     rows.selector._generator.bit_generator.state = state["generator"]
     check(rows)
-    return rows.selector.sample(9).numbers.tolist()
+    numbers: list[int] = rows.selector.sample(9).numbers.tolist()
+    return numbers
 
 
 def test_there_are_as_many_runs_as_changes_of_version() -> None:

@@ -396,7 +396,7 @@ def test_replayed_rows_are_counted_apart(make: Callable[..., Bench]) -> None:
     bench = make(
         type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60, replay_proportion=0.5
     )
-    replayed = []
+    replayed: list[int] = []
     for _ in range(6):
         bench.send()
     while len(replayed) < 5:
