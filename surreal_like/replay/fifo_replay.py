@@ -20,7 +20,7 @@ from surreal_like.replay.base import Array, Replay
 from surreal_like.replay.manifest import Manifest, check_chunk, manifest_of
 from surreal_like.replay.storage import LINK_BYTES
 from surreal_like.replay.unroll_plan import plan_unrolls
-from surreal_like.replay.unroll_queue import Unroll, UnrollQueue
+from surreal_like.replay.unroll_queue import Unroll, UnrollQueue, pack, unpack
 from surreal_like.replay.unroll_ring import UnrollRing
 
 _REPLAYED = "replayed"
@@ -239,27 +239,32 @@ class FIFOReplay(Replay):
         }
 
     def state(self) -> dict[str, Any]:
-        """Everything that is kept; the arrays are those of the chunks, which never change."""
+        """Everything that is kept, copied."""
         return {
-            "queue": [unroll.state() for unroll in self._queue],
+            "queue": pack(self._queue),
             "ring": self._ring.state(),
-            "counts": [self._inserted, self._sampled, self._replayed, self._evicted],
+            "counts": [self._inserted, self._sampled, self._evicted],
             "newest_version": self.newest_version,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what :meth:`state` gave; a shorter queue takes nothing until it has room.
 
+        Unrolls that are longer or wider than those that come now are left out.
+
         Raises:
             ConfigError: unrolls of so many bytes must deadlock.
         """
-        saved = [*state["queue"], *state["ring"]["unrolls"]]
-        if saved:
-            self._open(Unroll.restored(saved[0]).chunk)
-        self._queue.restore(Unroll.restored(each) for each in state["queue"])
-        self._ring.restore(state["ring"])
-        self._inserted, self._sampled, self._replayed, self._evicted = state["counts"]
+        queue, again = unpack(state["queue"]), unpack(state["ring"]["unrolls"])
         self.newest_version = state["newest_version"]
+        first = next(iter(queue + again), None)
+        if first is None or first.chunk.shape != (self._plan.steps + 1, self._plan.num_envs):
+            return
+        self._open(first.chunk)
+        self._queue.restore(queue)
+        self._ring.restore(again, state["ring"]["generator"])
+        # What was replayed is counted by the process that gave it out.
+        self._inserted, self._sampled, self._evicted = state["counts"]
 
 
 def _flags(unrolls: Sequence[Unroll]) -> npt.NDArray[np.bool_]:

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from session.wire import Identity, Message
 from surreal_like.data.experience import Chunk
 
@@ -28,19 +30,28 @@ class Unroll(NamedTuple):
         """The unroll of a chunk that has just come."""
         return cls(chunk, int(chunk.columns["version"].min()))
 
-    def state(self) -> dict[str, Any]:
-        """The chunk as its message: plain fields, and the arrays themselves."""
-        message = self.chunk.to_message()
-        sender = [self.chunk.sender, self.chunk.incarnation]
-        return {"sender": sender, "fields": message.fields, "arrays": dict(message.arrays)}
 
-    @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> Unroll:
-        """The unroll that :meth:`state` gave."""
-        name, incarnation = state["sender"]
-        identity = Identity(name, incarnation)
-        message = Message("chunk", dict(state["fields"]), state["arrays"], sender=identity)
-        return cls.of(Chunk.from_message(message))
+def pack(unrolls: Iterable[Unroll]) -> dict[str, Any]:
+    """Unrolls as plain values and one array for each of their columns, ``[unrolls, T + 1, N]``."""
+    chunks = [unroll.chunk for unroll in unrolls]
+    messages = [chunk.to_message() for chunk in chunks]
+    names = messages[0].arrays if messages else ()
+    return {
+        "senders": [[chunk.sender, chunk.incarnation] for chunk in chunks],
+        "fields": [message.fields for message in messages],
+        "arrays": {name: np.stack([each.arrays[name] for each in messages]) for name in names},
+    }
+
+
+def unpack(state: Mapping[str, Any]) -> list[Unroll]:
+    """The unrolls that :func:`pack` gave, each with memory of its own."""
+    unrolls = []
+    for number, fields in enumerate(state["fields"]):
+        identity = Identity(*state["senders"][number])
+        arrays = {name: np.array(packed[number]) for name, packed in state["arrays"].items()}
+        chunk = Chunk.from_message(Message("chunk", dict(fields), arrays, sender=identity))
+        unrolls.append(Unroll.of(chunk))
+    return unrolls
 
 
 class UnrollQueue:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from surreal_like.replay.age import AgeRule, Versions
-from surreal_like.replay.unroll_queue import Unroll
+from surreal_like.replay.unroll_queue import Unroll, pack
 
 
 class UnrollRing:
@@ -70,12 +70,12 @@ class UnrollRing:
     def state(self) -> dict[str, Any]:
         """All unrolls, the oldest first, and the generator."""
         return {
-            "unrolls": [unroll.state() for unroll in self._unrolls],
+            "unrolls": pack(self._unrolls),
             "generator": self._generator.bit_generator.state,
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what :meth:`state` gave; with less room the oldest are left out."""
+    def restore(self, unrolls: Iterable[Unroll], generator: Mapping[str, Any]) -> None:
+        """Holds these and no others, the newest where room is short, and draws as before."""
         self._unrolls.clear()
-        self.add(Unroll.restored(each) for each in state["unrolls"])
-        self._generator.bit_generator.state = state["generator"]
+        self.add(unrolls)
+        self._generator.bit_generator.state = dict(generator)

@@ -89,6 +89,28 @@ def test_rows_and_accounts_outlive_the_process(make: Make, kind: str) -> None:
     assert cluster.senders[0].window.inserted == 80
 
 
+def test_unrolls_outlive_the_process_too(make: Make) -> None:
+    kind = "surreal_like.replay.fifo_replay:FIFOReplay"
+    cluster = make(type=kind, capacity=200, replay_proportion=0.5, replay_capacity=100)
+    cluster.send(0, 12)
+    cluster.until(cluster.receipted)
+    before = counts(cluster, "replay-0/1")
+    assert before["size"] > 0
+    assert before["replayed"] > 0
+    end(cluster)
+    cluster.start(0, incarnation=2)
+    after = counts(cluster, "replay-0/2")
+    same = ("size", "bytes", "senders", "inserted")
+    assert {name: after[name] for name in same} == {name: before[name] for name in same}
+    assert after["replayed"] == after["sampled"] == 0  # the learner adds up what each start gave
+    rows = before["size"]
+    cluster.until(lambda: cluster.client.next() and counts_size(cluster) < rows)
+
+
+def counts_size(cluster: Cluster) -> int:
+    return int(cluster.client.counts()["replay-0/2"]["size"])
+
+
 def test_the_next_part_of_a_run_has_the_rows_and_begins_its_accounts_anew(make: Make) -> None:
     first = make()
     first.send(0, 3)
