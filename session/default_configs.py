@@ -121,11 +121,13 @@ BASE_ENV_CONFIG = Config(
         "limit_episode_length": None,
         # How often the environment repeats each action [frames].
         "action_repeat": 1,
+        # Newest observations that are seen at once, on a new first axis [frames]; 0 or 1: one.
+        "frame_stack": 0,
         # Clip actions to their bounds; otherwise one outside is an error.
         "clip_action": True,
         # Keys of the environment's info that travel with experience.
         "info_keys": [],
-        # Type and shape of observations; empty: the environment's, else checked against those.
+        # Type and shape of observations, stacked; empty: the environment's, else checked by those.
         "obs_spec": {},
         # Type and shape of actions; empty: the environment's, else checked against those.
         "action_spec": {},

@@ -40,6 +40,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "learner_config.max_bad_updates": _ONE,
         "env_config.num_envs": _ONE,
         "env_config.action_repeat": _ONE,
+        "env_config.frame_stack": _ANY,
         "session_config.agent.threads": _ONE,
         "session_config.evaluator.threads": _ONE,
         "session_config.learner.threads": _ONE,

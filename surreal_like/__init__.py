@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from surreal_like.algorithm.base import Algorithm
     from surreal_like.env.base import Env, VectorEnv, Wrapper
     from surreal_like.env.exp_sender import ExpSenderWrapper
+    from surreal_like.env.frame_stack import FrameStack
     from surreal_like.env.gym_adapter import GymAdapter
     from surreal_like.env.monitor import (
         ConsoleMonitor,
@@ -63,6 +64,7 @@ _HOMES = {
     "Wrapper": "surreal_like.env.base",
     "GymAdapter": "surreal_like.env.gym_adapter",
     "ExpSenderWrapper": "surreal_like.env.exp_sender",
+    "FrameStack": "surreal_like.env.frame_stack",
     "TrainingTensorplexMonitor": "surreal_like.env.monitor",
     "EvalTensorplexMonitor": "surreal_like.env.monitor",
     "ConsoleMonitor": "surreal_like.env.monitor",
@@ -82,6 +84,7 @@ __all__ = [
     "EvalTensorplexMonitor",
     "ExpSenderWrapper",
     "ExpTuple",
+    "FrameStack",
     "GymAdapter",
     "Learner",
     "Module",

@@ -10,6 +10,7 @@ from typing import Any
 from session.errors import UsageError
 from session.seeding import component_seed
 from surreal_like.agent.evaluation import Evaluation
+from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.policy import load_policy
 
@@ -52,7 +53,8 @@ def evaluate(
     if seed is None:
         seed = component_seed(config.session_config.seed, "evaluate", 1)
     streams = min(config.session_config.evaluator.num_envs or _STREAMS, episodes)
-    env = make_vector_env(config.env_config, num_envs=streams, seed=seed, evaluation=True)
+    single = make_vector_env(config.env_config, num_envs=streams, seed=seed, evaluation=True)
+    env = stack_frames(single, config.env_config)
     with contextlib.closing(env):
         played = Evaluation(episodes, streams)
         obs, _ = env.reset()

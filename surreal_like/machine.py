@@ -12,6 +12,7 @@ from session import nest
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.launcher import free_ports, resolve_host
+from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.replay.storage import LINK_BYTES
 
@@ -50,7 +51,8 @@ class Need(NamedTuple):
 def replay_need(config: Config) -> Need:
     """What the replay of a resolved experiment needs, over all shards."""
     env, replay = config.env_config, config.learner_config.replay
-    obs = nest.leaves(parse_obs_spec(env.obs_spec))
+    # Of a stack only the newest frame is stored: the others are those of the rows before.
+    obs = nest.leaves(parse_obs_spec(frame_spec(env.obs_spec, stack_size(env))))
     action = parse_action_spec(env.action_spec).array
     rows = replay.capacity + (replay.replay_capacity if replay.replay_proportion else 0)
     return Need(rows, sum(map(_bytes, obs)), _bytes(action), replay.max_bytes)

@@ -14,6 +14,7 @@ from session.errors import ConfigError, MissingExtra, UsageError
 from session.seeding import component_seed
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.env.base import Env, VectorEnv, Wrapper
+from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.registry import make_env
 from surreal_like.env.vector import make_sync, stream_seeds
@@ -73,7 +74,10 @@ def play(
         seed = component_seed(policy.config.session_config.seed, "play", 1)
     with contextlib.ExitStack() as stack:
         stack.enter_context(drawing_settings(window=path is None))
-        env = stack.enter_context(contextlib.closing(_make_env(policy.config.env_config, seed)))
+        single = _make_env(policy.config.env_config, seed)
+        env = stack_frames(
+            stack.enter_context(contextlib.closing(single)), policy.config.env_config
+        )
         fps = _fps(env, policy.config.env_config)
         pictures = _pictures(policy, env, played, deterministic)
         if path is not None:

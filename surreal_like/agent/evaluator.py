@@ -16,6 +16,7 @@ from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.scoring import ScoreClient
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.episodes import mean_metrics
+from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.network.tensors import to_array, to_tensor
 from surreal_like.ps.client import ParameterClient
@@ -47,9 +48,10 @@ class EvaluatorService(Service):
         if self._episodes < 1:
             raise ConfigError(f"session_config.stop.eval_episodes is {self._episodes}, below 1")
         streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
-        self._env = make_vector_env(
+        env = make_vector_env(
             config.env_config, num_envs=streams, seed=context.seed, evaluation=True
         )
+        self._env = stack_frames(env, config.env_config)
         self._fetcher = Fetcher(
             ParameterClient(context.wire.dealer("ps.requests"), clock),
             clock,

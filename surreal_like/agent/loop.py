@@ -16,6 +16,7 @@ from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.mode import AgentMode
 from surreal_like.env.episodes import EpisodeSummary, mean_metrics
 from surreal_like.env.exp_sender import ExpSenderWrapper
+from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
@@ -51,6 +52,8 @@ class AgentService(Service):
             session,
             context=context,
         )
+        # What the agent sees; what is sent is what the wrapper inside of it has seen.
+        self._seen = stack_frames(self._env, config.env_config)
         self._sender = self._env.sender
         self._window = self._sender.window
         self._fetcher = Fetcher(
@@ -91,7 +94,7 @@ class AgentService(Service):
             env.pump()
             return False
         if self._obs is None:
-            self._obs, _ = env.reset()
+            self._obs, _ = self._seen.reset()
             self._context.event("acting", f"version {self._agent.version}")
         self._step()
         return True
@@ -103,7 +106,7 @@ class AgentService(Service):
         with self._inference:
             tensors = torch.from_numpy(obs) if type(obs) is np.ndarray else to_tensor(obs)
             actions = agent.act(tensors)
-        self._obs = env.step(actions)[0]
+        self._obs = self._seen.step(actions)[0]
         ended = len(env.finished)
         self._fetcher.count(ended)
         self._report.steps += 1

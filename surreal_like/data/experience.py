@@ -20,6 +20,7 @@ REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
     "discount": np.float32,
     "version": np.int64,
 }
+LEAD_IN = "lead_in/"
 
 
 @dataclass(slots=True)
@@ -41,6 +42,9 @@ class Chunk:
         finished: summaries of the episodes that ended in this chunk.
         tail: True if the last row of each stream has no action yet, and none will follow.
         overlap: rows at the end that the next chunk begins with, and counts: 1 in an unroll.
+        lead_in: of an unroll whose observations are seen in stacks of k: column of observations ->
+            the frames before its first row, ``[k-1, N, ...]``, which count in an earlier chunk;
+            where an episode begins less than k-1 rows before, its first frame is repeated.
         receipted: highest number for which the sender has had a receipt, of whatever replay.
         receipted_rows: the sender's row count at that number.
         stamps: seconds of the traced way (``first``, ``cut``, ``sent``), empty when not traced.
@@ -58,6 +62,7 @@ class Chunk:
     finished: list[dict[str, Any]] = field(default_factory=list)
     tail: bool = False
     overlap: int = 0
+    lead_in: Mapping[str, Array] = field(default_factory=dict)
     receipted: int = 0
     receipted_rows: int = 0
     stamps: dict[str, float] = field(default_factory=dict)
@@ -76,8 +81,15 @@ class Chunk:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all columns."""
-        return sum(column.nbytes for column in self.columns.values())
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """All columns, and the lead-in frames as ``lead_in/<column>``."""
+        if not self.lead_in:
+            return self.columns
+        return {**self.columns, **{LEAD_IN + name: lead for name, lead in self.lead_in.items()}}
 
     def to_message(self) -> Message:
         """The chunk as a message; sender and incarnation travel as the message's identity."""
@@ -95,7 +107,7 @@ class Chunk:
             "receipted_rows": self.receipted_rows,
             "stamps": self.stamps,
         }
-        return Message("chunk", fields, self.columns)
+        return Message("chunk", fields, self.arrays)
 
     @classmethod
     def from_message(cls, message: Message) -> Chunk:
@@ -104,7 +116,7 @@ class Chunk:
         Raises:
             DecodeError: a field or a column is missing or has a wrong type or shape.
         """
-        columns = message.arrays
+        columns, lead_in = _parted(message.arrays)
         for name, dtype in REQUIRED_COLUMNS.items():
             if name not in columns or columns[name].dtype != dtype:
                 raise DecodeError(f"chunk without a column '{name}' of {np.dtype(dtype)}")
@@ -113,13 +125,47 @@ class Chunk:
             raise DecodeError(f"chunk with columns that do not all begin with [T, N] = {shape}")
         values = dict(message.fields)
         try:
-            chunk = cls(columns, values.pop("seq"), **values)
+            chunk = cls(columns, values.pop("seq"), lead_in=lead_in, **values)
         except (KeyError, TypeError) as error:
             raise DecodeError(f"chunk with wrong fields: {error}") from None
         if chunk.overlap not in (0, 1) or chunk.overlap >= shape[0]:
             raise DecodeError(f"chunk of {shape[0]} rows with an overlap of {chunk.overlap!r}")
         if len(chunk.streams) != shape[1]:
             raise DecodeError(f"chunk of {shape[1]} streams with {len(chunk.streams)} stream ids")
+        _check_lead_in(columns, lead_in, shape[1])
         chunk.sender = message.sender.name
         chunk.incarnation = message.sender.incarnation
         return chunk
+
+
+def _parted(arrays: Mapping[str, Array]) -> tuple[Mapping[str, Array], dict[str, Array]]:
+    """Columns, and lead-in frames by the column that they belong to."""
+    lead_in = {
+        name.removeprefix(LEAD_IN): array
+        for name, array in arrays.items()
+        if name.startswith(LEAD_IN)
+    }
+    if not lead_in:
+        return arrays, lead_in
+    return {name: arrays[name] for name in arrays if not name.startswith(LEAD_IN)}, lead_in
+
+
+def _check_lead_in(
+    columns: Mapping[str, Array], lead_in: Mapping[str, Array], streams: int
+) -> None:
+    """Raises DecodeError unless there are equally many frames of all parts of the observations."""
+    if not lead_in:
+        return
+    observed = {name for name in columns if name.partition("/")[0] == "obs"}
+    frames = next(iter(lead_in.values())).shape[:1]
+    fits = lead_in.keys() == observed and all(
+        lead.dtype == columns[name].dtype
+        and lead.shape == (*frames, streams, *columns[name].shape[2:])
+        for name, lead in lead_in.items()
+    )
+    if not fits:
+        shapes = {name: f"{lead.dtype} {list(lead.shape)}" for name, lead in lead_in.items()}
+        raise DecodeError(
+            f"chunk with lead-in frames {shapes}, which do not fit its observations "
+            f"{sorted(observed)} of {streams} streams"
+        )

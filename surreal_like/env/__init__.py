@@ -12,6 +12,7 @@ from surreal_like.env.base import Env, VectorEnv, VectorWrapper, Wrapper
 
 if TYPE_CHECKING:
     from surreal_like.env.exp_sender import ExpSenderWrapper
+    from surreal_like.env.frame_stack import FrameStack
     from surreal_like.env.gym_adapter import GymAdapter
     from surreal_like.env.monitor import (
         ConsoleMonitor,
@@ -26,6 +27,7 @@ __all__ = [
     "Env",
     "EvalTensorplexMonitor",
     "ExpSenderWrapper",
+    "FrameStack",
     "GymAdapter",
     "TrainingTensorplexMonitor",
     "VectorEnv",
@@ -43,6 +45,7 @@ _MODULES = {
     "EvalTensorplexMonitor": "monitor",
     "TrainingTensorplexMonitor": "monitor",
     "ExpSenderWrapper": "exp_sender",
+    "FrameStack": "frame_stack",
     "GymAdapter": "gym_adapter",
     "as_vector": "vector",
     "make_vector_env": "vector",

@@ -15,9 +15,11 @@ from session.default_configs import BASE_SESSION_CONFIG
 from session.errors import ConfigError, DeadlineError, UsageError
 from session.nest import Nest
 from session.wire.sockets import poll
+from surreal_like.data.frames import stack_size
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary
+from surreal_like.env.lead_in import LeadIn
 from surreal_like.env.row_buffer import RowBuffer
 from surreal_like.env.sender import ExpSender, SenderLink
 from surreal_like.env.vector import as_vector
@@ -90,7 +92,8 @@ class ExpSenderWrapper(VectorWrapper):
         self._cut_at_ends = self._settings.cut == "episodes"
         self._flush_seconds: float = self._settings.flush_time
         self._in_script = context is None
-        self._link = None if context is None else SenderLink(context, self._settings)
+        self._lead_in = LeadIn(0)
+        self._link = None if context is None else self._linked(context)
 
     @property
     def sender(self) -> ExpSender:
@@ -228,6 +231,7 @@ class ExpSenderWrapper(VectorWrapper):
 
     def _cut(self, *, tail: bool = False, overlap: int = 0) -> None:
         columns = self._buffer.cut(overlap=overlap)
+        lead_in = self._lead_in.take(columns, overlap=overlap)
         finished, self._written = self._written, []
         self.sender.send(
             columns,
@@ -236,6 +240,7 @@ class ExpSenderWrapper(VectorWrapper):
             tail=tail,
             first_seconds=self._first_at,
             overlap=overlap,
+            lead_in=lead_in,
         )
 
     def _converted(self, actions: Any) -> Array:
@@ -248,9 +253,14 @@ class ExpSenderWrapper(VectorWrapper):
         if self._link is None:
             from surreal_like.script import at_leave, script_context
 
-            self._link = SenderLink(script_context(self._session, "agent"), self._settings)
+            self._link = self._linked(script_context(self._session, "agent"))
             at_leave(self.close)
         return self._link
+
+    def _linked(self, context: Context) -> SenderLink:
+        if self._overlap:
+            self._lead_in = LeadIn(stack_size(context.config.env_config) - 1)
+        return SenderLink(context, self._settings)
 
     def _wait_until_ready(self) -> None:
         link = self._connected()

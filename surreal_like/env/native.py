@@ -19,7 +19,12 @@ from surreal_like.env.actions import ActionDoor, Outside
 from surreal_like.env.base import Info, VectorEnv, VectorStep
 from surreal_like.env.batching import InfoBatch
 from surreal_like.env.gym_adapter import PREFIX, find_gym_spec, native_vector
-from surreal_like.env.registry import derive_specs, env_args, wrapper_entries
+from surreal_like.env.registry import (
+    derive_specs,
+    env_args,
+    given_frame_spec,
+    wrapper_entries,
+)
 from surreal_like.env.spaces import action_writer, observation_reader, specs_from_spaces
 from surreal_like.env.wrappers import horizon
 from surreal_like.errors import SpecError
@@ -161,9 +166,9 @@ def _takes(entry: Any, arguments: Mapping[str, Any]) -> bool:
 
 def _same_as_one(vector: NativeVector, env_config: Mapping[str, Any]) -> bool:
     """Whether the native code gives what the config, or else a single environment, says."""
-    obs_spec, action_spec = env_config.get("obs_spec"), env_config.get("action_spec")
+    obs_spec, action_spec = given_frame_spec(env_config), env_config.get("action_spec")
     if not obs_spec or not action_spec:
-        obs_spec, action_spec = derive_specs(env_config)
+        obs_spec, action_spec = derive_specs({**env_config, "obs_spec": obs_spec, "frame_stack": 0})
     try:
         vector.obs_spec = compare(obs_spec, vector.obs_spec, "obs_spec")
         vector.action_spec = compare(action_spec, vector.action_spec, "action_spec")

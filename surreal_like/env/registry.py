@@ -8,9 +8,9 @@
 
 Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
 `eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
-`wrappers`, `limit_episode_length`, `obs_spec`, `action_spec`. An entry of `wrappers` is a dotted
-path `package.module:Class`, or a mapping `{wrapper: path, args: {...}, training_only: true}`; the
-first entry is the innermost.
+`wrappers`, `limit_episode_length`, `frame_stack` (only what specs become by it), `obs_spec`,
+`action_spec`. An entry of `wrappers` is a dotted path `package.module:Class`, or a mapping
+`{wrapper: path, args: {...}, training_only: true}`; the first entry is the innermost.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from session.errors import ConfigError
+from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
 from surreal_like.env.base import Env
 from surreal_like.env.wrappers import ActionRepeat, ClipAction, LimitEpisodeLength, horizon
@@ -71,15 +72,27 @@ def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[
 def specs_of(env: Env, env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     """(obs_spec, action_spec) of a built environment, those of the config checked and completed.
 
+    The observations are single frames, also where the config speaks of stacks.
     Raises SpecError if config and environment differ, or if neither of them tells.
     """
-    return _spec_of(env, env_config, "obs_spec"), _spec_of(env, env_config, "action_spec")
+    frame = {**env_config, "obs_spec": given_frame_spec(env_config)}
+    return _spec_of(env, frame, "obs_spec"), _spec_of(env, env_config, "action_spec")
+
+
+def given_frame_spec(env_config: Config) -> dict[str, Any]:
+    """What `env_config.obs_spec` says about a single frame; empty where it is empty."""
+    given = env_config.get("obs_spec")
+    return frame_spec(given, stack_size(env_config)) if given else {}
 
 
 def derive_specs(env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Builds one environment, gives its (obs_spec, action_spec) as plain dicts, closes it."""
+    """Builds one environment and closes it; gives (obs_spec, action_spec) as plain dicts.
+
+    The observations are what an agent sees: stacks, where `frame_stack` says so.
+    """
     with contextlib.closing(make_env(env_config)) as env:
-        return specs_of(env, env_config)
+        obs_spec, action_spec = specs_of(env, env_config)
+    return stack_spec(obs_spec, stack_size(env_config)), action_spec
 
 
 def list_environments() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class ExpSender:
         tail: bool,
         first_seconds: float,
         overlap: int = 0,
+        lead_in: Mapping[str, npt.NDArray[Any]] = MappingProxyType({}),
     ) -> None:
         """Takes the columns of a chunk, which must not change any more.
 
@@ -78,6 +80,7 @@ class ExpSender:
             tail: True if the last row of each stream has no action.
             first_seconds: when its first row was written.
             overlap: rows at the end that come again in the next chunk, and count there.
+            lead_in: frames before the first row, see :class:`Chunk`.
         """
         window = self.window
         step_type = columns["step_type"][: len(columns["step_type"]) - overlap]
@@ -96,6 +99,7 @@ class ExpSender:
             finished=finished,
             tail=tail,
             overlap=overlap,
+            lead_in=lead_in,
             stamps=stamps if traced else {},
         )
         window.keep(Kept(sequence, chunk.to_message(), chunk.size, chunk.size_bytes))

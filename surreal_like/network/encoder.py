@@ -3,8 +3,11 @@
 | spec of the part | what becomes of it |
 |---|---|
 | `num` is given | one-hot: `num` values of each element, or a list with the number of each |
-| three dimensions, at least 36 x 36 pixels | the Nature CNN |
+| an image of at least 36 x 36 pixels | the Nature CNN |
 | anything else | flattened |
+
+An image has channels in front or behind, or none (two dimensions, uint8); or it is a stack of
+images, whose frames become channels.
 
 Parts of type uint8 are scaled to [0, 1], on the device they are on: they travel as single bytes.
 """
@@ -64,22 +67,24 @@ class NatureCNN(nn.Module):
     """The three convolutions and one layer of Mnih et al. 2015 (Human-level control, Methods).
 
     Takes images of any dtype, `[B, height, width, channels]` or `[B, channels, height, width]`:
-    the shorter one of the outer axes is the channels. Gives float32 `[B, out_features]`.
+    the shorter one of the outer axes is the channels. In front of either may stand an axis of
+    stacked frames; `[B, height, width]` has one channel. Gives float32 `[B, out_features]`.
     Raises SpecError if the image is smaller than 36 x 36.
     """
 
     def __init__(self, shape: Sequence[int], *, out_features: int = 512) -> None:
         super().__init__()
-        self.channels_last = shape[2] < shape[0]
-        height, width = shape[:2] if self.channels_last else shape[1:]
-        channels = shape[2] if self.channels_last else shape[0]
+        *frames, first, second, third = (1,) * (3 - len(shape)) + tuple(shape)
+        self.channels_last = third < first
+        height, width = (first, second) if self.channels_last else (second, third)
+        self.channels = math.prod(frames) * (third if self.channels_last else first)
         if min(height, width) < _MIN_IMAGE_SIDE:
             raise SpecError(
                 f"an image of {list(shape)} is too small for the Nature CNN,"
                 f" which needs {_MIN_IMAGE_SIDE} x {_MIN_IMAGE_SIDE} pixels"
             )
         self.layers = nn.Sequential(
-            nn.Conv2d(channels, 32, kernel_size=8, stride=4),
+            nn.Conv2d(self.channels, 32, kernel_size=8, stride=4),
             nn.ReLU(),
             nn.Conv2d(32, 64, kernel_size=4, stride=2),
             nn.ReLU(),
@@ -94,7 +99,9 @@ class NatureCNN(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Gives the features, float32 `[B, out_features]`."""
         if self.channels_last:
-            x = x.permute(0, 3, 1, 2)
+            x = x.movedim(-1, -3)
+        if x.dim() != 4:
+            x = x.reshape(len(x), self.channels, *x.shape[-2:])
         features: torch.Tensor = self.layers(_to_float(x))
         return features
 
@@ -138,9 +145,17 @@ def make_encoder(
 def _leaf_encoder(spec: ArraySpec, image_features: int) -> LeafEncoder:
     if spec.num is not None:
         return OneHotEncoder(spec.num.ravel().tolist())
-    if len(spec.dim) == 3 and sorted(spec.dim)[1] >= _MIN_IMAGE_SIDE:
+    if _is_image(spec):
         return NatureCNN(spec.dim, out_features=image_features)
     return FlatEncoder(spec.dim)
+
+
+def _is_image(spec: ArraySpec) -> bool:
+    """Whether two of the last three axes are those of an image; without channels only bytes are."""
+    large = [size >= _MIN_IMAGE_SIDE for size in spec.dim[-3:]]
+    if len(spec.dim) == 2:
+        return all(large) and spec.dtype == "uint8"
+    return len(spec.dim) in (3, 4) and sum(large) >= 2
 
 
 def _to_float(x: torch.Tensor) -> torch.Tensor:

@@ -71,6 +71,11 @@ class AgeSelector(UniformSelector):
         super().mark_earlier(numbers)
         self._runs.count(numbers)
 
+    def unmark(self, numbers: Rows) -> int:
+        """Existing rows, each once, are not sampleable any more; returns how many of them were."""
+        self._runs.count(numbers.compress(self.is_ready(numbers)), -1)
+        return super().unmark(numbers)
+
     def evict(self, oldest: int) -> int:
         """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""
         end = min(max(oldest, self._oldest), self._next_number)

@@ -12,12 +12,13 @@ from session.config import Config
 from session.errors import SurrealError
 from surreal_like.data.batch import Collate, Columns
 from surreal_like.data.experience import Chunk
+from surreal_like.data.frames import stack_size
 from surreal_like.data.unroll import UnrollBuffer
 from surreal_like.errors import DataError
 from surreal_like.replay import settings
 from surreal_like.replay.age import AgeRule
 from surreal_like.replay.base import Array, Replay
-from surreal_like.replay.manifest import Manifest, check_chunk, manifest_of
+from surreal_like.replay.manifest import Manifest, check_chunk, check_lead_in, manifest_of
 from surreal_like.replay.storage import LINK_BYTES
 from surreal_like.replay.unroll_plan import plan_unrolls
 from surreal_like.replay.unroll_queue import Unroll, UnrollQueue, pack, unpack
@@ -57,6 +58,7 @@ class FIFOReplay(Replay):
         replay = learner_config["replay"]
         self._plan = plan_unrolls(learner_config, env_config, session_config)
         self._max_lag: int = replay["evict_rule"]["max_version_lag"]
+        self._lead = stack_size(env_config) - 1
         self._manifest: Manifest | None = None
         self._queue = UnrollQueue(
             self._plan.queue, drops_oldest=replay["when_full"] == "drop_oldest"
@@ -100,6 +102,7 @@ class FIFOReplay(Replay):
                 f"unroll of {shape[0] - 1} steps x {shape[1]} streams, expected "
                 f"{plan.steps} x {plan.num_envs}"
             )
+        check_lead_in(chunk, self._lead)
         if self._manifest is None:
             self._open(chunk)
         self._evicted += self._queue.push(Unroll.of(chunk))
@@ -160,7 +163,7 @@ class FIFOReplay(Replay):
     def aggregate_batch(self, sample: Sequence[Unroll]) -> dict[str, Array]:
         """The unrolls side by side; see :meth:`UnrollBuffer.lay`, and ``replayed`` bool ``[B]``."""
         buffer = UnrollBuffer(self.learner_config["algo"]["gamma"])
-        return _lay(buffer, [unroll.chunk.columns for unroll in sample], _flags(sample))
+        return _lay(buffer, [unroll.chunk.arrays for unroll in sample], _flags(sample))
 
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
         """The unrolls as they are, for the learner to lay them side by side."""
@@ -168,7 +171,7 @@ class FIFOReplay(Replay):
         columns = {
             f"{number}/{name}": column
             for number, unroll in enumerate(sample)
-            for name, column in unroll.chunk.columns.items()
+            for name, column in unroll.chunk.arrays.items()
         }
         return {**columns, _REPLAYED: _flags(sample)}
 

@@ -99,6 +99,14 @@ class PrioritySelector:
             self._tree.put(numbers & (self._slots - 1), self._highest**self._alpha)
             self._size += len(numbers)
 
+    def unmark(self, numbers: Rows) -> int:
+        """Existing rows, each once, are not sampleable any more; returns how many of them were."""
+        gone = int(np.count_nonzero(self.is_ready(numbers)))
+        if gone:
+            self._tree.put(numbers & (self._slots - 1), 0.0)
+            self._size -= gone
+        return gone
+
     def evict(self, oldest: int) -> int:
         """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""
         end = min(max(oldest, self._oldest), self._next_number)

@@ -45,6 +45,10 @@ class Selector(Protocol):
         """Earlier rows, none of them marked before, have become sampleable."""
         ...
 
+    def unmark(self, numbers: Rows) -> int:
+        """Existing rows, each once, are not sampleable any more; returns how many of them were."""
+        ...
+
     def evict(self, oldest: int) -> int:
         """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""
         ...
@@ -112,6 +116,13 @@ class UniformSelector:
         """Earlier rows, none of them marked before, have become sampleable."""
         self._bits[numbers & self._mask] = True
         self._size += len(numbers)
+
+    def unmark(self, numbers: Rows) -> int:
+        """Existing rows, each once, are not sampleable any more; returns how many of them were."""
+        gone = int(np.count_nonzero(self.is_ready(numbers)))
+        self._bits[numbers & self._mask] = False
+        self._size -= gone
+        return gone
 
     def evict(self, oldest: int) -> int:
         """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""

@@ -7,11 +7,12 @@ from typing import Any
 from session.config import Config
 from session.errors import ConfigError
 from session.seeding import component_seed
+from surreal_like.data.frames import stack_size
 from surreal_like.replay.view import NStepView, RewardTransform
 
 
-def make_view(learner_config: Config) -> NStepView:
-    """The n-step view of ``learner_config.algo``.
+def make_view(learner_config: Config, env_config: Config) -> NStepView:
+    """The n-step view of ``learner_config.algo``, on stacks by ``env_config.frame_stack``.
 
     An algorithm may have ``reward_clip``, ``reward_scale`` and ``reward_shift`` there.
     """
@@ -21,7 +22,9 @@ def make_view(learner_config: Config) -> NStepView:
         scale=algo.get("reward_scale", 1.0),
         shift=algo.get("reward_shift", 0.0),
     )
-    return NStepView(algo["n_step"], algo["gamma"], transform=transform)
+    return NStepView(
+        algo["n_step"], algo["gamma"], transform=transform, frame_stack=stack_size(env_config)
+    )
 
 
 def shard_of(total: int, learner_config: Config) -> int:
@@ -113,6 +116,6 @@ def limits(
 def waiting_rows(
     learner_config: Config, env_config: Config, session_config: Config, *, n: int
 ) -> int:
-    """Rows of one shard that wait for successors at any time: n for each of its streams."""
+    """Rows of one shard that cannot be sampled at any time: ``n`` for each of its streams."""
     agents = shard_of(session_config["agent"]["num"], learner_config)
     return int(n * env_config["num_envs"] * agents)

@@ -114,6 +114,11 @@ class ColumnStorage:
             self._to_previous[slots] = distance[part]
         self._to_next.put(previous[alive] - self._base, distance[alive], mode="wrap")
 
+    def oldest_after(self, chunk: Chunk) -> int:
+        """Which row will be the oldest once a chunk is in. Raises as :meth:`insert`."""
+        steps, streams = self._admit(chunk)
+        return max(self.oldest, self.next_number + steps * streams - self.capacity)
+
     def evict(self, oldest: int) -> int:
         """Moves the old end up to row ``oldest``, never back; returns how many rows went."""
         before = self.oldest
@@ -189,6 +194,16 @@ class ColumnStorage:
         """Positions of the rows before, and where there is such a row still."""
         before = positions - self._to_previous.take(positions, mode="wrap")
         return before, before >= self.oldest - self._base
+
+    def torn(self, oldest: int) -> Rows:
+        """Positions of the rows from number ``oldest`` on that come right after an older one."""
+        found = []
+        rows = min(oldest, self.next_number) - self.oldest
+        for slots, part in spans(self.oldest, max(rows, 0), self.capacity):
+            distance = self._to_next[slots]
+            after = np.arange(self.oldest + part.start, self.oldest + part.stop) + distance
+            found.append(after[(distance > 0) & (after >= oldest)])
+        return self.locate(np.concatenate(found))
 
     def gather(self, numbers: Rows, names: Iterable[str]) -> dict[str, Array]:
         """Values of some columns at rows; each ``numbers.shape + trailing shape``.

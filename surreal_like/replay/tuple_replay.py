@@ -53,7 +53,7 @@ class TupleReplay(Replay):
             learner_config=learner_config, env_config=env_config, session_config=session_config
         )
         self._gamma = float(learner_config["algo"]["gamma"])
-        self._cutter = Cutter(settings.make_view(learner_config))
+        self._cutter = Cutter(settings.make_view(learner_config, env_config))
 
     def insert_chunk(self, chunk: Chunk) -> None:
         """Calls ``insert`` with each transition that the chunk completes."""
@@ -127,7 +127,7 @@ class Cutter:
         fresh = ready.copy()
         fresh[: len(done)] &= ~done
         if carry is None or _order(chunk) > _order(carry.header):  # else it came late, stays alone
-            self._carries[chunk.sender] = _carry(chunk, columns, ready, self.view.n)
+            self._carries[chunk.sender] = _carry(chunk, columns, ready, self.view.waiting)
         return self._tuples(storage, numbers[fresh])
 
     def _tuples(self, storage: ColumnStorage, numbers: npt.NDArray[np.int64]) -> Iterator[ExpTuple]:
@@ -152,10 +152,10 @@ class Cutter:
 
 
 def _carry(
-    chunk: Chunk, columns: Mapping[str, Array], done: npt.NDArray[np.bool_], n: int
+    chunk: Chunk, columns: Mapping[str, Array], done: npt.NDArray[np.bool_], rows: int
 ) -> _Carry:
-    newest = {name: column[-n:].copy() for name, column in columns.items()}
-    return _Carry(replace(chunk, columns={}), newest, done[-n:].copy())
+    newest = {name: column[-rows:].copy() for name, column in columns.items()}
+    return _Carry(replace(chunk, columns={}), newest, done[-rows:].copy())
 
 
 def _order(chunk: Chunk) -> tuple[int, int]:

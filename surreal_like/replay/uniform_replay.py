@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
@@ -18,6 +19,8 @@ from surreal_like.replay.limiter import Limiter
 from surreal_like.replay.selector import Sample, Selector, UniformSelector
 from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
 from surreal_like.replay.stream_table import Rows
+
+_NONE: Rows = np.zeros(0, np.int64)
 
 
 class UniformReplay(Replay):
@@ -39,9 +42,9 @@ class UniformReplay(Replay):
         )
         replay = learner_config["replay"]
         capacity = settings.shard_of(replay["capacity"], learner_config)
-        self._view = settings.make_view(learner_config)
+        self._view = settings.make_view(learner_config, env_config)
         configs = (learner_config, env_config, session_config)
-        self._waiting_rows = settings.waiting_rows(*configs, n=self._view.n)
+        self._waiting_rows = settings.waiting_rows(*configs, n=self._view.waiting)
         self._limiter = Limiter(**settings.limits(*configs, n=self._view.n))
         self._capacity = capacity
         self._max_bytes = settings.shard_of(replay["max_bytes"], learner_config)
@@ -105,13 +108,16 @@ class UniformReplay(Replay):
         """
         chunk, storage = experience, self._storage
         opening = not storage.names
+        losing = _NONE
+        if self._view.lead:
+            losing = self._view.losing(storage, storage.oldest_after(chunk))
         numbers = storage.insert(chunk)
         steps, streams = numbers.shape
         self._limiter.expect(chunk_rows=(steps + self._view.n - 1) * streams)
         if opening:  # only now is known how many rows max_bytes allows
             rows, why = self._room(storage.row_bytes)
             self._limiter.require_room(rows, self._waiting_rows, why)
-        self._clear()
+        self._clear(losing)
         ready, earlier = self._view.ready(storage, numbers, chunk.columns["step_type"])
         before = len(self._selector)
         self._selector.mark(int(numbers[0, 0]), ready)
@@ -124,10 +130,13 @@ class UniformReplay(Replay):
             newest = int(chunk.columns["version"][-1].max())
             self.newest_version = max(self.newest_version, newest)
 
-    def _clear(self) -> None:
-        """Takes evicted rows out of what can be sampled."""
+    def _clear(self, losing: Rows) -> None:
+        """Takes evicted rows out of what can be sampled, and those that needed them."""
         oldest = self._storage.oldest
-        self._limiter.evict(self._selector.evict(oldest))
+        gone = self._selector.evict(oldest)
+        if len(losing):
+            gone += self._selector.unmark(losing)
+        self._limiter.evict(gone)
         while self._ages and self._ages[0][0] <= oldest:
             self._ages.popleft()
 
@@ -174,8 +183,9 @@ class UniformReplay(Replay):
             oldest = max(oldest, self._first_young())
         if self._rule["max_version_lag"]:
             oldest = max(oldest, self._first_recent())
+        losing = self._view.losing(storage, oldest)
         gone = storage.evict(oldest)
-        self._clear()
+        self._clear(losing)
         return gone
 
     def _first_young(self) -> int:

@@ -70,10 +70,10 @@ class VersionRuns:
         table[:, : len(self)] = kept
         self._table, self._begin, self._end = table, 0, len(self)
 
-    def count(self, numbers: Counts) -> None:
-        """Rows that exist have become ready."""
+    def count(self, numbers: Counts, by: int = 1) -> None:
+        """Rows that exist have become ready; with -1: are not so any more."""
         of = np.searchsorted(self.starts, numbers, side="right") - 1
-        np.add.at(self.ready, of, 1)
+        np.add.at(self.ready, of, by)
 
     def cut(self, oldest: int, gone: Counts) -> None:
         """Forgets the rows before ``oldest``.

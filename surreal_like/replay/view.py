@@ -1,5 +1,7 @@
 """What a sample looks like: n-step transitions gathered from rows when they are sampled.
 
+Observations may be stacks of frames, see :mod:`surreal_like.replay.frame_stacks`.
+
 Row t holds the reward and the discount that led to it, so the transition that starts at t is
 ``R = sum_{k=1..m} gamma^(k-1) (prod_{i<k} discount_{t+i}) reward_{t+k}`` with ``m = min(n, steps
 to LAST)``, bootstrapped from the observation m rows on with ``gamma^m prod_{i<=m} discount_{t+i}``
@@ -16,6 +18,7 @@ import numpy.typing as npt
 
 from session.errors import ConfigError
 from surreal_like.data.timestep import StepType
+from surreal_like.replay.frame_stacks import FrameStacks
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.stream_table import Rows
 
@@ -76,16 +79,24 @@ class Transitions(NamedTuple):
 class NStepView:
     """Sees a row as the start of a transition over n steps, fewer where the episode ends before.
 
-    A row is sampleable when n successors or a LAST before that have come; a LAST row starts no
-    transition.
+    A row is sampleable when n successors or a LAST before that have come, and all rows of its stack
+    are there; a LAST row starts no transition.
 
     Args:
         n: steps, at least 1.
         gamma: discount per step, multiplied with the environment's own.
         transform: of single rewards.
+        frame_stack: frames of an observation; with 1 it is what stands in its row.
     """
 
-    def __init__(self, n: int, gamma: float, *, transform: RewardTransform | None = None) -> None:
+    def __init__(
+        self,
+        n: int,
+        gamma: float,
+        *,
+        transform: RewardTransform | None = None,
+        frame_stack: int = 1,
+    ) -> None:
         if n < 1:
             raise ConfigError(f"n_step is {n}, expected at least 1")
         if not 0.0 <= gamma <= 1.0:
@@ -93,6 +104,23 @@ class NStepView:
         self.n = n
         self._gamma = np.float32(gamma)
         self._transform = transform or RewardTransform()
+        self._stacks = FrameStacks(frame_stack)
+
+    @property
+    def waiting(self) -> int:
+        """Rows of one stream that cannot be sampled at any time: for later ones, or older ones."""
+        return self.n + self.lead
+
+    @property
+    def lead(self) -> int:
+        """Rows before a row that its stack may need."""
+        return self._stacks.size - 1
+
+    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+        """Numbers of rows that stop being sampleable, though they stay, if ``oldest`` becomes the
+        oldest row; to be asked before.
+        """
+        return self._stacks.losing(storage, oldest)
 
     def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
         """Which rows have become sampleable by an insert.
@@ -114,6 +142,10 @@ class NStepView:
         for t in range(steps - 2, max(steps - self.n, 0) - 1, -1):
             flags[t] &= ended  # fewer than n successors: only if LAST is among them
             ended |= last[t]
+        if self.lead:  # further on, the rows of a stack are all new
+            flags[: self.lead] &= self._stacks.complete(
+                storage, storage.locate(numbers[: self.lead])
+            )
         return flags, self._completed(storage, numbers[0], last)
 
     def _completed(self, storage: ColumnStorage, first: Rows, last: Flags) -> Rows:
@@ -134,7 +166,10 @@ class NStepView:
                 break
             enough = needed <= len(last)
             found.append(position if enough else position[last[:, streams].any(axis=0)])
-        return storage.number(np.concatenate(found)) if found else np.zeros(0, np.int64)
+        if not found:
+            return np.zeros(0, np.int64)
+        rows = np.concatenate(found)
+        return storage.number(rows[self._stacks.complete(storage, rows)] if self.lead else rows)
 
     def ready_rows(self, storage: ColumnStorage) -> Flags:
         """Which of all rows are sampleable, ``[rows]``, the oldest first; for a restored ring."""
@@ -142,7 +177,7 @@ class NStepView:
             return np.zeros(0, np.bool_)
         end = storage.locate(np.arange(storage.oldest, storage.next_number))
         going: Flags = storage.take("step_type", end) != LAST
-        ready = going.copy()
+        ready = going & self._stacks.complete(storage, end)
         for _ in range(self.n):
             distance = storage.distance(end)
             ready &= ~going | (distance > 0)
@@ -159,7 +194,8 @@ class NStepView:
 
         Returns:
             ``[B, ...]`` each: ``obs``, ``actions``, ``obs_next`` (for nests ``obs/<path>``, and so
-            on) and ``extras/<name>`` in the dtypes of their columns; ``rewards``, ``discounts``
+            on; stacks ``[B, k, ...]``) and ``extras/<name>`` in the dtypes of their columns;
+            ``rewards``, ``discounts``
             (of the bootstrap value, gamma included) and ``dones`` (1 where it ends in a
             termination) float32; ``version`` and ``indices`` int64.
 
@@ -171,11 +207,12 @@ class NStepView:
         end, rewards, discounts, terminated, _ = self.transitions(storage, numbers)
         batch: dict[str, Array] = {"rewards": rewards, "discounts": discounts, "indices": numbers}
         batch["dones"] = terminated.astype(np.float32)
+        seen, seen_next = (self._stacks.positions(storage, rows) for rows in (start, end))
         for name in storage.names:
             kind, slash, path = name.partition("/")
             if kind == "obs":
-                batch[name] = storage.take(name, start)
-                batch[f"obs_next{slash}{path}"] = storage.take(name, end)
+                batch[name] = storage.take(name, seen)
+                batch[f"obs_next{slash}{path}"] = storage.take(name, seen_next)
             elif kind == "action":
                 batch[f"actions{slash}{path}"] = storage.take(name, start)
             elif kind in ("extras", "version"):

@@ -23,6 +23,13 @@ CASES: list[tuple[dict[str, Any], Any, int]] = [
     ({"type": "int8", "dim": [2, 2], "num": 2}, torch.zeros(2, 2, 2, dtype=torch.int8), 8),
     (IMAGE, torch.zeros(2, 36, 40, 3, dtype=torch.uint8), 32),
     ({"type": "uint8", "dim": [4, 36, 36]}, torch.zeros(2, 4, 36, 36, dtype=torch.uint8), 32),
+    ({"type": "uint8", "dim": [40, 36]}, torch.zeros(2, 40, 36, dtype=torch.uint8), 32),
+    ({"type": "float32", "dim": [40, 36]}, torch.zeros(2, 40, 36), 1440),
+    ({"type": "uint8", "dim": [4, 36, 40, 3]}, torch.zeros(2, 4, 36, 40, 3).byte(), 32),
+    ({"type": "uint8", "dim": [4, 3, 36, 40]}, torch.zeros(2, 4, 3, 36, 40).byte(), 32),
+    ({"type": "uint8", "dim": [36, 36, 1]}, torch.zeros(2, 36, 36, 1).byte(), 32),
+    ({"type": "float32", "dim": [4, 3]}, torch.zeros(2, 4, 3), 12),
+    ({"type": "int64", "dim": [3], "num": 5}, torch.zeros(2, 3).long(), 15),
     ({"type": "uint8", "dim": [8, 8, 3]}, torch.zeros(2, 8, 8, 3, dtype=torch.uint8), 192),
     ({"0": VECTOR, "1": DISCRETE}, (torch.randn(2, 4), torch.tensor([1, 2])), 9),
     (
@@ -76,6 +83,23 @@ def test_channels_first_and_channels_last_are_the_same_image() -> None:
     first.load_state_dict(last.state_dict())
     image = torch.randint(0, 256, (2, 40, 36, 3), dtype=torch.uint8)
     assert torch.allclose(last(image), first(image.permute(0, 3, 1, 2)), atol=1e-6)
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_the_frames_of_a_stack_are_channels(channels_last: bool) -> None:
+    image = torch.randint(0, 256, (2, 4, 3, 40, 36), dtype=torch.uint8)
+    flat = NatureCNN([12, 40, 36])
+    stack = image.movedim(2, -1) if channels_last else image
+    stacked = NatureCNN(stack.shape[1:])
+    stacked.load_state_dict(flat.state_dict())
+    assert torch.allclose(stacked(stack), flat(image.reshape(2, 12, 40, 36)), atol=1e-6)
+
+
+def test_an_image_without_channels_has_one() -> None:
+    one, none = NatureCNN([1, 40, 36]), NatureCNN([40, 36])
+    none.load_state_dict(one.state_dict())
+    image = torch.randint(0, 256, (2, 40, 36), dtype=torch.uint8)
+    assert torch.allclose(none(image), one(image[:, None]), atol=1e-6)
 
 
 def test_the_nature_cnn_sees_a_float_image_as_it_is_and_bytes_scaled() -> None:

@@ -119,6 +119,19 @@ def test_rows_become_sampleable_later() -> None:
     assert here.chi_square(batch=10) < CHI_SQUARE[4]
 
 
+def test_rows_are_not_sampleable_any_more() -> None:
+    here = Rows(64, AgeRule(half_life_versions=1.0))
+    here.insert([1, 1, 1, 2, 2, 2, 3, 3], [True, False, True, True, True, True, True, True])
+    assert here.selector.unmark(np.array([1, 2, 5], np.int64)) == 2
+    for number in (1, 2, 5):
+        here.ready[number] = False
+    assert len(here.selector) == here.selector.drawable == 5
+    here.newest = 3
+    assert here.chi_square(batch=10) < CHI_SQUARE[4]
+    assert here.evict(3) == 1  # of the first run only row 0 was left
+    assert set(here.selector.sample(200).numbers.tolist()) == {3, 4, 6, 7}
+
+
 def test_only_too_old_rows_are_no_rows_to_draw() -> None:
     here = Rows(64, AgeRule(max_versions=2))
     here.insert([5] * 8)

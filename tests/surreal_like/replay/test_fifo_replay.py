@@ -336,3 +336,27 @@ def test_every_row_is_kept_sampled_or_counted(
         assert numbers["replayed"] == replayed
         assert numbers["replayable"] == (6 * len(ring) if mixed else 0)
         assert numbers["inserted"] == numbers["size"] + numbers["sampled"] + numbers["evicted"]
+
+
+def stacked(frames: int) -> FIFOReplay:
+    made = configs(session={"sender": {"flush_iteration": STEPS}}, capacity=24, batch_size=4)
+    made["env_config"].frame_stack = frames
+    return FIFOReplay(**made)
+
+
+def test_an_unroll_of_stacks_begins_with_the_frames_before_it() -> None:
+    chunk = unroll()
+    observed = ("obs/image", "obs/position")
+    chunk.lead_in = {name: np.zeros_like(chunk.columns[name][:2]) for name in observed}
+    replay = stacked(3)
+    replay.insert(chunk)
+    assert replay.statistics()["size"] == chunk.size == 2 * STEPS  # lead-in does not count
+    assert replay.statistics()["size_bytes"] == chunk.size_bytes
+    (kept,) = replay.sample(2)
+    assert all(kept.chunk.lead_in[name] is lead for name, lead in chunk.lead_in.items())
+    with pytest.raises(DataError, match=r"lead-in frames .*2.* expected 3 of obs/image, obs/posi"):
+        stacked(4).insert(chunk)
+    with pytest.raises(DataError, match=r"lead-in frames .*2.* expected 0"):
+        stacked(0).insert(chunk)
+    with pytest.raises(DataError, match="lead-in frames none, expected 2"):
+        replay.insert(unroll())

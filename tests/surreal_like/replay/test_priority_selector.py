@@ -54,6 +54,18 @@ def test_the_wrapped_ring_is_drawn_alike() -> None:
     assert chi_square(selector, {int(n): float(n - 59) for n in newest}) < CHI_SQUARE[9]
 
 
+def test_rows_that_are_not_sampleable_any_more_have_no_mass() -> None:
+    selector = make()
+    selector.mark(0, np.array([True, True, False, True]))
+    selector.update(np.array([0, 1, 3]), np.array([2, 3, 4], np.float32))
+    assert selector.unmark(np.array([1, 2])) == 1
+    assert (len(selector), selector.mass) == (2, pytest.approx(6))
+    assert set(selector.sample(100).numbers.tolist()) == {0, 3}
+    selector.update(np.array([1]), np.array([9.0], np.float32))  # a priority that comes late
+    assert (selector.ignored, selector.mass) == (1, pytest.approx(6))
+    assert selector.unmark(np.array([], np.int64)) == 0
+
+
 def test_new_rows_have_the_highest_priority_so_far() -> None:
     selector = make()
     selector.mark(0, np.ones(2, np.bool_))

@@ -75,6 +75,9 @@ def test_bits_and_count_equal_a_set(data: st.DataObject) -> None:
         selector.mark(end, flags)
         ready = ready - gone | {end + i for i in range(rows) if flags[i]}
         end += rows
+        lost = [number for number in range(oldest, end) if data.draw(st.booleans())]
+        assert selector.unmark(np.array(lost, np.int64)) == len(ready & set(lost))
+        ready -= set(lost)
         late = sorted(set(range(oldest, end)) - ready)
         late = late[:: data.draw(st.integers(1, 5))]
         selector.mark_earlier(np.array(late, np.int64))

@@ -25,21 +25,34 @@ from tests.surreal_like.replay.twin import Twin, transition
 class Table:
     """A storage with one view and the rows that it says are sampleable."""
 
-    def __init__(self, n: int, gamma: float = 0.9, capacity: int = 1000, **transform: Any) -> None:
+    def __init__(
+        self, n: int, gamma: float = 0.9, capacity: int = 1000, frames: int = 1, **transform: Any
+    ) -> None:
         self.storage = ColumnStorage(capacity)
-        self.view = NStepView(n, gamma, transform=RewardTransform(**transform))
+        self.frames = frames
+        self.view = NStepView(n, gamma, transform=RewardTransform(**transform), frame_stack=frames)
         self.selector = UniformSelector(capacity)
 
     def insert(self, *chunks: Chunk) -> list[int]:
         """The rows that have become sampleable."""
         before = self.ready()
         for chunk in chunks:
+            losing = self.view.losing(self.storage, self.storage.oldest_after(chunk))
             numbers = self.storage.insert(chunk)
-            self.selector.evict(self.storage.oldest)
+            self.clear(losing)
             fresh, earlier = self.view.ready(self.storage, numbers, chunk.columns["step_type"])
             self.selector.mark(int(numbers[0, 0]), fresh)
             self.selector.mark_earlier(earlier)
         return sorted(set(self.ready()) - set(before))
+
+    def evict(self, oldest: int) -> None:
+        losing = self.view.losing(self.storage, oldest)
+        self.storage.evict(oldest)
+        self.clear(losing)
+
+    def clear(self, losing: Any) -> None:
+        self.selector.evict(self.storage.oldest)
+        self.selector.unmark(losing)
 
     def ready(self) -> list[int]:
         numbers = np.arange(self.storage.oldest, self.storage.next_number)
@@ -54,7 +67,7 @@ def fold(transform: RewardTransform) -> Any:
 
 
 def assert_same(table: Table, twin: Twin, gamma: float, transform: RewardTransform) -> None:
-    ready = twin.ready(table.view.n)
+    ready = twin.ready(table.view.n, table.frames)
     assert table.ready() == sorted(ready)
     assert len(table.selector) == len(ready)
     np.testing.assert_array_equal(
@@ -63,7 +76,10 @@ def assert_same(table: Table, twin: Twin, gamma: float, transform: RewardTransfo
     if not ready:
         return
     batch = make_batch(table.gather(list(ready)))
-    rows = [transition(row, table.view.n, gamma, fold(transform)) for row in ready.values()]
+    rows = [
+        transition(row, table.view.n, gamma, fold(transform), table.frames)
+        for row in ready.values()
+    ]
     for name in ("rewards", "discounts", "dones", "indices", "version", "actions"):
         np.testing.assert_allclose(batch[name], [row[name] for row in rows], rtol=1e-5, atol=1e-6)
     for name in ("obs", "obs_next"):
@@ -71,6 +87,10 @@ def assert_same(table: Table, twin: Twin, gamma: float, transform: RewardTransfo
             expected = np.array([row[name][key] for row in rows])
             np.testing.assert_array_equal(batch[name][key], expected)
     np.testing.assert_array_equal(batch.extras["id"], [row["extras"]["id"] for row in rows])
+
+
+# Steps of a transition, frames of an observation.
+FRAMES = [(1, 2), (1, 4), (3, 4), (2, 7)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -84,12 +104,12 @@ def test_view_equals_its_twin(
 ) -> None:
     twin, traffic = Twin(50), Traffic(seed)
     tables = [Table(n, 0.9, 50, **transform) for n in range(1, 6)]
+    tables += [Table(n, 0.9, 50, frames, **transform) for n, frames in FRAMES]
     for who, what, steps in operations:
         if what == "evict":
             oldest = tables[0].storage.oldest + 3 * steps
             for table in tables:
-                table.storage.evict(oldest)
-                table.selector.evict(oldest)
+                table.evict(oldest)
             twin.evict(tables[0].storage.oldest)
         for chunk in traffic.arrivals(who, what, steps):
             twin.insert(chunk)

@@ -70,8 +70,11 @@ class Twin:
     def evict(self, oldest: int) -> None:
         self.rows = [row for row in self.rows if row.number >= oldest]
 
-    def ready(self, n: int) -> dict[int, Row]:
-        return {row.number: row for row in self.rows if _path(row, n)}
+    def ready(self, n: int, frames: int = 1) -> dict[int, Row]:
+        oldest = self.next_number - len(self.rows)
+        return {
+            row.number: row for row in self.rows if _path(row, n) and stack(row, frames, oldest)
+        }
 
     def links(self) -> dict[int, tuple[int, int]]:
         """Number -> (number of the row before, of the row after), -1 where there is none."""
@@ -98,7 +101,27 @@ def _path(row: Row, n: int) -> list[Row]:
     return path
 
 
-def transition(row: Row, n: int, gamma: float, transform: Any) -> dict[str, Any]:
+def stack(row: Row, frames: int, oldest: int = 0) -> list[Row]:
+    """The rows whose observations are seen at a row, the oldest first; empty if one has gone."""
+    seen = [row]
+    while len(seen) < frames:
+        if seen[0].values["step_type"] == 0:
+            seen.insert(0, seen[0])
+        elif seen[0].before is None or seen[0].before.number < oldest:
+            return []
+        else:
+            seen.insert(0, seen[0].before)
+    return seen
+
+
+def seen_at(row: Row, frames: int) -> Any:
+    """The observation at a row: its own, or a stack of frames."""
+    if frames == 1:
+        return nest.unflatten(row.values, "obs")
+    return nest.stack([nest.unflatten(one.values, "obs") for one in stack(row, frames)])
+
+
+def transition(row: Row, n: int, gamma: float, transform: Any, frames: int = 1) -> dict[str, Any]:
     """The batch entries of the transition that starts at a row."""
     path = _path(row, n)
     total, product = 0.0, 1.0
@@ -107,8 +130,8 @@ def transition(row: Row, n: int, gamma: float, transform: Any) -> dict[str, Any]
         product *= float(later.values["discount"])
     end = path[-1]
     return {
-        "obs": nest.unflatten(row.values, "obs"),
-        "obs_next": nest.unflatten(end.values, "obs"),
+        "obs": seen_at(row, frames),
+        "obs_next": seen_at(end, frames),
         "actions": row.values["action"],
         "rewards": total,
         "discounts": gamma ** len(path) * product,

@@ -1,0 +1,77 @@
+"""Acting on stacks of frames, while single frames go to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+from session.errors import ConfigError
+from session.nest import Nest
+from surreal_like.data.frames import stack_size, stack_spec
+from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.vector import as_vector
+
+Flags = npt.NDArray[np.bool_]
+
+
+class FrameStack(VectorWrapper):
+    """Gives the newest frames of each stream at once, ``[N, k, ...]``, the oldest first.
+
+    At the beginning of an episode the first frame stands at all k places. It goes around an
+    ``ExpSenderWrapper``, which then sends each frame once; replay makes the same stacks.
+
+    Args:
+        env: an Env (N = 1) or a VectorEnv; of a nest of observations each part is stacked.
+        size: frames in a stack, k.
+    """
+
+    def __init__(self, env: Env | VectorEnv, size: int) -> None:
+        super().__init__(as_vector(env))
+        if size < 1:
+            raise ConfigError(f"a stack of {size} frames: expected 1 or more")
+        self.obs_spec = stack_spec(self.env.obs_spec, size)
+        self._size = size
+        self._stacks: dict[str, npt.NDArray[Any]] = {}
+        self._ended = np.ones(self.num_envs, np.bool_)
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Resets all streams."""
+        obs, info = self.env.reset()
+        stacks = self._pushed(obs, np.ones(self.num_envs, np.bool_))
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        return stacks, info
+
+    def step(self, actions: Any) -> VectorStep:
+        """Steps; what is given is not written to any more."""
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        stacks = self._pushed(obs, self._ended)
+        self._ended = terminated | truncated
+        return stacks, reward, terminated, truncated, info
+
+    def _pushed(self, obs: Nest, first: Flags) -> Nest:
+        if type(obs) is np.ndarray:
+            return self._push("", obs, first)
+        pushed = {path: self._push(path, leaf, first) for path, leaf in nest.flatten(obs).items()}
+        return nest.unflatten(pushed)
+
+    def _push(self, path: str, frames: npt.NDArray[Any], first: Flags) -> npt.NDArray[Any]:
+        """The stacks with the newest frames, where an episode begins with nothing else."""
+        newest = frames[:, None]
+        if first.all():
+            stacks = np.repeat(newest, self._size, axis=1)
+        else:
+            stacks = np.concatenate((self._stacks[path][:, 1:], newest), axis=1)
+            if first.any():
+                stacks[first] = newest[first]
+        self._stacks[path] = stacks
+        return stacks
+
+
+def stack_frames(env: VectorEnv, env_config: Mapping[str, Any]) -> VectorEnv:
+    """The environment as an agent sees it: in stacks, where ``env_config.frame_stack`` says so."""
+    size = stack_size(env_config)
+    return env if size == 1 else FrameStack(env, size)
