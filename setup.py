@@ -36,7 +36,7 @@ INSTALL_REQUIRES = [
 ]
 
 EXTRAS = {
-    "atari": ["ale-py>=0.10"],
+    "atari": ["ale-py>=0.12"],  # its vector code, with the step after a game's end a reset
     "box2d": ["gymnasium[box2d]>=1.1"],
     "mujoco": ["gymnasium[mujoco]>=1.1"],
     "plot": ["matplotlib>=3.8"],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary
+from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary, ended
 
 
 class Evaluation:
@@ -46,11 +46,11 @@ class Evaluation:
     ) -> None:
         """Takes what one step of all streams gave."""
         self.first, self._ended = self._ended, terminated | truncated
-        raw = info.get("raw_reward", reward)
-        finished = self._counter.update(raw, self._ended, self.first, info.get("metrics"))
+        finished = self._counter.update(reward, self._ended, self.first, info)
         if not finished:
             return
-        for stream, summary in zip(np.flatnonzero(self._ended).tolist(), finished, strict=True):
+        streams = np.flatnonzero(ended(self._ended, info)).tolist()
+        for stream, summary in zip(streams, finished, strict=True):
             if self._wanted[stream]:
                 self._wanted[stream] -= 1
                 self._left -= 1

@@ -33,7 +33,8 @@ class Env(ABC):
     rng: the source of all randomness of this environment, set by `seed`.
 
     `info["metrics"]`, a flat dict of numbers, is reported; keys named in `env_config.info_keys`
-    travel with the experience.
+    travel with the experience. `info["life_lost"]` is True at a step that ends an episode only for
+    learning: the game goes on with the next one, and returns and lengths are those of games.
     """
 
     metadata: Mapping[str, Any] = MappingProxyType({})
@@ -141,8 +142,9 @@ class VectorEnv(ABC):
     The reset is a step of its own: the call after a stream's last step ignores its action and
     gives its first observation with reward 0 and neither flag set. What is returned is never
     overwritten later. `info` holds `raw_reward` (float32 [N]) where a wrapper changed the reward,
-    `metrics` (a list of N dicts or None) where an environment reports some, and one array
-    [N, ...] for each key of `env_config.info_keys`.
+    `metrics` (a list of N dicts or None) where an environment reports some, `life_lost` (bool [N])
+    where an episode ended for learning only, and one array [N, ...] for each key of
+    `env_config.info_keys`.
     """
 
     num_envs: int

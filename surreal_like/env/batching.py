@@ -65,13 +65,15 @@ class InfoBatch:
         self._num_envs = num_envs
 
     def __call__(self, infos: Sequence[Info], rewards: npt.NDArray[np.float32]) -> Info:
-        """Gives `raw_reward` and `metrics` where there are any, and each of the named keys."""
+        """Gives `raw_reward`, `metrics`, `life_lost` where there are any, and each named key."""
         info: Info = {key: self._column(key, infos) for key in self._keys}
         if any("raw_reward" in one for one in infos):
             raw = [one.get("raw_reward", rewards[i]) for i, one in enumerate(infos)]
             info["raw_reward"] = np.array(raw, np.float32)
         if any("metrics" in one for one in infos):
             info["metrics"] = [one.get("metrics") for one in infos]
+        if any("life_lost" in one for one in infos):
+            info["life_lost"] = np.array([one.get("life_lost", False) for one in infos], np.bool_)
         return info
 
     def _column(self, key: str, infos: Sequence[Info]) -> npt.NDArray[Any]:

@@ -1,8 +1,13 @@
-"""Counting episodes: return, length and own metrics of N streams, per step only vector sums."""
+"""Counting episodes: return, length and own metrics of N streams, per step only vector sums.
+
+Where a game goes on after an end that counts only for learning (a lost life), what is counted is
+the whole game.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,10 +32,12 @@ class EpisodeCounter:
         self._step = 0
         self._begun_at = np.zeros(num_envs, np.int64)
         self._has_metrics = False
+        self._going_on = np.zeros(num_envs, np.bool_)
         self._metrics: list[dict[str, Any]] = [{} for _ in range(num_envs)]
 
     def reset(self) -> None:
         """Every stream begins an episode; those that were open are forgotten."""
+        self._going_on[:] = False
         self._begin(slice(None))
 
     def update(
@@ -38,33 +45,45 @@ class EpisodeCounter:
         reward: npt.NDArray[Any],
         last: npt.NDArray[np.bool_],
         first: npt.NDArray[np.bool_],
-        metrics: Sequence[Mapping[str, Any] | None] | None = None,
+        info: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[EpisodeSummary]:
         """Counts one vector step; gives the summaries of the episodes that it ended.
 
-        reward: raw rewards, [N]; 0 at FIRST.
+        reward: what the environment gave, [N]; `info["raw_reward"]` counts instead where it is.
         last, first: where an episode ends, where one begins, bool [N].
-        metrics: `info["metrics"]`, N dicts or None; the newest number of each name counts.
+        info: of the step: `metrics`, N dicts or None, of which the newest number of each name
+            counts; `life_lost`, bool [N], where the game goes on after this end.
 
         A summary has `return`, `length` (environment steps) and `metrics`; summaries are in the
-        order of the streams, `np.flatnonzero(last)`. Raises DataError for a metric that is no
-        number.
+        order of the streams, see :func:`ended`. Raises DataError for a metric that is no number.
         """
         self._step += 1
         begun = int(np.count_nonzero(first))
         if begun:
-            self._begin(first)
-        self._returns += reward
+            self._begin(self._new(first))
+        self._returns += info.get("raw_reward", reward)
         self.env_steps += len(first) - begun
+        metrics: Sequence[Mapping[str, Any] | None] | None = info.get("metrics")
         if metrics is not None:
             self._has_metrics = True
             for kept, given in zip(self._metrics, metrics, strict=True):
                 kept.update(given or ())
         if not np.count_nonzero(last):
             return []
-        finished = [self._summary(stream) for stream in np.flatnonzero(last).tolist()]
+        if "life_lost" in info:
+            self._going_on |= info["life_lost"]
+        finished = [self._summary(stream) for stream in np.flatnonzero(ended(last, info)).tolist()]
         self.episodes += len(finished)
         return finished
+
+    def _new(self, first: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Where not only an episode begins, but a game; the others have one more row of no step."""
+        if not np.count_nonzero(self._going_on):
+            return first
+        self._begun_at[first & self._going_on] += 1
+        new = first & ~self._going_on
+        self._going_on[first] = False
+        return new
 
     def _begin(self, streams: slice | npt.NDArray[np.bool_]) -> None:
         self._returns[streams] = 0.0
@@ -82,6 +101,11 @@ class EpisodeCounter:
                 name: _number(name, value) for name, value in self._metrics[stream].items()
             },
         }
+
+
+def ended(last: npt.NDArray[np.bool_], info: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+    """Where an episode has ended, and not only a life of it, bool [N]."""
+    return last & ~info["life_lost"] if "life_lost" in info else last
 
 
 def _number(name: object, value: Any) -> float:

@@ -29,7 +29,7 @@ from surreal_like.replay.kind import load_kind
 _PUMP_SECONDS = 0.01
 _POLL_SECONDS = 0.02
 _FULL_SECONDS = 120.0
-_NOT_COLUMNS = ("raw_reward", "metrics")
+_NOT_COLUMNS = ("raw_reward", "metrics", "life_lost")
 
 Array = npt.NDArray[Any]
 
@@ -140,9 +140,7 @@ class ExpSenderWrapper(VectorWrapper):
         self._write(row)
         obs, reward, terminated, truncated, info = self.env.step(actions)
         self._observe(obs, reward, terminated, truncated, info)
-        self.finished = self._counter.update(
-            info.get("raw_reward", reward), self._ended, self.first, info.get("metrics")
-        )
+        self.finished = self._counter.update(reward, self._ended, self.first, info)
         return obs, reward, terminated, truncated, info
 
     def finish(self) -> None:

@@ -69,8 +69,7 @@ class EpisodeMonitor(VectorWrapper):
         """Steps, counts, and reports if it is time."""
         obs, reward, terminated, truncated, info = self.env.step(actions)
         last = terminated | truncated
-        raw = info.get("raw_reward", reward)
-        self.finished = self._counter.update(raw, last, self._first, info.get("metrics"))
+        self.finished = self._counter.update(reward, last, self._first, info)
         self._first = last
         self._unreported.extend(self.finished)
         if self._due():

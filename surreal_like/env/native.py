@@ -23,7 +23,7 @@ from surreal_like.env.registry import (
     derive_specs,
     env_args,
     given_frame_spec,
-    wrapper_entries,
+    is_wrapped,
 )
 from surreal_like.env.spaces import action_writer, observation_reader, specs_from_spaces
 from surreal_like.env.wrappers import horizon
@@ -40,7 +40,7 @@ def make_native(
     Raises ConfigError, naming the mode, if it resets in another mode than the next step.
     """
     name = str(env_config.get("env_name"))
-    if not name.startswith(PREFIX) or _wrapped(env_config, evaluation):
+    if not name.startswith(PREFIX) or is_wrapped(env_config, evaluation):
         return None
     arguments = env_args(env_config, evaluation)
     spec = find_gym_spec(name, arguments)
@@ -133,12 +133,6 @@ class NativeVector(VectorEnv):
         keys = [key for key in self._info_keys if key in info]
         infos = [{key: info[key][stream] for key in keys} for stream in range(self.num_envs)]
         return self._infos(infos, np.zeros(self.num_envs, np.float32))
-
-
-def _wrapped(env_config: Mapping[str, Any], evaluation: bool) -> bool:
-    return bool(wrapper_entries(env_config, evaluation)) or (
-        (env_config.get("action_repeat") or 1) != 1
-    )
 
 
 def _with_limit(

@@ -3,6 +3,7 @@
 `env_config.env_name` is one of
 
     gym:CartPole-v1         what Gymnasium has registered; gym:module:Name-v0 imports module first
+    atari:Pong              a game with the usual preprocessing, see `surreal_like.env.atari`
     toy:chain               an environment of `surreal_like.env.toy`
     package.module:Class    an Env, a gymnasium.Env, or a function that builds one
 
@@ -69,6 +70,12 @@ def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[
     return entries
 
 
+def is_wrapped(env_config: Config, evaluation: bool = False) -> bool:
+    """Whether something stands around a single environment that code for many would leave out."""
+    repeats = (env_config.get("action_repeat") or 1) != 1
+    return repeats or bool(wrapper_entries(env_config, evaluation))
+
+
 def specs_of(env: Env, env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     """(obs_spec, action_spec) of a built environment, those of the config checked and completed.
 
@@ -96,14 +103,19 @@ def derive_specs(env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def list_environments() -> list[str]:
-    """Every name that `env_name` can be without writing code: toys, then Gymnasium's."""
+    """Every name that `env_name` can be without writing code: toys, Gymnasium's, Atari's."""
     import gymnasium
 
+    from surreal_like.env.atari_emulator import PREFIX, list_games
     from surreal_like.env.toy import TOYS
 
     with contextlib.suppress(ModuleNotFoundError):
         gymnasium.register_envs(importlib.import_module("ale_py"))
-    return [f"toy:{name}" for name in TOYS] + [f"gym:{name}" for name in sorted(gymnasium.registry)]
+    return [
+        *(f"toy:{name}" for name in TOYS),
+        *(f"gym:{name}" for name in sorted(gymnasium.registry)),
+        *(f"{PREFIX}{name}" for name in list_games()),
+    ]
 
 
 def _build(env_config: Config, evaluation: bool) -> Env:
@@ -116,6 +128,10 @@ def _build(env_config: Config, evaluation: bool) -> Env:
         return GymAdapter(name, {**env_config, "env_args": arguments})
     if not colon or not rest:
         raise ConfigError(f"env_config.env_name: no environment {name!r}; {_suggest(name)}")
+    if kind == "atari":
+        from surreal_like.env.atari import AtariEnv, atari_settings
+
+        return AtariEnv(rest, atari_settings(env_config, evaluation))
     if kind == "toy":
         return _bounded(_build_toy(rest, arguments), env_config)
     built = _call(_load(name, "env_config.env_name"), name, arguments, "env_config.env_args")
@@ -211,4 +227,7 @@ def _suggest(name: str) -> str:
     near = [bare[one] for one in difflib.get_close_matches(name, bare, n=3)]
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return "expected gym:NAME, toy:NAME or package.module:Class (`surreal-like list environments`)"
+    return (
+        "expected gym:NAME, atari:NAME, toy:NAME or package.module:Class "
+        "(`surreal-like list environments`)"
+    )

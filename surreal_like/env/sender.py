@@ -38,7 +38,7 @@ class ExpSender:
     Attributes:
         window: what has been cut and not been receipted.
         env_steps: environment steps in all chunks so far; a FIRST row is none.
-        episodes: episodes that ended in them.
+        episodes: episodes that ended in them; a lost life of a game that goes on is none.
     """
 
     def __init__(self, context: Context, sender_config: Config) -> None:
@@ -85,7 +85,7 @@ class ExpSender:
         window = self.window
         step_type = columns["step_type"][: len(columns["step_type"]) - overlap]
         self.env_steps += int(np.count_nonzero(step_type != StepType.FIRST))
-        self.episodes += int(np.count_nonzero(step_type == StepType.LAST))
+        self.episodes += len(finished)
         sequence = window.next_sequence
         traced = self._trace_every > 0 and sequence % self._trace_every == 0
         stamps = {"first": first_seconds, "cut": self._context.clock.now(), "boot": self._boot}

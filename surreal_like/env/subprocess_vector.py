@@ -164,8 +164,9 @@ class SubprocessVector(VectorEnv):
                 parts = [info.get(key) or [None] * len(worker.streams) for info, worker in rows]
                 merged[key] = [metrics for part in parts for metrics in part]
             else:
+                others = np.zeros(self.num_envs, np.bool_) if key == "life_lost" else rewards
                 parts = [
-                    info[key] if key in info else rewards[worker.streams]
+                    info[key] if key in info else others[worker.streams]
                     for info, worker in zip(infos, self._workers, strict=True)
                 ]
                 merged[key] = np.concatenate(parts)

@@ -1,8 +1,8 @@
 """N streams in step: which implementation a config gets, and the one that steps N Envs here.
 
-`env_config.vector` is `native` (Gymnasium's own vectorised code where an environment has one and
-nothing is configured around a single environment, else `sync`), `sync` (N Envs stepped in this
-process) or `process` (N Envs in worker processes).
+`env_config.vector` is `native` (the vectorised code of Gymnasium or ale-py where an environment has
+some and nothing is configured around a single environment, else `sync`), `sync` (N Envs stepped in
+this process) or `process` (N Envs in worker processes).
 """
 
 from __future__ import annotations
@@ -41,13 +41,21 @@ def make_vector_env(
         from surreal_like.env.subprocess_vector import SubprocessVector
 
         return SubprocessVector(env_config, seeds, evaluation=evaluation)
-    if mode == "native":
-        from surreal_like.env.native import make_native
+    native = _make_native(env_config, seed, seeds, evaluation) if mode == "native" else None
+    return native or make_sync(env_config, seeds, evaluation=evaluation)
 
-        native = make_native(env_config, num_envs=num_envs, seed=seed, evaluation=evaluation)
-        if native is not None:
-            return native
-    return make_sync(env_config, seeds, evaluation=evaluation)
+
+def _make_native(
+    env_config: Mapping[str, Any], seed: int, seeds: Sequence[int], evaluation: bool
+) -> VectorEnv | None:
+    """What the environment's own vector code gives; None where it cannot do what is asked."""
+    if str(env_config.get("env_name")).startswith("atari:"):
+        from surreal_like.env.atari_vector import make_atari_vector
+
+        return make_atari_vector(env_config, seeds, evaluation=evaluation)
+    from surreal_like.env.native import make_native
+
+    return make_native(env_config, num_envs=len(seeds), seed=seed, evaluation=evaluation)
 
 
 def make_sync(

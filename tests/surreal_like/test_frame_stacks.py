@@ -70,7 +70,7 @@ class Played:
         session = Config({"sender": {"flush_iteration": steps}})
         rig.config.env_config.frame_stack = frames
         sender = ExpSenderWrapper(vector, learner, session, context=rig.context("agent-0"))
-        sender.sender.send = self._send  # type: ignore[method-assign, assignment]
+        sender.sender.send = self._send  # type: ignore[method-assign]
         self.env = FrameStack(sender, frames)
         self.chunks: list[Chunk] = []
         self.acted: dict[int, Any] = {}
@@ -217,7 +217,7 @@ def test_stacks_of_unrolls_are_those_that_were_acted_on(
 def image_chunk(number: int, frames: int) -> Chunk:
     """64 steps of two streams of Atari frames, in stacks or not."""
     stack = (frames,) if frames > 1 else ()
-    columns = {
+    columns: dict[str, npt.NDArray[Any]] = {
         "step_type": np.ones((64, 2), np.uint8),
         "reward": np.zeros((64, 2), np.float32),
         "discount": np.ones((64, 2), np.float32),

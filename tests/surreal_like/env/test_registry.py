@@ -176,7 +176,7 @@ def test_every_listed_name_has_a_prefix_and_toys_build() -> None:
     assert "toy:grid" in names
     assert len(set(names)) == len(names)
     for name in names:
-        assert name.startswith(("gym:", "toy:"))
+        assert name.startswith(("gym:", "toy:", "atari:"))
         if name.startswith("toy:"):
             make_env({"env_name": name}).close()
 

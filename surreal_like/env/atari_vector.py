@@ -1,0 +1,144 @@
+"""The vector code of ale-py: N games in step, in threads of its own."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surreal_like.data.spec import compare
+from surreal_like.env.actions import ActionDoor
+from surreal_like.env.atari import AtariSettings, atari_settings
+from surreal_like.env.atari_emulator import PREFIX, Frame, import_ale, rom_of
+from surreal_like.env.base import Info, VectorEnv, VectorStep
+from surreal_like.env.registry import given_frame_spec, is_wrapped
+from surreal_like.env.wrappers import horizon
+
+INFO_KEYS = ("lives", "frame_number", "episode_frame_number")
+
+_OURS = ("episodic_life", "num_threads")
+
+
+def make_atari_vector(
+    env_config: Mapping[str, Any], seeds: Sequence[int], *, evaluation: bool = False
+) -> AtariVector | None:
+    """Builds the games of a config, or gives None where N single Envs must be stepped.
+
+    That is so with wrappers, with action repeat, with a horizon of episodes, and with other keys
+    of info than INFO_KEYS. Raises what AtariVector raises, and SpecError where the config's specs
+    are not those of the game.
+    """
+    keys = tuple(env_config.get("info_keys") or ())
+    limited = horizon(env_config.get("limit_episode_length")) is not None
+    if is_wrapped(env_config, evaluation) or limited or not set(keys) <= set(INFO_KEYS):
+        return None
+    game = str(env_config["env_name"]).removeprefix(PREFIX)
+    vector = AtariVector(game, atari_settings(env_config, evaluation), seeds=seeds, info_keys=keys)
+    vector.obs_spec = compare(given_frame_spec(env_config), vector.obs_spec, "obs_spec")
+    vector.action_spec = compare(env_config.get("action_spec"), vector.action_spec, "action_spec")
+    return vector
+
+
+class AtariVector(VectorEnv):
+    """N games that give the frames, rewards and ends of N :class:`AtariEnv` with the same seeds.
+
+    Its own stacks and clipped rewards are switched off. What it calls ``episodic_life`` begins a
+    new game after a lost life; so it is only asked to tell of lost lives, and the step after one,
+    whose action is ignored, is the first row of the next episode.
+
+    Args:
+        game: such as ``Pong``.
+        settings: what is done to it.
+        seeds: one for each game.
+        info_keys: of INFO_KEYS, those that ``info`` holds.
+
+    Raises:
+        MissingExtra: the emulator is not installed.
+        ConfigError: there is no such game.
+    """
+
+    def __init__(
+        self,
+        game: str,
+        settings: AtariSettings,
+        *,
+        seeds: Sequence[int],
+        info_keys: Sequence[str] = (),
+    ) -> None:
+        import_ale(f"{PREFIX}{game}")
+        module = importlib.import_module("ale_py.vector_env")
+        self.num_envs = len(seeds)
+        self._games = module.AtariVectorEnv(
+            rom_of(game),
+            self.num_envs,
+            **{key: value for key, value in vars(settings).items() if key not in _OURS},
+            num_threads=settings.num_threads,
+            stack_num=1,
+            reward_clipping=False,
+            life_loss_info=settings.episodic_life,
+            episodic_life=False,
+            autoreset_mode="NextStep",
+        )
+        self.obs_spec = {"type": "uint8", "dim": list(settings.frame_shape)}
+        self.action_spec = {
+            "type": "discrete",
+            "dim": [int(self._games.single_action_space.n)],
+        }
+        self._door = ActionDoor(self.action_spec, (self.num_envs,))
+        self._episodic = settings.episodic_life
+        self._info_keys = tuple(info_keys)
+        self._seeds: npt.NDArray[np.int64] | None = np.array(seeds, np.int64)
+        self._lives = np.zeros(self.num_envs, np.int32)
+        self._nothing = np.zeros(self.num_envs, np.bool_)
+        self._ended = self._terminates = self._truncates = self._nothing
+
+    def reset(self) -> tuple[Frame, Info]:
+        """Begins every game anew; the first time from the seeds."""
+        obs, info = self._games.reset(seed=self._seeds)
+        self._seeds = None
+        self._lives = info["lives"]
+        self._ended = self._terminates = self._truncates = self._nothing
+        return obs[:, 0].copy(), self._named(info)
+
+    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
+        """Steps every game."""
+        first = self._ended
+        obs, reward, terminated, truncated, info = self._games.step(self._door(actions, first))
+        raw = np.array(reward, np.float32)
+        given = self._named(info)
+        lives = info["lives"]
+        lost = terminated & (lives > 0) & (lives < self._lives) & self._episodic
+        self._lives = lives
+        terminated, truncated = self._ends(first, np.array(terminated), np.array(truncated))
+        lost &= terminated
+        rewards = raw
+        if raw[first].any():
+            # Earned by the step that leads on from a lost life: it counts for the game only.
+            given["raw_reward"] = raw
+            rewards = np.where(first, np.float32(0), raw)
+        if lost.any():
+            given["life_lost"] = lost
+        self._ended = terminated | truncated
+        return obs[:, 0].copy(), rewards, terminated, truncated, given
+
+    def close(self) -> None:
+        """Ends the threads; may be called twice."""
+        self._games = None
+
+    def _ends(
+        self, first: npt.NDArray[np.bool_], *ends: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """What ends an episode; one that ends with its first row ends with the next one."""
+        terminated, truncated = ends
+        at_first = first & (terminated | truncated)
+        late = self._terminates, self._truncates
+        self._terminates = self._truncates = self._nothing
+        if at_first.any():
+            self._terminates, self._truncates = terminated & first, truncated & first
+        return (terminated & ~first) | late[0], (truncated & ~first) | late[1]
+
+    def _named(self, info: dict[str, Any]) -> Info:
+        return {key: np.array(info[key], np.int64) for key in self._info_keys if key in INFO_KEYS}
