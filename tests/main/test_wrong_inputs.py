@@ -296,6 +296,20 @@ RESOLVED = (
     ),
     setting("odd bins", "session_config.tensorplex.bins=some", "'some'", "expected auto"),
     setting("no environments", "env_config.num_envs=0", "num_envs is 0", "1 or more"),
+    setting("odd stack", "env_config.frame_stack=-1", "frame_stack is -1", "expected 0 or more"),
+    Wrong(
+        "a stack whose spec is that of a frame",
+        (*SERIAL, "env_config.frame_stack=4", "env_config.obs_spec={type: float32, dim: [9]}"),
+        "obs_spec.dim is [9]",
+        "leave env_config.obs_spec out",
+    ),
+    setting("no such game", "env_config.env_name=atari:Pnog", "no atari:Pnog", "atari:Pong"),
+    Wrong(
+        "odd argument of a game",
+        (*SERIAL, "--env", "atari:Pong", "env_config.env_args={frame_skip: 4}"),
+        "no 'frame_skip'",
+        "did you mean frameskip?",
+    ),
     setting("odd horizon", "env_config.limit_episode_length=abc", "'abc'", "whole number of steps"),
     setting(
         "no such wrapper", "env_config.wrappers=[my:Own]", "my:Own", "session_config.import_path"
