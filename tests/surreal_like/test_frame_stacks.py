@@ -19,6 +19,7 @@ from surreal_like.env.base import Env, Step
 from surreal_like.env.exp_sender import ExpSenderWrapper
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
+from surreal_like.machine import replay_need
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
 from surreal_like.replay.selector import Sample
@@ -242,3 +243,10 @@ def test_a_transition_of_atari_takes_a_seventh_of_two_stacks() -> None:
     assert batch["obs"].nbytes + batch["obs_next"].nbytes == 8 * stacks
     chunk = image_chunk(1, 1)
     assert chunk.size_bytes / chunk.size <= stacks / 7.5  # on the wire too
+
+
+def test_what_a_plan_says_of_memory_is_that_of_single_frames() -> None:
+    made = Config(replay_configs(4, 1, 64, capacity=1000))
+    made.env_config.obs_spec = {"type": "uint8", "dim": [4, 84, 84]}
+    made.env_config.action_spec = {"type": "discrete", "dim": [6]}
+    assert replay_need(made).obs_bytes == 84 * 84

@@ -39,7 +39,7 @@ WRONG_NAMES = [
     ("chain", "did you mean toy:chain"),
     ("toy:chian", "no environment 'toy:chian'; did you mean toy:chain"),
     ("gym:CartPole-v9", "did you mean gym:CartPole-v"),
-    ("zzzzzzzzz", "expected gym:NAME, toy:NAME or package.module:Class"),
+    ("zzzzzzzzz", "expected gym:NAME, atari:NAME, toy:NAME or package.module:Class"),
     ("", "no environment ''"),
     ("nowhere.to:Find", "nowhere.to:Find cannot be imported.*session_config.import_path"),
     (f"{SAMPLES}:Cuonter", "has no 'Cuonter'; did you mean .*Counter"),

@@ -100,7 +100,7 @@ FRAMES = [(1, 2), (1, 4), (3, 4), (2, 7)]
     transform=st.sampled_from([{}, {"clip": 1.5}, {"clip": 1.5, "scale": 2.0, "shift": 0.25}]),
 )
 def test_view_equals_its_twin(
-    seed: int, operations: list[tuple[int, str, int]], transform: dict[str, float]
+    seed: int, operations: list[tuple[int, str, int]], transform: dict[str, Any]
 ) -> None:
     twin, traffic = Twin(50), Traffic(seed)
     tables = [Table(n, 0.9, 50, **transform) for n in range(1, 6)]
