@@ -7,7 +7,6 @@ the whole game.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,14 +44,16 @@ class EpisodeCounter:
         reward: npt.NDArray[Any],
         last: npt.NDArray[np.bool_],
         first: npt.NDArray[np.bool_],
-        info: Mapping[str, Any] = MappingProxyType({}),
+        metrics: Sequence[Mapping[str, Any] | None] | None = None,
+        life_lost: npt.NDArray[np.bool_] | None = None,
     ) -> list[EpisodeSummary]:
         """Counts one vector step; gives the summaries of the episodes that it ended.
 
-        reward: what the environment gave, [N]; `info["raw_reward"]` counts instead where it is.
+        reward: raw rewards, [N]; 0 at FIRST.
         last, first: where an episode ends, where one begins, bool [N].
-        info: of the step: `metrics`, N dicts or None, of which the newest number of each name
-            counts; `life_lost`, bool [N], where the game goes on after this end.
+        metrics: `info["metrics"]`, N dicts or None; the newest number of each name counts.
+        life_lost: `info["life_lost"]`, bool [N], True where the game goes on after such an end;
+            the FIRST row that follows may bring a reward to it.
 
         A summary has `return`, `length` (environment steps) and `metrics`; summaries are in the
         order of the streams, see :func:`ended`. Raises DataError for a metric that is no number.
@@ -61,18 +62,18 @@ class EpisodeCounter:
         begun = int(np.count_nonzero(first))
         if begun:
             self._begin(self._new(first))
-        self._returns += info.get("raw_reward", reward)
+        self._returns += reward
         self.env_steps += len(first) - begun
-        metrics: Sequence[Mapping[str, Any] | None] | None = info.get("metrics")
         if metrics is not None:
             self._has_metrics = True
             for kept, given in zip(self._metrics, metrics, strict=True):
                 kept.update(given or ())
         if not np.count_nonzero(last):
             return []
-        if "life_lost" in info:
-            self._going_on |= info["life_lost"]
-        finished = [self._summary(stream) for stream in np.flatnonzero(ended(last, info)).tolist()]
+        if life_lost is not None:
+            self._going_on |= life_lost
+            last = last & ~life_lost
+        finished = [self._summary(stream) for stream in np.flatnonzero(last).tolist()]
         self.episodes += len(finished)
         return finished
 

@@ -140,7 +140,10 @@ class ExpSenderWrapper(VectorWrapper):
         self._write(row)
         obs, reward, terminated, truncated, info = self.env.step(actions)
         self._observe(obs, reward, terminated, truncated, info)
-        self.finished = self._counter.update(reward, self._ended, self.first, info)
+        raw, life_lost = info.get("raw_reward", reward), info.get("life_lost")
+        self.finished = self._counter.update(
+            raw, self._ended, self.first, info.get("metrics"), life_lost
+        )
         return obs, reward, terminated, truncated, info
 
     def finish(self) -> None:

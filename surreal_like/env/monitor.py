@@ -69,7 +69,8 @@ class EpisodeMonitor(VectorWrapper):
         """Steps, counts, and reports if it is time."""
         obs, reward, terminated, truncated, info = self.env.step(actions)
         last = terminated | truncated
-        self.finished = self._counter.update(reward, last, self._first, info)
+        raw, life_lost = info.get("raw_reward", reward), info.get("life_lost")
+        self.finished = self._counter.update(raw, last, self._first, info.get("metrics"), life_lost)
         self._first = last
         self._unreported.extend(self.finished)
         if self._due():

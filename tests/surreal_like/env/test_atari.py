@@ -56,7 +56,8 @@ class Game:
     def step(self, actions: Any) -> tuple[Any, ...]:
         self.obs, reward, terminated, truncated, info = self.env.step(actions)
         last = terminated | truncated
-        self.finished += self.counter.update(reward, last, self.first, info)
+        raw, lost = info.get("raw_reward", reward), info.get("life_lost")
+        self.finished += self.counter.update(raw, last, self.first, None, lost)
         self.ends += int(last.sum())
         life_lost = info.get("life_lost", np.zeros_like(last))
         self.lives_lost += int(life_lost.sum())

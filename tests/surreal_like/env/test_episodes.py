@@ -49,8 +49,7 @@ def test_counts_are_those_of_each_stream_alone(streams: int, seeds: list[int]) -
 
 def one(counter: EpisodeCounter, *, last: bool, first: bool = False, metrics: Any = None) -> Any:
     flags = (np.array([last]), np.array([first]))
-    info = {} if metrics is None else {"metrics": [metrics]}
-    return counter.update(np.ones(1, np.float32), *flags, info)
+    return counter.update(np.ones(1, np.float32), *flags, None if metrics is None else [metrics])
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 2**16), max_size=40))
@@ -66,12 +65,10 @@ def test_a_game_of_several_lives_counts_once(streams: int, seeds: list[int]) -> 
     over = np.zeros(streams, np.bool_)  # the next row is that of a new game
     for reward, end, life in zip(rewards, ends, lives, strict=True):
         last = end & ~first
-        info: dict[str, Any] = {"life_lost": last & life} if (last & life).any() else {}
+        lost = last & life if (last & life).any() else None
         # The first row after a lost life may bring a reward, that of a new game does not.
         raw = np.where(over, 0, reward)
-        finished = counter.update(
-            np.where(first, 0, reward), last, first, {**info, "raw_reward": raw}
-        )
+        finished = counter.update(raw, last, first, None, lost)
         totals, lengths = np.where(over, 0, totals) + raw, np.where(over, 0, lengths)
         lengths = lengths + ~first
         over = last & ~life
@@ -84,8 +81,8 @@ def test_a_game_of_several_lives_counts_once(streams: int, seeds: list[int]) -> 
 
 def test_a_reset_ends_the_game_too() -> None:
     counter, no = EpisodeCounter(1), np.zeros(1, np.bool_)
-    reward, life = np.ones(1, np.float32), {"life_lost": ~no}
-    assert counter.update(reward, ~no, no, life) == []
+    reward = np.ones(1, np.float32)
+    assert counter.update(reward, ~no, no, None, ~no) == []
     counter.reset()
     counter.update(reward, no, no)
     [summary] = counter.update(reward, ~no, no)
@@ -93,13 +90,6 @@ def test_a_reset_ends_the_game_too() -> None:
     counter.update(0 * reward, no, ~no)
     [summary] = counter.update(reward, ~no, no)
     assert (summary["return"], summary["length"]) == (1.0, 1)
-
-
-def test_raw_rewards_count_where_there_are_any() -> None:
-    counter, no = EpisodeCounter(1), np.zeros(1, np.bool_)
-    counter.update(np.ones(1, np.float32), no, no, {"raw_reward": np.full(1, 5, np.float32)})
-    [summary] = counter.update(np.ones(1, np.float32), ~no, no)
-    assert summary["return"] == 6.0
 
 
 def test_small_rewards_do_not_vanish_in_a_long_episode() -> None:
