@@ -125,7 +125,15 @@ def replay_configs(frames: int, n_step: int, steps: int, **replay: Any) -> dict[
     return made
 
 
-@pytest.mark.parametrize("kind", [UniformReplay, PrioritizedReplay])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (UniformReplay, {}),
+        (UniformReplay, {"age": {"max_versions": 0, "half_life_versions": 2.0}}),
+        (PrioritizedReplay, {}),
+    ],
+    ids=["uniform", "by age", "prioritized"],
+)
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
@@ -134,11 +142,18 @@ def replay_configs(frames: int, n_step: int, steps: int, **replay: Any) -> dict[
     steps=st.integers(1, 7),
 )
 def test_stacks_of_transitions_are_those_that_were_acted_on(
-    rig: Rig, kind: type[UniformReplay], seed: int, frames: int, n_step: int, steps: int
+    rig: Rig,
+    kind: type[UniformReplay],
+    options: dict[str, Any],
+    seed: int,
+    frames: int,
+    n_step: int,
+    steps: int,
 ) -> None:
     random = Random(seed)
     played = Played(rig, UNIFORM, frames, random, steps)
-    replay = kind(**replay_configs(frames, n_step, steps, capacity=90))
+    made = replay_configs(frames, n_step, steps, capacity=90, **options)
+    replay = kind(**made)
     seen = 0
     for _ in range(12):
         played.play(2 * steps)
@@ -156,6 +171,10 @@ def test_stacks_of_transitions_are_those_that_were_acted_on(
             played.check(
                 batch[f"{obs}/number"].reshape(shape), batch[f"{obs}/image"].reshape(*shape, 2, 3)
             )
+    sampleable, drawable = replay.statistics()["sampleable"], replay._selector.drawable
+    restored = kind(**made)
+    restored.restore(replay.state())
+    assert sampleable == drawable == restored.statistics()["sampleable"]
 
 
 class Kept(TupleReplay):
@@ -208,9 +227,11 @@ def test_stacks_of_unrolls_are_those_that_were_acted_on(
         assert {lead.shape[:2] for lead in chunk.lead_in.values()} == {(frames - 1, STREAMS)}
         assert chunk.size == steps * STREAMS
         replay.insert(chunk)
+    restored = FIFOReplay(**replay_configs(frames, 1, steps, type=FIFO))
+    restored.restore(replay.state())
     collate = FIFOReplay.collate(replay.learner_config)
-    for _ in whole:
-        (batch,) = collate(replay.sample_columns(STREAMS), 1)
+    for _, each in itertools.product(whole, (replay, restored)):
+        (batch,) = collate(each.sample_columns(STREAMS), 1)
         assert batch["obs/image"].shape == (steps + 1, STREAMS, frames, 2, 3)
         played.check(batch["obs/number"], batch["obs/image"])
 
