@@ -12,6 +12,9 @@ from surreal_like.errors import DataError
 
 EpisodeSummary: TypeAlias = dict[str, Any]
 
+# Rewards are added up together, when an episode ends or begins, or so many have come.
+_ADD_UP = 256
+
 
 class EpisodeCounter:
     """Sums up the episodes of N streams.
@@ -24,14 +27,18 @@ class EpisodeCounter:
         self.env_steps = 0
         self.episodes = 0
         self._returns = np.zeros(num_envs, np.float64)
+        self._rewards: list[npt.NDArray[Any]] = []
         self._step = 0
-        self._begun_at = np.zeros(num_envs, np.int64)
+        self._begun_at = [0] * num_envs
         self._has_metrics = False
         self._metrics: list[dict[str, Any]] = [{} for _ in range(num_envs)]
 
     def reset(self) -> None:
         """Every stream begins an episode; those that were open are forgotten."""
-        self._begin(slice(None))
+        self._rewards.clear()
+        self._returns[:] = 0.0
+        self._begun_at = [self._step] * len(self._begun_at)
+        self._metrics = [{} for _ in self._metrics]
 
     def update(
         self,
@@ -42,7 +49,7 @@ class EpisodeCounter:
     ) -> list[EpisodeSummary]:
         """Counts one vector step; gives the summaries of the episodes that it ended.
 
-        reward: raw rewards, [N]; 0 at FIRST.
+        reward: raw rewards, [N]; 0 at FIRST; it must not change afterwards.
         last, first: where an episode ends, where one begins, bool [N].
         metrics: `info["metrics"]`, N dicts or None; the newest number of each name counts.
 
@@ -51,37 +58,44 @@ class EpisodeCounter:
         number.
         """
         self._step += 1
-        begun = int(np.count_nonzero(first))
-        if begun:
-            self._begin(first)
-        self._returns += reward
-        self.env_steps += len(first) - begun
+        self._rewards.append(reward)
+        self.env_steps += len(first) - int(np.count_nonzero(first))
         if metrics is not None:
             self._has_metrics = True
             for kept, given in zip(self._metrics, metrics, strict=True):
                 kept.update(given or ())
-        if not np.count_nonzero(last):
-            return []
-        finished = [self._summary(stream) for stream in np.flatnonzero(last).tolist()]
-        self.episodes += len(finished)
+        if np.count_nonzero(last):
+            return self._finish(last.nonzero()[0].tolist())
+        if len(self._rewards) >= _ADD_UP:
+            self._add_up()
+        return []
+
+    def _add_up(self) -> None:
+        rewards = self._rewards
+        if len(rewards) == 1:
+            self._returns += rewards[0]
+        elif rewards:
+            self._returns += np.add.reduce(rewards, axis=0, dtype=np.float64)
+        rewards.clear()
+
+    def _finish(self, streams: list[int]) -> list[EpisodeSummary]:
+        self._add_up()
+        self.episodes += len(streams)
+        finished = []
+        # Few streams end in one step: a loop over them is faster than vectors.
+        for stream in streams:
+            length = self._step - self._begun_at[stream]
+            metrics = self._take_metrics(stream) if self._has_metrics else {}
+            total = self._returns.item(stream)
+            finished.append({"return": total, "length": length, "metrics": metrics})
+            # The next row of this stream is FIRST, and no step.
+            self._begun_at[stream] = self._step + 1
+            self._returns[stream] = 0.0
         return finished
 
-    def _begin(self, streams: slice | npt.NDArray[np.bool_]) -> None:
-        self._returns[streams] = 0.0
-        self._begun_at[streams] = self._step
-        if not self._has_metrics:
-            return
-        for stream in np.arange(len(self._metrics))[streams].tolist():
-            self._metrics[stream] = {}
-
-    def _summary(self, stream: int) -> EpisodeSummary:
-        return {
-            "return": float(self._returns[stream]),
-            "length": int(self._step - self._begun_at[stream]),
-            "metrics": {
-                name: _number(name, value) for name, value in self._metrics[stream].items()
-            },
-        }
+    def _take_metrics(self, stream: int) -> dict[str, float]:
+        given, self._metrics[stream] = self._metrics[stream], {}
+        return {name: _number(name, value) for name, value in given.items()}
 
 
 def _number(name: object, value: Any) -> float:
