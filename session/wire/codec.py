@@ -24,9 +24,10 @@ Array = npt.NDArray[Any]
 Buffer = bytes | memoryview | zmq.Frame
 
 _HEADER_LIMIT_BYTES = 16 << 20
-_HEADER_LENGTH = 8
+_HEADER_TYPES = (int, str, str, int, bytes, int, dict, list)
 _NAME = 2
 _NAME_LIMIT = 80
+_ENTRY_LENGTH = 3
 _DIMENSIONS_LIMIT = 16
 # An array in a header reserves its memory before its entries are read.
 _HEADER_ARRAY_LIMIT = 1 << 16
@@ -99,8 +100,13 @@ def encode(message: Message) -> list[Buffer]:
     manifest: list[tuple[str, str, tuple[int, ...]]] = []
     frames: list[Buffer] = [b""]
     for name, array in message.arrays.items():
-        array = _little_endian(name, array)
-        manifest.append((name, array.dtype.str, array.shape))
+        text = array.dtype.str
+        if text not in _DTYPES:
+            array = _little_endian(name, array)
+            text = array.dtype.str
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        manifest.append((name, text, array.shape))
         frames.append(array.data.cast("B") if array.size else b"")
     who = message.sender
     header = (
@@ -118,12 +124,10 @@ def encode(message: Message) -> list[Buffer]:
 
 
 def _little_endian(name: str, array: Array) -> Array:
-    if array.dtype.str not in _DTYPES:
-        swapped = array.dtype.newbyteorder("<")
-        if swapped.str not in _DTYPES:
-            raise TypeError(f"array '{name}' has dtype {array.dtype}, which the wire cannot carry")
-        array = array.astype(swapped)
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    swapped = array.dtype.newbyteorder("<")
+    if swapped.str not in _DTYPES:
+        raise TypeError(f"array '{name}' has dtype {array.dtype}, which the wire cannot carry")
+    return array.astype(swapped)
 
 
 def size_bytes(frames: Sequence[Buffer]) -> int:
@@ -154,7 +158,7 @@ def decode(frames: Sequence[Buffer], limit_bytes: int) -> Message:
 def _header(frame: Buffer) -> tuple[Any, ...]:
     try:
         header = msgpack.unpackb(
-            _view(frame), raw=False, strict_map_key=False, max_array_len=_HEADER_ARRAY_LIMIT
+            frame, raw=False, strict_map_key=False, max_array_len=_HEADER_ARRAY_LIMIT
         )
     except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
         raise DecodeError(f"header does not decode: {error}") from None
@@ -162,33 +166,39 @@ def _header(frame: Buffer) -> tuple[Any, ...]:
     if type(header) is list and header and type(header[0]) is int and header[0] != PROTOCOL_VERSION:
         name = header[_NAME] if len(header) > _NAME and type(header[_NAME]) is str else ""
         raise ProtocolError(name[:_NAME_LIMIT], header[0])
-    if type(header) is not list or len(header) != _HEADER_LENGTH:
+    if type(header) is not list or len(header) != len(_HEADER_TYPES):
         raise DecodeError("header is not that of a surreal_like message")
-    types = (int, str, str, int, bytes, int, dict, list)
-    if any(type(value) is not wanted for value, wanted in zip(header, types, strict=True)):
+    if tuple(map(type, header)) != _HEADER_TYPES:
         raise DecodeError("header holds values of wrong types")
     return tuple(header[1:])
 
 
-def _array(entry: Any, frame: Buffer) -> tuple[str, Array]:
+def _array(entry: Any, frame: Any) -> tuple[str, Array]:
     # An entry is shown only once its types are known: the text of a hostile one may have no end.
-    if type(entry) is not list or list(map(type, entry)) != [str, str, list]:
+    if type(entry) is not list or len(entry) != _ENTRY_LENGTH:
         raise DecodeError("a manifest entry is not a name, a dtype and a shape")
     name, dtype_text, shape = entry
-    if len(shape) > _DIMENSIONS_LIMIT or any(type(n) is not int or n < 0 for n in shape):
+    if type(name) is not str or type(dtype_text) is not str or type(shape) is not list:
+        raise DecodeError("a manifest entry is not a name, a dtype and a shape")
+    if len(shape) > _DIMENSIONS_LIMIT or not _is_shape(shape):
         raise DecodeError(f"array {name[:80]!r} has a shape that is none")
     dtype = _DTYPES.get(dtype_text)
     if dtype is None or math.prod(shape) * dtype.itemsize != len(frame):
         wrong = f"{shape} of {dtype_text[:8]!r} is not {len(frame)} bytes"
         raise DecodeError(f"array {name[:80]!r}: {wrong}")
     try:
-        array = np.frombuffer(_view(frame), dtype=dtype).reshape(shape)
-    except ValueError as error:
+        array: Array = np.ndarray(shape, dtype, frame)
+    except (ValueError, TypeError) as error:
         # An empty array may still claim a length that numpy cannot index.
         raise DecodeError(f"array {name[:80]!r}: {error}") from None
-    array.flags.writeable = False
+    array.setflags(write=False)
     return name, array
 
 
-def _view(frame: Buffer) -> bytes | memoryview:
-    return frame.buffer if isinstance(frame, zmq.Frame) else frame
+
+def _is_shape(sizes: list[Any]) -> bool:
+    # A loop: a generator costs more than all the rest of an array.
+    for size in sizes:  # noqa: SIM110
+        if type(size) is not int or size < 0:
+            return False
+    return True
