@@ -11,7 +11,7 @@ INSTALL_SECONDS = 1200.0
 # torch is named by its version alone: pip then takes the build that this machine is set up for.
 TORCH = "torch==2.13.0"
 PACKAGES: dict[str, tuple[str, ...]] = {
-    # The TensorFlow that this release was built for, by its own metadata; it does not load with 2.21.
+    # With the TensorFlow that its metadata name: it does not load with 2.21.
     "reverb": ("dm-reverb[tensorflow]==0.14.0", "tensorflow==2.15.1"),
     "cpprb": ("cpprb==11.0.0",),
     "torchrl": (TORCH, "torchrl==0.14.1"),

@@ -47,7 +47,7 @@ class Evaluation:
         """Takes what one step of all streams gave."""
         self.first, self._ended = self._ended, terminated | truncated
         raw = info.get("raw_reward", reward)
-        finished = self._counter.update(raw, self._ended, self.first, info.get("metrics"))
+        finished = self._counter.update(raw, self._ended, info.get("metrics"))
         if not finished:
             return
         for stream, summary in zip(np.flatnonzero(self._ended).tolist(), finished, strict=True):

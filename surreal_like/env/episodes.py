@@ -29,12 +29,14 @@ class EpisodeCounter:
         self._returns = np.zeros(num_envs, np.float64)
         self._rewards: list[npt.NDArray[Any]] = []
         self._step = 0
+        self._beginning = 0
         self._begun_at = [0] * num_envs
         self._has_metrics = False
         self._metrics: list[dict[str, Any]] = [{} for _ in range(num_envs)]
 
     def reset(self) -> None:
         """Every stream begins an episode; those that were open are forgotten."""
+        self._beginning = 0
         self._rewards.clear()
         self._returns[:] = 0.0
         self._begun_at = [self._step] * len(self._begun_at)
@@ -44,13 +46,12 @@ class EpisodeCounter:
         self,
         reward: npt.NDArray[Any],
         last: npt.NDArray[np.bool_],
-        first: npt.NDArray[np.bool_],
         metrics: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> list[EpisodeSummary]:
         """Counts one vector step; gives the summaries of the episodes that it ended.
 
         reward: raw rewards, [N]; 0 at FIRST; it must not change afterwards.
-        last, first: where an episode ends, where one begins, bool [N].
+        last: where an episode ends, bool [N]; the next row of such a stream is FIRST, and no step.
         metrics: `info["metrics"]`, N dicts or None; the newest number of each name counts.
 
         A summary has `return`, `length` (environment steps) and `metrics`; summaries are in the
@@ -59,13 +60,15 @@ class EpisodeCounter:
         """
         self._step += 1
         self._rewards.append(reward)
-        self.env_steps += len(first) - int(np.count_nonzero(first))
+        self.env_steps += len(last) - self._beginning
         if metrics is not None:
             self._has_metrics = True
             for kept, given in zip(self._metrics, metrics, strict=True):
                 kept.update(given or ())
-        if np.count_nonzero(last):
-            return self._finish(last.nonzero()[0].tolist())
+        ends = last.nonzero()[0]
+        self._beginning = len(ends)
+        if self._beginning:
+            return self._finish(ends.tolist())
         if len(self._rewards) >= _ADD_UP:
             self._add_up()
         return []
@@ -88,7 +91,6 @@ class EpisodeCounter:
             metrics = self._take_metrics(stream) if self._has_metrics else {}
             total = self._returns.item(stream)
             finished.append({"return": total, "length": length, "metrics": metrics})
-            # The next row of this stream is FIRST, and no step.
             self._begun_at[stream] = self._step + 1
             self._returns[stream] = 0.0
         return finished

@@ -139,7 +139,7 @@ class ExpSenderWrapper(VectorWrapper):
         obs, reward, terminated, truncated, info = self.env.step(actions)
         self._observe(obs, reward, terminated, truncated, info)
         self.finished = self._counter.update(
-            info.get("raw_reward", reward), self._ended, self.first, info.get("metrics")
+            info.get("raw_reward", reward), self._ended, info.get("metrics")
         )
         return obs, reward, terminated, truncated, info
 

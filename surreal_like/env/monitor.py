@@ -43,7 +43,6 @@ class EpisodeMonitor(VectorWrapper):
         self._clock = clock or WallClock()
         self._due = Every(seconds=interval_seconds, clock=self._clock.now)
         self._counter = EpisodeCounter(self.num_envs)
-        self._first = np.zeros(self.num_envs, np.bool_)
         self._unreported: deque[EpisodeSummary] = deque(maxlen=_EPISODES_KEPT)
         self._reported_steps = 0
         self._reported_at = self._clock.now()
@@ -61,7 +60,6 @@ class EpisodeMonitor(VectorWrapper):
     def reset(self) -> tuple[Nest, Info]:
         """Resets all streams; their open episodes are not counted."""
         self._counter.reset()
-        self._first = np.zeros(self.num_envs, np.bool_)
         self.finished = []
         return self.env.reset()
 
@@ -70,8 +68,7 @@ class EpisodeMonitor(VectorWrapper):
         obs, reward, terminated, truncated, info = self.env.step(actions)
         last = terminated | truncated
         raw = info.get("raw_reward", reward)
-        self.finished = self._counter.update(raw, last, self._first, info.get("metrics"))
-        self._first = last
+        self.finished = self._counter.update(raw, last, info.get("metrics"))
         self._unreported.extend(self.finished)
         if self._due():
             self._report()
