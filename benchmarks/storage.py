@@ -37,18 +37,18 @@ class Processes:
             for peer, python in given.pythons.items()
         }
         self._workers = {who: stack.enter_context(Worker(*each)) for who, each in words.items()}
-        for who in list(self._workers):
-            try:
-                self._workers[who].ask("sample", batch_size=BATCH_SIZE, seconds=0.01)
-            except WorkerFailed as error:
-                given.left_out[who] = str(error)
-                del self._workers[who]
+        self._left_out = given.left_out
 
     def side(
         self, who: str, do: str, did: str, words: Mapping[str, int], *, key: str = ""
     ) -> list[Side]:
-        """That side, or nothing if it could not be had."""
+        """That side, or nothing if it cannot do that."""
         if who not in self._workers:
+            return []
+        try:
+            self._workers[who].ask(do, **words, seconds=0.01)
+        except WorkerFailed as error:
+            self._left_out[f"{who} {do}"] = str(error)
             return []
         label = LABELS.get(who, "surreal_like")
         return [Side(key or who, label, did, self._round(who, do, words))]

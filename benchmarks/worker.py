@@ -75,10 +75,10 @@ class Worker:
         """What came of the round that was started."""
         line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
-            raise WorkerFailed(f"{self._words[0]} has ended with {self._process.wait()}")
+            raise WorkerFailed(f"its process has ended with {self._process.wait()}")
         answer: Answer = json.loads(line)
         if "failed" in answer:
-            raise WorkerFailed(f"{self._words[0]}: {answer['failed']}")
+            raise WorkerFailed(answer["failed"])
         return answer
 
     def close(self) -> None:
