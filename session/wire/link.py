@@ -27,6 +27,8 @@ _BREAK_SECONDS = 1.5
 # The handshake took too long: somebody is there, but has no time.
 _SILENCE = (errno.EAGAIN, errno.ETIMEDOUT)
 _LONELY_SECONDS = 5.0
+# As a plain number: an operation on zmq's own flags costs as much as the call itself.
+_POLLIN = int(zmq.POLLIN)
 
 _numbers = count()
 
@@ -51,7 +53,7 @@ class Monitor:
 
     def events(self) -> Iterator[tuple[int, int]]:
         """Yields number and value of what has happened since the last call."""
-        while int(self.raw.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        while int(self.raw.getsockopt(zmq.EVENTS)) & _POLLIN:
             # By hand, for zmq.utils.monitor imports asyncio.
             event = self.raw.recv_multipart()[0]
             yield (

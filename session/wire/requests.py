@@ -70,7 +70,8 @@ class RouterSocket(Socket):
             self._asking = frames[0].bytes
             message = self._decode(frames[1:], one_run=False)
             if message is not None and type(message.fields.get("id")) is int:
-                return Request(self._asking, message, _proved_key(frames[-1]))
+                key = _proved_key(frames[-1]) if self._wire.security else ""
+                return Request(self._asking, message, key)
         return None
 
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:

@@ -29,6 +29,8 @@ _KERNEL_BUFFER_BYTES = 1 << 20
 _SILENT_SECONDS = 30
 _UNCONFIRMED_SECONDS = 60
 _EVENTS_KEPT = 64
+# As plain numbers: an operation on zmq's own flags costs as much as the call itself.
+_POLLIN, _POLLOUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 _MONITORED = MADE | LOST | WRONG_KEY | WRONG_PROTOCOL | BROKEN_OFF
 
 
@@ -218,11 +220,11 @@ class Socket:
 
     def writable(self) -> bool:
         """True if a message can be sent now."""
-        return bool(int(self.raw.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
+        return bool(int(self.raw.getsockopt(zmq.EVENTS)) & _POLLOUT)
 
     def readable(self) -> bool:
         """True if a message can be received now."""
-        return bool(int(self.raw.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+        return bool(int(self.raw.getsockopt(zmq.EVENTS)) & _POLLIN)
 
     def _encode(self, message: Message) -> list[Buffer]:
         message.sender = self._wire.identity

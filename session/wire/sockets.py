@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -11,7 +12,15 @@ from session.wire.socket import Counters as Counters
 from session.wire.socket import Socket as Socket
 from session.wire.socket import poll as poll
 
+if TYPE_CHECKING:
+    from session.wire.wire import Wire
+
 _TOPIC = b"p"
+
+
+def _topic_of(name: str) -> bytes:
+    """Topics are compared as prefixes, so each has an end."""
+    return b"t" + name.encode() + b"/"
 
 
 class PushSocket(Socket):
@@ -61,11 +70,12 @@ class PublisherSocket(Socket):
         # Without it only the first subscriber of a topic is seen.
         self.raw.setsockopt(zmq.XPUB_VERBOSE, 1)
 
-    def publish(self, message: Message) -> None:
-        """Sends to whoever listens now."""
+    def publish(self, message: Message, *, to: str = "") -> None:
+        """Sends to whoever listens now, or only to the subscriber of that name."""
         self.readable()
+        topic = _topic_of(to) if to else _TOPIC
         with suppress(zmq.Again):
-            self.raw.send_multipart([_TOPIC, *self._encode(message)], zmq.NOBLOCK, copy=False)
+            self.raw.send_multipart([topic, *self._encode(message)], zmq.NOBLOCK, copy=False)
 
     def new_subscribers(self) -> int:
         """How many subscribers came since the last call."""
@@ -82,11 +92,16 @@ class SubscriberSocket(Socket):
     binds = False
     sends = False
 
+    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int, name: str = "") -> None:
+        self._topics = [_TOPIC, _topic_of(name)] if name else [_TOPIC]
+        super().__init__(wire, endpoint, high_water_mark)
+
     def _configure(self, high_water_mark: int) -> None:
         super()._configure(high_water_mark)
         # Or the subscription leaves only when this component next looks at the socket.
         self.raw.setsockopt(zmq.IMMEDIATE, 0)
-        self.raw.setsockopt(zmq.SUBSCRIBE, _TOPIC)
+        for topic in self._topics:
+            self.raw.setsockopt(zmq.SUBSCRIBE, topic)
 
     def receive(self) -> Message | None:
         """The next good message, or None if there is none now."""

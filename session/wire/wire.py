@@ -68,9 +68,17 @@ class Wire:
         """Binds a publisher that sees each new subscriber."""
         return PublisherSocket(self, endpoint, high_water_mark)
 
-    def subscriber(self, endpoint: str, *, high_water_mark: int = 8) -> SubscriberSocket:
-        """Connects a subscriber of everything that the endpoint publishes."""
-        return SubscriberSocket(self, endpoint, high_water_mark)
+    def subscriber(
+        self, endpoint: str, *, high_water_mark: int = 8, name: str = ""
+    ) -> SubscriberSocket:
+        """Connects a subscriber of what the endpoint publishes to all.
+
+        Args:
+            endpoint: its name.
+            high_water_mark: messages kept.
+            name: hear what is published to this name alone, too.
+        """
+        return SubscriberSocket(self, endpoint, high_water_mark, name)
 
     def router(
         self, endpoint: str, *, high_water_mark: int = 1000, anybody: bool = False

@@ -47,9 +47,7 @@ class Evaluation:
         """Takes what one step of all streams gave."""
         self.first, self._ended = self._ended, terminated | truncated
         raw, life_lost = info.get("raw_reward", reward), info.get("life_lost")
-        finished = self._counter.update(
-            raw, self._ended, self.first, info.get("metrics"), life_lost
-        )
+        finished = self._counter.update(raw, self._ended, info.get("metrics"), life_lost)
         if not finished:
             return
         streams = np.flatnonzero(ended(self._ended, info)).tolist()

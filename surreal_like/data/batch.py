@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from session import nest
@@ -49,8 +48,21 @@ def make_batch(columns: Mapping[str, Any]) -> Batch:
 
 
 def split(columns: Mapping[str, npt.NDArray[Any]], batches: int) -> list[Columns]:
-    """Cuts columns ``[batches * B, ...]`` into ``batches`` groups of columns, as views."""
+    """Cuts columns ``[batches * B, ...]`` into ``batches`` groups of columns, as views.
+
+    Raises:
+        ValueError: a column cannot be cut into so many equal parts.
+    """
     if batches == 1:
         return [dict(columns)]
-    pieces = {name: np.split(column, batches) for name, column in columns.items()}
-    return [{name: parts[i] for name, parts in pieces.items()} for i in range(batches)]
+    for name, column in columns.items():
+        if len(column) % batches:
+            raise ValueError(f"column '{name}' has {len(column)} rows for {batches} batches")
+    # Plain slices: np.split takes longer than all the rest of taking an answer.
+    return [
+        {
+            name: column[len(column) * i // batches : len(column) * (i + 1) // batches]
+            for name, column in columns.items()
+        }
+        for i in range(batches)
+    ]

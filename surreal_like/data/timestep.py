@@ -107,9 +107,10 @@ def step_types(
         raise DataError(
             f"step_type: row {where} is both FIRST and LAST: the reset ended an episode"
         )
-    return np.where(first, StepType.FIRST, np.where(last, StepType.LAST, StepType.MID)).astype(
-        np.uint8
-    )
+    types = np.full(first.shape, int(StepType.MID), np.uint8)
+    types[first] = int(StepType.FIRST)
+    types[last] = int(StepType.LAST)
+    return types
 
 
 def discounts(terminated: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:

@@ -16,6 +16,9 @@ from surreal_like.errors import DataError
 
 EpisodeSummary: TypeAlias = dict[str, Any]
 
+# Rewards are added up together, when an episode ends or begins, or so many have come.
+_ADD_UP = 256
+
 
 class EpisodeCounter:
     """Sums up the episodes of N streams.
@@ -28,29 +31,32 @@ class EpisodeCounter:
         self.env_steps = 0
         self.episodes = 0
         self._returns = np.zeros(num_envs, np.float64)
+        self._rewards: list[npt.NDArray[Any]] = []
         self._step = 0
-        self._begun_at = np.zeros(num_envs, np.int64)
+        self._beginning = 0
+        self._begun_at = [0] * num_envs
         self._has_metrics = False
-        self._going_on = np.zeros(num_envs, np.bool_)
         self._metrics: list[dict[str, Any]] = [{} for _ in range(num_envs)]
 
     def reset(self) -> None:
         """Every stream begins an episode; those that were open are forgotten."""
-        self._going_on[:] = False
-        self._begin(slice(None))
+        self._beginning = 0
+        self._rewards.clear()
+        self._returns[:] = 0.0
+        self._begun_at = [self._step] * len(self._begun_at)
+        self._metrics = [{} for _ in self._metrics]
 
     def update(
         self,
         reward: npt.NDArray[Any],
         last: npt.NDArray[np.bool_],
-        first: npt.NDArray[np.bool_],
         metrics: Sequence[Mapping[str, Any] | None] | None = None,
         life_lost: npt.NDArray[np.bool_] | None = None,
     ) -> list[EpisodeSummary]:
         """Counts one vector step; gives the summaries of the episodes that it ended.
 
-        reward: raw rewards, [N]; 0 at FIRST.
-        last, first: where an episode ends, where one begins, bool [N].
+        reward: raw rewards, [N]; 0 at FIRST; it must not change afterwards.
+        last: where an episode ends, bool [N]; the next row of such a stream is FIRST, and no step.
         metrics: `info["metrics"]`, N dicts or None; the newest number of each name counts.
         life_lost: `info["life_lost"]`, bool [N], True where the game goes on after such an end;
             the FIRST row that follows may bring a reward to it.
@@ -59,49 +65,55 @@ class EpisodeCounter:
         order of the streams, see :func:`ended`. Raises DataError for a metric that is no number.
         """
         self._step += 1
-        begun = int(np.count_nonzero(first))
-        if begun:
-            self._begin(self._new(first))
-        self._returns += reward
-        self.env_steps += len(first) - begun
+        self._rewards.append(reward)
+        self.env_steps += len(last) - self._beginning
         if metrics is not None:
             self._has_metrics = True
             for kept, given in zip(self._metrics, metrics, strict=True):
                 kept.update(given or ())
-        if not np.count_nonzero(last):
-            return []
-        if life_lost is not None:
-            self._going_on |= life_lost
-            last = last & ~life_lost
-        finished = [self._summary(stream) for stream in np.flatnonzero(last).tolist()]
-        self.episodes += len(finished)
+        ends = last.nonzero()[0]
+        self._beginning = len(ends)
+        if self._beginning and life_lost is not None:
+            ends = self._keep_games(ends, life_lost)
+        if len(ends):
+            return self._finish(ends.tolist())
+        if len(self._rewards) >= _ADD_UP:
+            self._add_up()
+        return []
+
+    def _keep_games(
+        self, ends: npt.NDArray[np.int64], life_lost: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.int64]:
+        """The streams whose games have ended; the others have one more row of no step."""
+        for stream in ends[life_lost[ends]].tolist():
+            self._begun_at[stream] += 1
+        return ends[~life_lost[ends]]
+
+    def _add_up(self) -> None:
+        rewards = self._rewards
+        if len(rewards) == 1:
+            self._returns += rewards[0]
+        elif rewards:
+            self._returns += np.add.reduce(rewards, axis=0, dtype=np.float64)
+        rewards.clear()
+
+    def _finish(self, streams: list[int]) -> list[EpisodeSummary]:
+        self._add_up()
+        self.episodes += len(streams)
+        finished = []
+        # Few streams end in one step: a loop over them is faster than vectors.
+        for stream in streams:
+            length = self._step - self._begun_at[stream]
+            metrics = self._take_metrics(stream) if self._has_metrics else {}
+            total = self._returns.item(stream)
+            finished.append({"return": total, "length": length, "metrics": metrics})
+            self._begun_at[stream] = self._step + 1
+            self._returns[stream] = 0.0
         return finished
 
-    def _new(self, first: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Where not only an episode begins, but a game; the others have one more row of no step."""
-        if not np.count_nonzero(self._going_on):
-            return first
-        self._begun_at[first & self._going_on] += 1
-        new = first & ~self._going_on
-        self._going_on[first] = False
-        return new
-
-    def _begin(self, streams: slice | npt.NDArray[np.bool_]) -> None:
-        self._returns[streams] = 0.0
-        self._begun_at[streams] = self._step
-        if not self._has_metrics:
-            return
-        for stream in np.arange(len(self._metrics))[streams].tolist():
-            self._metrics[stream] = {}
-
-    def _summary(self, stream: int) -> EpisodeSummary:
-        return {
-            "return": float(self._returns[stream]),
-            "length": int(self._step - self._begun_at[stream]),
-            "metrics": {
-                name: _number(name, value) for name, value in self._metrics[stream].items()
-            },
-        }
+    def _take_metrics(self, stream: int) -> dict[str, float]:
+        given, self._metrics[stream] = self._metrics[stream], {}
+        return {name: _number(name, value) for name, value in given.items()}
 
 
 def ended(last: npt.NDArray[np.bool_], info: Mapping[str, Any]) -> npt.NDArray[np.bool_]:

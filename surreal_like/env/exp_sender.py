@@ -29,7 +29,7 @@ from surreal_like.replay.kind import load_kind
 _PUMP_SECONDS = 0.01
 _POLL_SECONDS = 0.02
 _FULL_SECONDS = 120.0
-_NOT_COLUMNS = ("raw_reward", "metrics", "life_lost")
+_NOT_COLUMNS = {"raw_reward", "metrics", "life_lost"}
 
 Array = npt.NDArray[Any]
 
@@ -132,17 +132,17 @@ class ExpSenderWrapper(VectorWrapper):
         extras: Any = None
         if type(actions) is tuple:
             actions, extras = actions
-        if type(actions) is not np.ndarray or actions.dtype != self._action_dtype:
+        if type(actions) is not np.ndarray or actions.dtype is not self._action_dtype:
             actions = self._converted(actions)
-        row["action"] = actions
+        # Rows are kept until they are cut; whoever acts may write into its arrays before that.
+        row["action"] = actions.copy()
         if extras:
-            row.update(nest.flatten(nest.map(_array, extras), "extras"))
+            row.update(nest.flatten(nest.map(_copied, extras), "extras"))
         self._write(row)
         obs, reward, terminated, truncated, info = self.env.step(actions)
         self._observe(obs, reward, terminated, truncated, info)
-        raw, life_lost = info.get("raw_reward", reward), info.get("life_lost")
         self.finished = self._counter.update(
-            raw, self._ended, self.first, info.get("metrics"), life_lost
+            info.get("raw_reward", reward), self._ended, info.get("metrics"), info.get("life_lost")
         )
         return obs, reward, terminated, truncated, info
 
@@ -182,9 +182,9 @@ class ExpSenderWrapper(VectorWrapper):
         row["reward"] = reward
         row["terminated"] = terminated
         row["truncated"] = truncated
-        for name, column in info.items():
-            if name not in _NOT_COLUMNS:
-                row[f"extras/{name}"] = column
+        if info:
+            for name in info.keys() - _NOT_COLUMNS:
+                row[f"extras/{name}"] = info[name]
         self._row = row
         if self._overlap and self._buffer.rows == self._buffer.length:
             self._buffer.write_end(row)
@@ -209,6 +209,9 @@ class ExpSenderWrapper(VectorWrapper):
 
     def _note_finished(self) -> None:
         own = self._connected().acting.metrics
+        if not own:
+            self._written += self.finished
+            return
         self._written += [
             {**episode, "metrics": {**own, **episode["metrics"]}} for episode in self.finished
         ]
@@ -298,6 +301,10 @@ def _checked(settings: Config, num_envs: int, overlap: int) -> Config:
             "episodes end at different times: write steps, or env_config.num_envs: 1"
         )
     return settings
+
+
+def _copied(value: Any) -> Array:
+    return np.array(_array(value))
 
 
 def _array(value: Any) -> Array:

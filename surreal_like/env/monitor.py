@@ -43,7 +43,6 @@ class EpisodeMonitor(VectorWrapper):
         self._clock = clock or WallClock()
         self._due = Every(seconds=interval_seconds, clock=self._clock.now)
         self._counter = EpisodeCounter(self.num_envs)
-        self._first = np.zeros(self.num_envs, np.bool_)
         self._unreported: deque[EpisodeSummary] = deque(maxlen=_EPISODES_KEPT)
         self._reported_steps = 0
         self._reported_at = self._clock.now()
@@ -61,7 +60,6 @@ class EpisodeMonitor(VectorWrapper):
     def reset(self) -> tuple[Nest, Info]:
         """Resets all streams; their open episodes are not counted."""
         self._counter.reset()
-        self._first = np.zeros(self.num_envs, np.bool_)
         self.finished = []
         return self.env.reset()
 
@@ -69,9 +67,9 @@ class EpisodeMonitor(VectorWrapper):
         """Steps, counts, and reports if it is time."""
         obs, reward, terminated, truncated, info = self.env.step(actions)
         last = terminated | truncated
-        raw, life_lost = info.get("raw_reward", reward), info.get("life_lost")
-        self.finished = self._counter.update(raw, last, self._first, info.get("metrics"), life_lost)
-        self._first = last
+        self.finished = self._counter.update(
+            info.get("raw_reward", reward), last, info.get("metrics"), info.get("life_lost")
+        )
         self._unreported.extend(self.finished)
         if self._due():
             self._report()

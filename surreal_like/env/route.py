@@ -26,7 +26,9 @@ class Way:
         self.experience: PushSocket = context.wire.push(
             f"{name}.experience", high_water_mark=session.replay.high_water_mark
         )
-        self.receipts: SubscriberSocket = context.wire.subscriber(f"{name}.receipts")
+        self.receipts: SubscriberSocket = context.wire.subscriber(
+            f"{name}.receipts", name=context.name
+        )
         address = context.wire.addresses[f"{name}.experience"].connect
         # In one process there is no connection that could be lost.
         self.away_since = math.inf if address.startswith("inproc:") else context.clock.now()

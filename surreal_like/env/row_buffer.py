@@ -24,7 +24,8 @@ class RowBuffer:
     """Collects rows and cuts them into the columns of a chunk, which it does not use again.
 
     A row is what was observed, and the action that was taken at it. Which rows begin an episode
-    follows from the ends before them.
+    follows from the ends before them. Rows are only kept until they are cut: laying 100 of them
+    behind each other at once costs half of writing each into its place.
 
     Args:
         length: T, rows per stream when it is full.
@@ -54,8 +55,8 @@ class RowBuffer:
         self._obs_specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
         self._action_spec = parse_action_spec(action_spec).array
         self._extras: dict[str, ArraySpec] | None = None
-        self._columns: dict[str, Array] = {}
-        self._targets: list[tuple[str, Array, tuple[int, ...], np.dtype[Any]]] = []
+        self._specs: dict[str, ArraySpec] = {}
+        self._rows: list[Mapping[str, Array]] = []
         self._first = np.ones(num_envs, np.bool_)
         self._versions: list[tuple[int, int]] = [(0, 0)]
 
@@ -69,7 +70,7 @@ class RowBuffer:
         self._first = np.ones(self._num_envs, np.bool_)
 
     def write(self, leaves: Mapping[str, Array]) -> None:
-        """Writes one row of every stream.
+        """Takes one row of every stream; neither the mapping nor its arrays may change afterwards.
 
         Args:
             leaves: column -> ``[N, ...]``: ``obs`` or ``obs/...``, ``reward`` (of the action before
@@ -77,58 +78,76 @@ class RowBuffer:
                 ``extras/...``, of which the first row fixes names, dtypes and shapes.
 
         Raises:
-            DataError: a field is missing or has a wrong dtype or shape; names it.
+            DataError: a field of the first row of a chunk is missing or has a wrong dtype or
+                shape; names it. Those of the others are looked at when they are cut.
         """
-        if not self._targets:
+        if not self.rows:
             self._open(leaves)
-        row = self.rows
-        for name, column, shape, dtype in self._targets:
-            leaf = leaves.get(name)
-            if leaf is None or leaf.shape != shape or leaf.dtype != dtype:
-                raise _wrong(name, leaf, shape, dtype)
-            column[row] = leaf
-        if len(leaves) != len(self._targets):
-            unknown = sorted(set(leaves) - set(self._columns))
-            raise DataError(f"{', '.join(unknown)}: given now, but not in the first row")
-        self.rows = row + 1
+            self._check_row(leaves)
+        self._rows.append(leaves)
+        self.rows += 1
 
     def write_end(self, leaves: Mapping[str, Array]) -> None:
         """Writes a row at which no action was taken: what the policy did not give is zero.
 
         Only after a row with an action. Raises as :meth:`write`.
         """
-        if not self._targets:
-            self._open({})
+        self._open({})
         zeros = {
-            name: np.zeros(shape, dtype)
-            for name, _, shape, dtype in self._targets
+            name: spec.zeros(self._num_envs)
+            for name, spec in self._specs.items()
             if name == "action" or name.startswith("extras/")
         }
         self.write({**zeros, **leaves})
 
     def _open(self, leaves: Mapping[str, Array]) -> None:
-        """New columns, for nobody may write to what has been cut."""
+        """The very first row says which extras there are."""
         if self._extras is None:
             self._extras = {
                 name: _spec_of(name, leaf, self._num_envs)
                 for name, leaf in leaves.items()
                 if name.startswith("extras/")
             }
-        specs = {
-            **self._obs_specs,
-            "reward": _REWARD,
-            "terminated": _FLAG,
-            "truncated": _FLAG,
-            "action": self._action_spec,
-            **self._extras,
-        }
-        shape = (self._room, self._num_envs)
-        self._columns = {
-            name: np.empty((*shape, *spec.dim), spec.dtype) for name, spec in specs.items()
-        }
-        self._targets = [
-            (name, column, column.shape[1:], column.dtype) for name, column in self._columns.items()
-        ]
+            self._specs = {
+                **self._obs_specs,
+                "reward": _REWARD,
+                "terminated": _FLAG,
+                "truncated": _FLAG,
+                "action": self._action_spec,
+                **self._extras,
+            }
+
+    def _check_row(self, leaves: Mapping[str, Array]) -> None:
+        """Raises DataError for the first field that is not as it must be."""
+        for name, spec in self._specs.items():
+            leaf, shape = leaves.get(name), (self._num_envs, *spec.dim)
+            if leaf is None or leaf.shape != shape or leaf.dtype != spec.dtype:
+                raise _wrong(name, leaf, shape, spec.dtype)
+        if len(leaves) != len(self._specs):
+            unknown = sorted(set(leaves) - set(self._specs))
+            raise DataError(f"{', '.join(unknown)}: given now, but not in the first row")
+
+    def _columns(self) -> dict[str, Array]:
+        """All rows as columns ``[rows, N, ...]``."""
+        try:
+            if set(map(len, self._rows)) != {len(self._specs)}:
+                raise ValueError("a row has more or fewer fields")
+            return {name: self._column(name, spec) for name, spec in self._specs.items()}
+        except (KeyError, TypeError, ValueError):
+            for leaves in self._rows:
+                self._check_row(leaves)
+            raise
+
+    def _column(self, name: str, spec: ArraySpec) -> Array:
+        """Raises KeyError, TypeError or ValueError if a row has not got it as it must be."""
+        leaves = [row[name] for row in self._rows]
+        column = np.empty((len(leaves), self._num_envs, *spec.dim), spec.dtype)
+        flat = column.reshape(len(leaves) * self._num_envs, *spec.dim)
+        np.concatenate(leaves, out=flat, casting="no")
+        # Two wrong lengths may add up to the right one.
+        if set(map(len, leaves)) != {self._num_envs}:
+            raise ValueError(name)
+        return column
 
     def cut(self, *, overlap: int = 0) -> dict[str, Array]:
         """Gives the rows as the columns of a chunk, ``[rows, N, ...]``, and begins anew.
@@ -139,26 +158,21 @@ class RowBuffer:
         Raises:
             DataError: a value is NaN or out of its bounds, or an episode begins where it ends.
         """
-        columns = self._columns
-        if self.rows < self._room:
-            # A short chunk must not hold the memory of a long one; the rest is written again.
-            columns = {name: column[: self.rows].copy() for name, column in columns.items()}
-        else:
-            self._targets = []
+        columns, count = self._columns(), self.rows
+        self._rows, self.rows = [], 0
         terminated, truncated = columns.pop("terminated"), columns.pop("truncated")
         last = terminated | truncated
         first = np.concatenate((self._first[None], last[:-1]))
         columns["step_type"] = step_types(first, terminated, truncated)
         columns["discount"] = discounts(terminated)
-        columns["version"] = self._version_column()
+        columns["version"] = self._version_column(count)
         self._check(columns, first)
-        self._first = last[self.rows - overlap - 1]
+        self._first = last[count - overlap - 1]
         self._versions = [(0, self.version)]
-        self.rows = 0
         return columns
 
-    def _version_column(self) -> npt.NDArray[np.int64]:
-        column = np.empty((self.rows, self._num_envs), np.int64)
+    def _version_column(self, count: int) -> npt.NDArray[np.int64]:
+        column = np.empty((count, self._num_envs), np.int64)
         for row, version in self._versions:
             column[row:] = version
         return column

@@ -195,8 +195,11 @@ class Replay:
 
 def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
     """Spells the nests of a batch out: ``{"obs": {"image": a}}`` becomes ``{"obs/image": a}``."""
-    return {
-        path: np.asarray(leaf)
-        for name, value in batch.items()
-        for path, leaf in nest.flatten(value, name).items()
-    }
+    columns: dict[str, Array] = {}
+    for name, value in batch.items():
+        if type(value) is np.ndarray:
+            columns[name] = value
+            continue
+        for path, leaf in nest.flatten(value, name).items():
+            columns[path] = np.asarray(leaf)
+    return columns

@@ -18,6 +18,7 @@ from surreal_like.replay.ledger import Ledger
 from surreal_like.replay.waiting import Waiting
 
 _RECEIPT_SECONDS = 0.1
+_ALL_SECONDS = 1.0
 _NEWS_SECONDS = 0.002
 _RECEIPT_CHUNKS = 64
 _CHUNKS_PER_TICK = 8
@@ -55,7 +56,10 @@ class Intake:
         self._stamps: dict[str, float] = {}
         self._unreported = 0
         self._news_at = 0.0
+        self._news_only = False
+        self._alive = True
         self._receipt_due = Every(seconds=_RECEIPT_SECONDS, clock=clock.now)
+        self._all_due = Every(seconds=_ALL_SECONDS, clock=clock.now)
 
     def tick(self) -> bool:
         """Takes in chunks while the replay takes them; True if one came."""
@@ -124,26 +128,35 @@ class Intake:
 
     def receipts_due(self) -> bool:
         """Now and then, and soon after news: agents that may have few chunks under way wait."""
-        self._receipts.new_subscribers()
-        if self._unreported >= _RECEIPT_CHUNKS or self._receipt_due():
+        # Who comes may have missed its own.
+        if self._receipts.new_subscribers() or self._all_due():
+            self._news_only = False
+        self._alive = self._receipt_due()
+        if self._alive or not self._news_only or self._unreported >= _RECEIPT_CHUNKS:
             return True
         return bool(self._unreported) and self._context.clock.now() >= self._news_at
 
     def send_receipts(self) -> None:
-        """Tells every sender what has been handled of its rows."""
+        """Tells senders what has been handled of their rows: those with news, now and then each.
+
+        Each hears its own, or many agents would spend their time on what others are told. That
+        this replay lives is for all, be it a new one that does not know them.
+        """
+        news, self._news_only = self._news_only, True
         self._unreported = 0
         self._news_at = self._context.clock.now() + _NEWS_SECONDS
-        senders = {
-            receipt.sender: [
+        for receipt in sorted(self.ledger.receipts(news=news), key=lambda r: r.incarnation):
+            numbers = [
                 receipt.incarnation,
                 receipt.handled,
                 receipt.inserted,
                 receipt.dropped,
                 receipt.saved,
             ]
-            for receipt in sorted(self.ledger.receipts(), key=lambda r: r.incarnation)
-        }
-        self._receipts.publish(Message("receipts", {"senders": senders}))
+            message = Message("receipts", {"senders": {receipt.sender: numbers}})
+            self._receipts.publish(message, to=receipt.sender)
+        if self._alive:
+            self._receipts.publish(Message("receipts", {"senders": {}}))
 
     def drain(self) -> None:
         """From now on every chunk is taken, whatever the limiter says."""

@@ -123,11 +123,15 @@ class Ledger:
     def _is_complete(self, account: Account) -> bool:
         return account.ended and account.handled_rows >= account.seen_rows
 
-    def receipts(self) -> list[Receipt]:
-        """One receipt per sender's newest incarnation, and per older one that has news."""
+    def receipts(self, *, news: bool = False) -> list[Receipt]:
+        """One receipt per sender's newest incarnation, and per older one that has news.
+
+        Args:
+            news: only those that say what has not been said.
+        """
         told = []
         for (sender, incarnation), account in self._accounts.items():
-            if account.reported and incarnation != self._newest.get(sender):
+            if account.reported and (news or incarnation != self._newest.get(sender)):
                 continue
             account.reported = True
             told.append(

@@ -200,6 +200,10 @@ HOSTILE: dict[str, list[bytes]] = {
     "buffer too many": [header(), b""],
     "buffer too short": [header(manifest=[["a", "<f4", [2]]]), b"1234"],
     "buffer too long": [header(manifest=[["a", "<f4", [2]]]), b"123456789"],
+    "buffer for two too short": [header(manifest=[["a", "<f4", [1]]] * 2), bytes(8)],
+    "buffer for two too long": [header(manifest=[["a", "<f4", [1]]] * 2), bytes(24)],
+    "buffer for two without gaps": [header(manifest=[["a", "|u1", [4]]] * 2), bytes(9)],
+    "two buffers for three": [header(manifest=[["a", "<f8", [1]]] * 3), bytes(8), bytes(8)],
     "objects": [header(manifest=[["a", "|O8", [1]]]), bytes(8)],
     "dtype is a list": [header(manifest=[["a", ["<f4"], [1]]]), b"1234"],
     "dtype is a record": [header(manifest=[["a", "<f4,<f4", [1]]]), bytes(8)],
@@ -226,7 +230,7 @@ def test_hostile_bytes_raise_the_named_error(frames: list[bytes]) -> None:
 
 
 def test_another_protocol_version_is_named() -> None:
-    with pytest.raises(DecodeError, match="'agent-0' speaks protocol 9, this is protocol 1"):
+    with pytest.raises(DecodeError, match="'agent-0' speaks protocol 9, this is protocol 2"):
         decode([header(version=9)], LIMIT)
 
 
@@ -248,4 +252,22 @@ def test_a_header_has_a_bound_of_its_own() -> None:
 def test_size_is_what_goes_over_the_wire(held: list[npt.NDArray[np.generic]]) -> None:
     frames = encode(Message("x", arrays={str(i): array for i, array in enumerate(held)}))
     assert size_bytes(frames) == sum(map(len, as_bytes(frames)))
-    assert size_bytes(frames[1:]) == sum(math.prod(a.shape) * a.itemsize for a in held)
+    sizes = [math.prod(a.shape) * a.itemsize for a in held]
+    # Several together are filled up to multiples of eight.
+    whole = sizes if len(held) == 1 else [-(-size // 8) * 8 for size in sizes]
+    assert size_bytes(frames[1:]) == sum(whole)
+
+
+def test_small_arrays_share_a_frame_and_large_ones_do_not() -> None:
+    small = {"a": np.arange(3, dtype=np.uint8), "b": np.arange(2.0), "c": np.zeros((0, 4))}
+    frames = encode(Message("x", arrays=small))
+    assert [len(frame) for frame in frames[1:]] == [8 + 16]
+    back = decode(as_bytes(frames), LIMIT).arrays
+    assert {name: array.tolist() for name, array in back.items()} == {
+        "a": [0, 1, 2],
+        "b": [0.0, 1.0],
+        "c": [],
+    }
+    assert not any(array.flags.writeable for array in back.values())
+    large = {**small, "d": np.zeros(1 << 16, np.uint8)}
+    assert [len(frame) for frame in encode(Message("x", arrays=large))[1:]] == [3, 16, 0, 1 << 16]

@@ -258,14 +258,14 @@ def test_both_sides_hear_of_another_protocol(
     guarded.server._on_reject = lambda *reason: heard.append(reason)
     client = guarded.client(guarded.security)
     with monkeypatch.context() as newer:
-        newer.setattr(codec_module, "PROTOCOL_VERSION", 2)
+        newer.setattr(codec_module, "PROTOCOL_VERSION", 3)
         until(lambda: client.send("hello", {"protocol": 2}))
     until(lambda: guarded.router.receive() or heard)
-    assert heard == [("ps.requests", "agent-0", "'agent-0' speaks protocol 2, this is protocol 1")]
+    assert heard == [("ps.requests", "agent-0", "'agent-0' speaks protocol 3, this is protocol 2")]
     with monkeypatch.context() as newer:
-        newer.setattr(codec_module, "PROTOCOL_VERSION", 2)
+        newer.setattr(codec_module, "PROTOCOL_VERSION", 3)
         with pytest.raises(
-            AdmissionError, match="'ps' speaks protocol 1, this is protocol 2; inst"
+            AdmissionError, match="'ps' speaks protocol 2, this is protocol 3; inst"
         ):
             until(client.receive)
 

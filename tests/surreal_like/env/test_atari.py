@@ -57,7 +57,7 @@ class Game:
         self.obs, reward, terminated, truncated, info = self.env.step(actions)
         last = terminated | truncated
         raw, lost = info.get("raw_reward", reward), info.get("life_lost")
-        self.finished += self.counter.update(raw, last, self.first, None, lost)
+        self.finished += self.counter.update(raw, last, None, lost)
         self.ends += int(last.sum())
         life_lost = info.get("life_lost", np.zeros_like(last))
         self.lives_lost += int(life_lost.sum())

@@ -37,7 +37,7 @@ def test_counts_are_those_of_each_stream_alone(streams: int, seeds: list[int]) -
     seen: list[list[tuple[float, int]]] = [[] for _ in range(streams)]
     for reward, end in zip(rewards, ends, strict=True):
         last = end & ~first
-        finished = counter.update(np.where(first, 0, reward), last, first)
+        finished = counter.update(np.where(first, 0, reward), last)
         for stream, summary in zip(np.flatnonzero(last), finished, strict=True):
             seen[stream].append((summary["return"], summary["length"]))
         first = last
@@ -47,9 +47,9 @@ def test_counts_are_those_of_each_stream_alone(streams: int, seeds: list[int]) -
     assert counter.episodes == sum(len(episodes) for episodes, _ in expected)
 
 
-def one(counter: EpisodeCounter, *, last: bool, first: bool = False, metrics: Any = None) -> Any:
-    flags = (np.array([last]), np.array([first]))
-    return counter.update(np.ones(1, np.float32), *flags, None if metrics is None else [metrics])
+def one(counter: EpisodeCounter, *, last: bool, metrics: Any = None) -> Any:
+    given = None if metrics is None else [metrics]
+    return counter.update(np.ones(1, np.float32), np.array([last]), given)
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 2**16), max_size=40))
@@ -68,7 +68,7 @@ def test_a_game_of_several_lives_counts_once(streams: int, seeds: list[int]) -> 
         lost = last & life if (last & life).any() else None
         # The first row after a lost life may bring a reward, that of a new game does not.
         raw = np.where(over, 0, reward)
-        finished = counter.update(raw, last, first, None, lost)
+        finished = counter.update(raw, last, None, lost)
         totals, lengths = np.where(over, 0, totals) + raw, np.where(over, 0, lengths)
         lengths = lengths + ~first
         over = last & ~life
@@ -82,13 +82,13 @@ def test_a_game_of_several_lives_counts_once(streams: int, seeds: list[int]) -> 
 def test_a_reset_ends_the_game_too() -> None:
     counter, no = EpisodeCounter(1), np.zeros(1, np.bool_)
     reward = np.ones(1, np.float32)
-    assert counter.update(reward, ~no, no, None, ~no) == []
+    assert counter.update(reward, ~no, None, ~no) == []
     counter.reset()
-    counter.update(reward, no, no)
-    [summary] = counter.update(reward, ~no, no)
+    counter.update(reward, no)
+    [summary] = counter.update(reward, ~no)
     assert (summary["return"], summary["length"]) == (2.0, 2)
-    counter.update(0 * reward, no, ~no)
-    [summary] = counter.update(reward, ~no, no)
+    counter.update(0 * reward, no)
+    [summary] = counter.update(reward, ~no)
     assert (summary["return"], summary["length"]) == (1.0, 1)
 
 
@@ -96,8 +96,8 @@ def test_small_rewards_do_not_vanish_in_a_long_episode() -> None:
     counter = EpisodeCounter(1)
     reward, none = np.full(1, 0.1, np.float32), np.zeros(1, np.bool_)
     for _ in range(20_000):
-        counter.update(reward, none, none)
-    [summary] = counter.update(reward, ~none, none)
+        counter.update(reward, none)
+    [summary] = counter.update(reward, ~none)
     assert summary["return"] == pytest.approx(2000.1, abs=1e-3)
 
 
@@ -107,7 +107,7 @@ def test_newest_number_of_each_metric_counts_within_its_episode() -> None:
     assert one(counter, last=False, metrics=None) == []
     [summary] = one(counter, last=True, metrics={"my/score": np.float32(2)})
     assert summary == {"return": 3.0, "length": 3, "metrics": {"my/score": 2.0, "lives": 3.0}}
-    assert one(counter, last=False, first=True) == []
+    assert one(counter, last=False) == []
     [summary] = one(counter, last=True)
     assert summary["metrics"] == {}
 

@@ -207,6 +207,18 @@ def test_extras_become_columns_and_do_not_reach_the_environment(rig: Rig) -> Non
     assert columns["action"].tolist() == [[0, 1]] * 4
 
 
+def test_whoever_acts_may_use_its_arrays_again(rig: Rig) -> None:
+    replay, env = ReplayPeer(rig), wrap(rig)
+    env.reset()
+    actions, value = np.zeros(2, np.int64), np.zeros(2, np.float32)
+    for number in range(4):
+        actions[:], value[:] = number % 2, number
+        env.step((actions, {"value": value}))
+    pump_until(rig, env, lambda: replay.chunks)
+    assert replay.column("action")[:, 0].tolist() == [0, 1, 0, 1]
+    assert replay.column("extras/value")[:, 0].tolist() == [0, 1, 2, 3]
+
+
 def test_rows_carry_the_version_of_the_parameters(rig: Rig) -> None:
     replay, context = ReplayPeer(rig), rig.context("agent-0")
     env = wrap(rig, context=context)

@@ -245,12 +245,23 @@ def write_and_cut(rows: RowBuffer, leaves: dict[str, Array]) -> None:
 
 
 def test_a_field_that_is_left_out_is_named() -> None:
-    rows = buffer()
-    rows.write(row(0, "S"))
     without = row(1, "S")
     del without["reward"]
     with pytest.raises(DataError, match=r"^reward: nothing given"):
-        rows.write(without)
+        buffer().write(without)
+    rows = buffer()
+    rows.write(row(0, "S"))
+    with pytest.raises(DataError, match=r"^reward: nothing given"):
+        write_and_cut(rows, without)
+
+
+def test_wrong_lengths_that_add_up_to_the_right_one_are_refused() -> None:
+    rows = buffer(3, 2)
+    rows.write(row(0, "SS"))
+    rows.write(row(1, "SS", reward=np.zeros(1, np.float32)))
+    rows.write(row(2, "SS", reward=np.zeros(3, np.float32)))
+    with pytest.raises(DataError, match=r"^reward: float32 \[1\] given, expected float32 \[2\]"):
+        rows.cut()
 
 
 def test_text_cannot_be_an_extra() -> None:

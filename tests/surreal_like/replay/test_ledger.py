@@ -75,6 +75,16 @@ def test_dropped_chunks_are_handled_and_counted_by_reason() -> None:
     assert not ledger.admit(numbered(3))
 
 
+def test_news_are_told_once() -> None:
+    ledger = Ledger()
+    feed(ledger, 1)
+    assert [receipt.handled for receipt in ledger.receipts(news=True)] == [1]
+    assert ledger.receipts(news=True) == []
+    assert [receipt.handled for receipt in ledger.receipts()] == [1]
+    feed(ledger, 2)
+    assert [receipt.handled for receipt in ledger.receipts(news=True)] == [2]
+
+
 def test_older_incarnations_are_refused_and_told_so() -> None:
     ledger = Ledger()
     feed(ledger, 1, 2)

@@ -54,7 +54,7 @@ class Bench:
         self.fingerprint = bytes.fromhex(settings.fingerprint()[:16])
         self.sender = self.wire("agent-0", 11)
         self.push = self.sender.push("replay-0.experience")
-        self.receipts = self.sender.subscriber("replay-0.receipts")
+        self.receipts = self.sender.subscriber("replay-0.receipts", name="agent-0")
         self.kind = load_kind(settings.learner_config)
         self.client = ReplayClient(
             self.wire("learner", 1),
@@ -131,7 +131,8 @@ class Bench:
         poll([socket.raw for socket in self.client.sockets()], 0.001)
 
     def receipt(self) -> Any:
-        return self.heard[-1].get("agent-0") if self.heard else None
+        # What all hear has nobody in it.
+        return next((told["agent-0"] for told in reversed(self.heard) if told), None)
 
     def counts(self) -> Any:
         def asked() -> bool:
@@ -435,3 +436,19 @@ def test_the_row_an_agent_leaves_with_is_dropped_and_counted(make: Callable[...,
     bench.send()
     bench.until(lambda: bench.receipt() == [11, 2, 10, 10, 0])
     assert bench.counts()["dropped"] == {"short unroll": 10}
+
+
+def test_each_sender_hears_its_own_receipts_and_all_hear_that_replay_lives(make: Any) -> None:
+    bench = make()
+    other = bench.wire("agent-10", 11).subscriber("replay-0.receipts", name="agent-10")
+    heard: list[Any] = []
+
+    def both_heard() -> bool:
+        while (message := other.receive()) is not None:
+            heard.append(message.fields["senders"])
+        return bool(heard) and bench.receipt() is not None and {} in bench.heard
+
+    bench.send()
+    bench.until(both_heard)
+    assert bench.receipt() == [11, 1, 10, 0, 0]
+    assert set(map(len, heard)) == {0}

@@ -1,0 +1,140 @@
+"""Sides that do the same work in turn, round by round, and what is kept of that.
+
+A group is measured together: each round lets every side work once, in the other order every second
+time, so that all see the same machine. Ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from machine import machine, spread
+from tables import tables
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+Found = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """Somebody who does the work.
+
+    Args:
+        key: short name.
+        label: for the table.
+        did: what it did for each item, with its settings.
+        run: does one round; gives the rate, or the time, in the group's unit. Where several things
+            are measured at once, their names -> numbers: ``key in``, ``key out`` are their keys.
+    """
+
+    key: str
+    label: str
+    did: str
+    run: Callable[[], float | Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table.
+
+    Args:
+        what: was measured.
+        side: which side's number it is.
+        against: sides that it is compared with.
+        wanted: the ratio, or the number, that was wanted; empty where none was set.
+    """
+
+    what: str
+    side: str
+    against: tuple[str, ...] = ()
+    wanted: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is measured together.
+
+    Args:
+        name: heading.
+        unit: of all its numbers.
+        better: ``more`` or ``less``.
+        about: shape of chunks, payload and so on.
+        sides: who does it.
+        lines: what the table says of it.
+    """
+
+    name: str
+    unit: str
+    better: str
+    about: str
+    sides: list[Side]
+    lines: list[Line]
+
+
+def measure(group: Group, rounds: int) -> Found:
+    """Lets all sides work in turn; their numbers, and the ratios of the lines."""
+    values: dict[str, list[float]] = {}
+    owners: dict[str, Side] = {}
+    for number in range(rounds):
+        for side in group.sides if number % 2 == 0 else reversed(group.sides):
+            found = side.run()
+            parts = found if isinstance(found, Mapping) else {"": found}
+            for part, value in parts.items():
+                key = f"{side.key} {part}".strip()
+                owners[key] = side
+                values.setdefault(key, []).append(value)
+                print(f"{group.name}: {key} {value:.4g}", file=sys.stderr)
+    sides = {
+        key: {
+            "label": owners[key].label,
+            "did": owners[key].did,
+            "value": rounded(spread(numbers)),
+        }
+        for key, numbers in sorted(values.items())
+    }
+    return {
+        "name": group.name,
+        "unit": group.unit,
+        "better": group.better,
+        "about": group.about,
+        "rounds": rounds,
+        "sides": sides,
+        "lines": [_line(line, values) for line in group.lines],
+    }
+
+
+def _line(line: Line, values: Mapping[str, list[float]]) -> Found:
+    ratios = {
+        peer: rounded(spread([a / b for a, b in zip(values[line.side], values[peer], strict=True)]))
+        for peer in line.against
+        if peer in values
+    }
+    return {"what": line.what, "side": line.side, "ratios": ratios, "wanted": line.wanted}
+
+
+def rounded(values: Mapping[str, float]) -> dict[str, float]:
+    """To four digits: more would not come again."""
+    return {name: float(f"{value:.4g}") for name, value in values.items()}
+
+
+def keep(
+    name: str, groups: Iterable[Found], versions: Mapping[str, str], left_out: Mapping[str, str]
+) -> None:
+    """Prints the tables, then everything as JSON, which goes into ``results/<name>.json`` too."""
+    found = {
+        "machine": machine(),
+        "peers": dict(versions),
+        "left_out": dict(left_out),
+        "groups": list(groups),
+    }
+    print(tables(found), file=sys.stderr)
+    text = json.dumps(found, indent=2)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(text + "\n")
+    print(text)

@@ -1,0 +1,129 @@
+"""An agent's side of the parameters, and a bare round trip to compare. Rounds of :mod:`worker`.
+
+python fetching.py RUN_FOLDER agent-0
+python fetching.py router ADDRESS            answers bare round trips
+python fetching.py dealer ADDRESS            asks for them
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
+
+import zmq  # noqa: E402
+from machine import spread  # noqa: E402
+from services import play  # noqa: E402
+from worker import Answer, serve  # noqa: E402
+
+from session.context import Context  # noqa: E402
+from session.wire.sockets import poll  # noqa: E402
+from surreal_like.data.parameters import Parameters  # noqa: E402
+from surreal_like.ps.client import ParameterClient  # noqa: E402
+
+_WAIT_SECONDS = 1.0
+_PAUSE_SECONDS = 0.001
+ASKED_BYTES, ANSWERED_BYTES = 90, 220
+
+
+class Fetching:
+    """What an agent's process asks for.
+
+    Args:
+        context: the agent's.
+    """
+
+    def __init__(self, context: Context) -> None:
+        import torch
+        from networks import make_network
+
+        torch.set_num_threads(1)
+        self._client = ParameterClient(context.wire.dealer("ps.requests"), context.clock)
+        self._network = make_network()
+
+    def polls(self, *, count: int) -> Answer:
+        """Asks again and again for what has not changed; median of one round trip."""
+        seconds = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            if self._fetch() is not None:
+                continue
+            seconds.append(time.perf_counter() - begin)
+        return {"seconds": spread(seconds)["median"]}
+
+    def follow(self, *, version: int) -> Answer:
+        """Asks until that version is in use; when it was."""
+        from surreal_like.network.flat import load_flat
+
+        while self._client.have[1] < version:
+            parameters = self._fetch()
+            if parameters is None:
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            load_flat(self._network, parameters.flat)
+        return {"loaded": time.monotonic()}
+
+    def _fetch(self) -> Parameters | None:
+        client = self._client
+        client.ask()
+        found = None
+        while client.waiting:
+            poll([client.socket.raw], _WAIT_SECONDS)
+            found = client.receive()
+        return found
+
+
+def answer_bare(address: str) -> None:
+    """Answers every request with as many bytes as ours has."""
+    context: zmq.Context[Any] = zmq.Context()
+    socket = context.socket(zmq.ROUTER)
+    socket.bind(address)
+    poller = zmq.Poller()
+    poller.register(socket, zmq.POLLIN)
+    answer = b"a" * ANSWERED_BYTES
+    while True:
+        poller.poll()
+        peer, _ = socket.recv_multipart()
+        socket.send_multipart([peer, answer])
+
+
+class Bare:
+    """Asks as bare pyzmq does.
+
+    Args:
+        address: who answers.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.linger = 0
+        self._socket.connect(address)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+
+    def polls(self, *, count: int) -> Answer:
+        """Median of one round trip."""
+        seconds = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            self._socket.send_multipart([b"q" * ASKED_BYTES])
+            self._poller.poll()
+            self._socket.recv_multipart()
+            seconds.append(time.perf_counter() - begin)
+        return {"seconds": spread(seconds)["median"]}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "router":
+        answer_bare(sys.argv[2])
+    elif sys.argv[1] == "dealer":
+        serve({"polls": Bare(sys.argv[2]).polls})
+    else:
+        with play(sys.argv[1], sys.argv[2]) as contexts:
+            fetching = Fetching(contexts[0])
+            serve({"polls": fetching.polls, "follow": fetching.follow})

@@ -1,0 +1,21 @@
+"""The network whose parameters are published: 6.7 MB, what DQN plays Atari with."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def make_network(actions: int = 6) -> nn.Module:
+    """Mnih and others 2015: three convolutions, one layer of 512."""
+    return nn.Sequential(
+        nn.Conv2d(4, 32, 8, 4),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 4, 2),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, 1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(3136, 512),
+        nn.ReLU(),
+        nn.Linear(512, actions),
+    )

@@ -1,0 +1,100 @@
+"""A learner's side: batches out of replay, priorities back. Rounds of :mod:`worker`.
+
+python sampling.py RUN_FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
+
+import numpy as np  # noqa: E402
+from services import play  # noqa: E402
+from worker import Answer, serve  # noqa: E402
+
+from session.context import Context  # noqa: E402
+from session.wire.sockets import poll  # noqa: E402
+from surreal_like.replay.client import ReplayClient, Sampled  # noqa: E402
+from surreal_like.replay.kind import load_kind  # noqa: E402
+
+_POLL_SECONDS = 0.01
+BATCH_SIZE = 256
+
+
+class Sampling:
+    """What a learner's process takes.
+
+    Args:
+        context: the learner's.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._clients: dict[int, ReplayClient] = {}
+        self._generator = np.random.default_rng(0)
+
+    def handlers(self) -> dict[str, Callable[..., Answer]]:
+        """What can be asked for."""
+        return {"batches": self.batches, "priorities": self.priorities}
+
+    def _client(self, batches_per_request: int) -> ReplayClient:
+        if batches_per_request not in self._clients:
+            config, context = self._context.config, self._context
+            self._clients[batches_per_request] = ReplayClient(
+                context.wire,
+                context.clock,
+                shards=config.learner_config.replay.replay_shards,
+                batch_size=BATCH_SIZE,
+                batches_per_request=batches_per_request,
+                requests_in_flight=config.session_config.learner.prefetch_requests,
+                collate=load_kind(config.learner_config).collate(config.learner_config),
+            )
+        return self._clients[batches_per_request]
+
+    def batches(self, *, per_request: int, seconds: float, least: int = 0) -> Answer:
+        """Takes batches one after the other for a while, and at least so many."""
+        client = self._client(per_request)
+        taken = size = 0
+        begin = time.perf_counter()
+        while taken < least or time.perf_counter() < begin + seconds:
+            sampled = _next(client)
+            taken += 1
+            size = size or sum(column.nbytes for column in sampled.columns.values())
+        passed = time.perf_counter() - begin
+        return {
+            "rows": taken * BATCH_SIZE,
+            "seconds": passed,
+            "row_bytes": size / BATCH_SIZE,
+        }
+
+    def priorities(self, *, per_request: int, seconds: float) -> Answer:
+        """Takes batches and sends new priorities of each of them."""
+        client = self._client(per_request)
+        fresh = self._generator.random((64, BATCH_SIZE), np.float32)
+        taken = 0
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + seconds:
+            sampled = _next(client)
+            client.update_priorities(sampled, fresh[taken % len(fresh)])
+            taken += 1
+        return {"rows": taken * BATCH_SIZE, "seconds": time.perf_counter() - begin}
+
+
+def _next(client: ReplayClient) -> Sampled:
+    """The next batch, waited for."""
+    while True:
+        client.tick()
+        sampled = client.next()
+        if sampled is not None:
+            return sampled
+        poll([socket.raw for socket in client.sockets()], _POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    with play(sys.argv[1], "learner") as contexts:
+        serve(Sampling(contexts[0]).handlers())

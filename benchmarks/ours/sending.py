@@ -1,0 +1,140 @@
+"""An agent's side: what it costs to send experience. Rounds of :mod:`worker`.
+
+python sending.py RUN_FOLDER AGENT...
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
+
+import numpy as np  # noqa: E402
+from rows import Played, make_columns, row_bytes  # noqa: E402
+from services import play  # noqa: E402
+from worker import Answer, serve  # noqa: E402
+
+from session.context import Context  # noqa: E402
+from session.wire.sockets import poll  # noqa: E402
+from surreal_like.env.exp_sender import ExpSenderWrapper  # noqa: E402
+from surreal_like.env.sender import ExpSender  # noqa: E402
+
+_CHUNKS_MADE = 8
+_POLL_SECONDS = 0.01
+_SETTLE_SECONDS = 30.0
+
+
+class Sending:
+    """What one process sends for one agent or several.
+
+    Args:
+        contexts: of the agents.
+    """
+
+    def __init__(self, contexts: list[Context]) -> None:
+        self._contexts = contexts
+        self._senders: dict[str, ExpSender] = {}
+        self._envs: dict[tuple[str, int], tuple[ExpSenderWrapper, Any]] = {}
+
+    def handlers(self) -> dict[str, Callable[..., Answer]]:
+        """What can be asked for."""
+        return {"steps": self.steps, "chunks": self.chunks, "paced": self.paced}
+
+    def _sender(self, context: Context) -> ExpSender:
+        if context.name not in self._senders:
+            settings = context.config.session_config.sender
+            self._senders[context.name] = ExpSender(context, settings)
+        return self._senders[context.name]
+
+    def _env(self, kind: str, num_envs: int) -> ExpSenderWrapper:
+        """An environment and an agent of its own, for an agent has one sender; the first sends
+        chunks that were made before.
+        """
+        key = (kind, num_envs)
+        if key not in self._envs:
+            context = self._contexts[1 + len(self._envs)]
+            env = ExpSenderWrapper(Played(kind, num_envs), context=context)
+            env.reset()
+            self._envs[key] = (env, context)
+        return self._envs[key][0]
+
+    def steps(self, *, kind: str, num_envs: int, seconds: float) -> Answer:
+        """Steps an environment through ExpSenderWrapper; done when replay has confirmed it all."""
+        env = self._env(kind, num_envs)
+        window = env.sender.window
+        action = np.ones(num_envs, np.int64)
+        before = window.inserted
+        begin = time.perf_counter()
+        end = begin + seconds
+        while time.perf_counter() < end:
+            # As an agent's loop does before each step.
+            if not window.ready:
+                env.pump()
+                poll([env.sender.raw], _POLL_SECONDS)
+                continue
+            env.step(action)
+        _settle(env.sender)
+        return {"rows": window.inserted - before, "seconds": time.perf_counter() - begin}
+
+    def chunks(self, *, kind: str, length: int, num_envs: int, seconds: float) -> Answer:
+        """Sends chunks that have been made before; done when replay has confirmed them all."""
+        sender = self._sender(self._contexts[0])
+        made = [make_columns(kind, length, num_envs, seed) for seed in range(_CHUNKS_MADE)]
+        before, count = sender.window.inserted, 0
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + seconds:
+            if not sender.window.ready:
+                sender.pump()
+                poll([sender.raw], _POLL_SECONDS)
+                continue
+            _send(sender, made[count % _CHUNKS_MADE], num_envs)
+            count += 1
+        _settle(sender)
+        passed = time.perf_counter() - begin
+        size = row_bytes(made[0])
+        return {"rows": sender.window.inserted - before, "seconds": passed, "row_bytes": size}
+
+    def paced(
+        self, *, length: int, num_envs: int, agents: int, chunks: int, per_second: float
+    ) -> Answer:
+        """Sends chunks of several agents in turn, at a given rate; how long that really took."""
+        senders = [self._sender(context) for context in self._contexts[:agents]]
+        columns = make_columns("small", length, num_envs)
+        before = sum(sender.window.inserted for sender in senders)
+        begin = time.perf_counter()
+        used = time.process_time()
+        for number in range(chunks):
+            sender = senders[number % agents]
+            while time.perf_counter() < begin + number / per_second or not sender.window.ready:
+                sender.pump()
+                poll([sender.raw], 0.001)
+            _send(sender, columns, num_envs)
+        for sender in senders:
+            _settle(sender)
+        passed = time.perf_counter() - begin
+        rows = sum(sender.window.inserted for sender in senders) - before
+        return {"rows": rows, "seconds": passed, "cpu_seconds": time.process_time() - used}
+
+
+def _send(sender: ExpSender, columns: dict[str, Any], num_envs: int) -> None:
+    sender.send(columns, streams=list(range(num_envs)), finished=[], tail=False, first_seconds=0.0)
+
+
+def _settle(sender: ExpSender) -> None:
+    """Waits until replay has confirmed everything."""
+    deadline = time.perf_counter() + _SETTLE_SECONDS
+    while not sender.window.empty:
+        if time.perf_counter() > deadline:
+            raise RuntimeError(f"replay has not confirmed {sender.window.unreceipted} rows")
+        sender.pump()
+        poll([sender.raw], _POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    with play(sys.argv[1], *sys.argv[2:]) as contexts:
+        serve(Sending(contexts).handlers())

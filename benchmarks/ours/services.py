@@ -1,0 +1,144 @@
+"""The servers of a run without agents and learner, and contexts for whoever plays those."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+import zmq
+
+from session.clock import WallClock
+from session.config import Config
+from session.context import Context, Launch
+from session.default_configs import BASE_CONFIG
+from session.folder import RunFolder
+from session.heartbeat import read_beats
+from session.wire import AddressBook
+from session.wire.sockets import poll
+from surreal_like.topology import make_topology
+
+_START_SECONDS = 60.0
+_LOOK_SECONDS = 0.05
+
+
+def make_config(changes: Mapping[str, Any]) -> Config:
+    """The defaults with some settings changed, by their dotted keys."""
+    config = BASE_CONFIG.copy()
+    config.algorithm = "none"
+    config.env_config.env_name = "none"
+    config.session_config.at_end = "idle"
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        section: Any = config
+        for name in path:
+            section = section[name]
+        section[last] = value
+    return config
+
+
+class Services:
+    """A parameter server and the shards of replay, each the process that a run would start.
+
+    Args:
+        folder: for the files of the run; made here.
+        changes: of settings, by their dotted keys.
+        kinds: of the components to start.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        changes: Mapping[str, Any],
+        kinds: tuple[str, ...] = ("ps", "replay"),
+    ) -> None:
+        self.folder = RunFolder(folder)
+        self.folder.create()
+        config = make_config(changes)
+        topology = make_topology(config)
+        config.dump_file(str(self.folder.config))
+        self.folder.sockets.mkdir(mode=0o700, exist_ok=True)
+        book = AddressBook.ipc(topology.endpoints, self.folder.sockets)
+        self.folder.addresses.write_text(book.dump())
+        self._processes = {
+            component.name: subprocess.Popen(
+                [sys.executable, *component.command(str(folder))[1:]], stdin=subprocess.DEVNULL
+            )
+            for component in topology
+            if component.kind in kinds
+        }
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        missing = set(self._processes)
+        while missing:
+            beats = read_beats(self.folder.alive)
+            missing -= {name for name, beat in beats.items() if beat.state == "running"}
+            if time.monotonic() > deadline:
+                self.close()
+                raise RuntimeError(f"{', '.join(sorted(missing))} did not start")
+            time.sleep(_LOOK_SECONDS)
+
+    def cpu_seconds(self, kind: str = "replay") -> float:
+        """Processor seconds that the processes of a kind have used so far."""
+        total = 0.0
+        for name, process in self._processes.items():
+            if name.startswith(kind):
+                used = psutil.Process(process.pid).cpu_times()
+                total += used.user + used.system
+        return total
+
+    def close(self) -> None:
+        """Ends them; there is nothing that they would have to save."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.folder.sockets, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        """Gives itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends them."""
+        self.close()
+
+
+@contextmanager
+def play(folder: str, *names: str) -> Iterator[list[Context]]:
+    """The contexts of components of a run that this process plays."""
+    where = RunFolder(folder)
+    config = Config.load_file(str(where.config))
+    topology, addresses = make_topology(config), AddressBook.load(where.addresses)
+    zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    # Many senders have many sockets, and each socket that watches its connection another two.
+    zmq_context.set(zmq.MAX_SOCKETS, 16384)
+    contexts = [
+        Context(
+            Launch(topology.component(name), config, topology, addresses, None),
+            zmq_context,
+            clock=WallClock(),
+            incarnation=time.time_ns() // 1_000_000,
+            pause=poll,
+        )
+        for name in names
+    ]
+    try:
+        yield contexts
+    finally:
+        for context in contexts:
+            context.wire.close(0.2)
+        zmq_context.destroy(0)

@@ -1,0 +1,95 @@
+"""Our replay inside one process, without any socket. Rounds of :mod:`worker`.
+
+python stored.py
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
+
+import numpy as np  # noqa: E402
+from rows import make_columns  # noqa: E402
+from services import make_config  # noqa: E402
+from worker import Answer, serve  # noqa: E402
+
+from surreal_like.data.experience import Chunk  # noqa: E402
+from surreal_like.replay.prioritized_replay import PrioritizedReplay  # noqa: E402
+from surreal_like.replay.uniform_replay import UniformReplay  # noqa: E402
+
+CAPACITY = 100_000
+
+
+class Stored:
+    """Replays by kind and n, made when they are asked for and filled once."""
+
+    def __init__(self) -> None:
+        self._replays: dict[tuple[bool, int], UniformReplay] = {}
+        self._sequence = 0
+
+    def _replay(self, *, prioritized: bool, n_step: int) -> UniformReplay:
+        key = (prioritized, n_step)
+        if key not in self._replays:
+            changes: dict[str, Any] = {
+                "learner_config.replay.capacity": CAPACITY,
+                "learner_config.algo.n_step": n_step,
+            }
+            config = make_config(changes)
+            kind = PrioritizedReplay if prioritized else UniformReplay
+            replay = kind(
+                learner_config=config.learner_config,
+                env_config=config.env_config,
+                session_config=config.session_config,
+            )
+            self._replays[key] = replay
+            self._insert(replay, make_columns("small", 100, 32), CAPACITY // 3200 + 2)
+        return self._replays[key]
+
+    def _insert(self, replay: UniformReplay, columns: dict[str, np.ndarray], count: int) -> None:
+        streams = list(range(columns["reward"].shape[1]))
+        for _ in range(count):
+            self._sequence += 1
+            replay.insert(Chunk(columns, self._sequence, streams, sender="agent-0"))
+
+    def add(self, *, length: int, num_envs: int, seconds: float) -> Answer:
+        """Inserts chunks."""
+        replay = self._replay(prioritized=False, n_step=1)
+        columns = make_columns("small", length, num_envs)
+        rows = 0
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + seconds:
+            self._insert(replay, columns, 1)
+            rows += length * num_envs
+        return {"rows": rows, "seconds": time.perf_counter() - begin}
+
+    def sample(self, *, batch_size: int, seconds: float, n_step: int = 1) -> Answer:
+        """Draws and gathers batches."""
+        replay = self._replay(prioritized=False, n_step=n_step)
+        rows = 0
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + seconds:
+            replay.sample_columns(batch_size)
+            rows += batch_size
+        return {"rows": rows, "seconds": time.perf_counter() - begin}
+
+    def prioritized(self, *, batch_size: int, seconds: float) -> Answer:
+        """Draws and gathers batches by priority, and gives each row a new one."""
+        replay = self._replay(prioritized=True, n_step=1)
+        fresh = np.random.default_rng(0).random((64, batch_size), np.float32)
+        count = 0
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + seconds:
+            batch = replay.sample_columns(batch_size)
+            replay.update_priorities(batch["indices"], fresh[count % len(fresh)])
+            count += 1
+        return {"rows": count * batch_size, "seconds": time.perf_counter() - begin}
+
+
+if __name__ == "__main__":
+    stored = Stored()
+    serve({"add": stored.add, "sample": stored.sample, "prioritized": stored.prioritized})

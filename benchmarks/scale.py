@@ -1,0 +1,159 @@
+"""What one more agent costs, and what a second shard costs, in processor seconds of replay.
+
+Simulated senders, each with its own sockets and receipts, send chunks that were made before at one
+fixed rate over all of them, so that what is compared is the cost and not the speed. Prints tables
+and JSON, and writes benchmarks/results/scale.json.
+
+    python benchmarks/scale.py [--rounds 5] [--seconds 2]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from compare import Found, Group, Line, Side, keep, measure
+from setting import Given, arguments
+from worker import Worker
+
+HERE = Path(__file__).resolve().parent
+OURS = HERE / "ours"
+sys.path += [str(OURS), str(HERE / "peers")]
+
+from services import Services  # noqa: E402
+
+AGENTS = (1, 4, 16, 64, 256)
+CHUNKS_PER_SECOND = 300.0
+LENGTH, STREAMS = 100, 8
+PER_REQUEST = 8
+
+
+class Run:
+    """One run's services and the processes that play its agents and its learner.
+
+    Args:
+        given: the command line.
+        stack: closes them.
+        name: of the run folder.
+        agents: simulated senders.
+        shards: of replay.
+    """
+
+    def __init__(
+        self, given: Given, stack: ExitStack, name: str, *, agents: int, shards: int = 1
+    ) -> None:
+        folder = given.folder / name
+        settings = {
+            "learner_config.replay.replay_shards": shards,
+            "learner_config.replay.batch_size": 256,
+            "session_config.agent.num": agents,
+        }
+        self._seconds = given.seconds
+        self._services = stack.enter_context(Services(folder, settings))
+        names = [f"agent-{index}" for index in range(agents)]
+        self._senders = stack.enter_context(
+            Worker(sys.executable, str(OURS / "sending.py"), str(folder), *names)
+        )
+        self._learner = stack.enter_context(
+            Worker(sys.executable, str(OURS / "sampling.py"), str(folder))
+        )
+
+    def cost(self, agents: int) -> dict[str, float]:
+        """Processor seconds of replay, and of all senders together, per million rows."""
+        count = max(agents, int(CHUNKS_PER_SECOND * self._seconds))
+        before = self._services.cpu_seconds()
+        told = self._senders.ask(
+            "paced",
+            length=LENGTH,
+            num_envs=STREAMS,
+            agents=agents,
+            chunks=count,
+            per_second=CHUNKS_PER_SECOND,
+        )
+        rows = told["rows"] / 1e6
+        return {
+            "replay": (self._services.cpu_seconds() - before) / rows,
+            "senders": told["cpu_seconds"] / rows,
+        }
+
+    def in_and_out(self, agents: int) -> float:
+        """Processor seconds of all shards per million rows in, each sampled once."""
+        count = int(CHUNKS_PER_SECOND * self._seconds)
+        rows = count * LENGTH * STREAMS
+        before = self._services.cpu_seconds()
+        self._learner.start("batches", per_request=PER_REQUEST, seconds=0.0, least=rows // 256)
+        self._senders.ask(
+            "paced",
+            length=LENGTH,
+            num_envs=STREAMS,
+            agents=agents,
+            chunks=count,
+            per_second=CHUNKS_PER_SECOND,
+        )
+        self._learner.finish()
+        return (self._services.cpu_seconds() - before) / rows * 1e6
+
+
+def per_agent(given: Given, stack: ExitStack) -> Found:
+    """One run for each number of agents, in turn."""
+    sides = []
+    for agents in AGENTS:
+        run = Run(given, stack, f"agents-{agents}", agents=agents)
+        run.cost(agents)
+
+        def once(run: Run = run, agents: int = agents) -> Mapping[str, float]:
+            return run.cost(agents)
+
+        did = "simulated senders in one process, each with its own sockets"
+        sides.append(Side(f"{agents}", f"with {agents}", did, once))
+    lines = []
+    for what in ("replay", "senders"):
+        for agents in AGENTS[1:]:
+            wanted = "1.25 x" if what == "replay" else ""
+            line = f"{what}, {agents} agents against 1"
+            lines.append(Line(line, f"{agents} {what}", (f"1 {what}",), wanted))
+    about = (
+        f"Processor seconds per million rows, chunks {LENGTH} x {STREAMS}, "
+        f"{CHUNKS_PER_SECOND:g} chunks/s over all agents; senders: of all of them together."
+    )
+    group = Group("Cost per agent", "s per million rows", "less", about, sides, lines)
+    return measure(group, given.rounds)
+
+
+def two_shards(given: Given, stack: ExitStack) -> Found:
+    """The same traffic on one shard and on two."""
+    sides = []
+    for shards in (1, 2):
+        run = Run(given, stack, f"shards-{shards}", agents=2, shards=shards)
+        run.in_and_out(2)
+        did = "ReplayService; two senders, one learner that asks all shards"
+        sides.append(Side(f"{shards}", f"{shards} shards", did, _twice(run)))
+    about = (
+        f"Processor seconds of all shards per million rows in, each sampled once; two senders, "
+        f"chunks {LENGTH} x {STREAMS}, {CHUNKS_PER_SECOND:g} chunks/s, batches of 256, "
+        f"{PER_REQUEST} per request."
+    )
+    lines = [Line("2 shards against 1", "2", ("1",), "1.15 x, aim 1.05 x")]
+    group = Group("Two shards", "s per million rows", "less", about, sides, lines)
+    return measure(group, given.rounds)
+
+
+def _twice(run: Run) -> Callable[[], float]:
+    return lambda: run.in_and_out(2)
+
+
+def main() -> None:
+    """Measures, prints, writes."""
+    with arguments(__doc__, seconds=2.0) as given:
+        groups: list[Any] = []
+        for part in (per_agent, two_shards):
+            with ExitStack() as stack:
+                groups.append(part(given, stack))
+        keep("scale", groups, {}, {})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What the scripts that compare have in common: their command line, folders, installed peers."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE / "peers"))
+
+from environments import install, versions  # noqa: E402
+
+
+@dataclass
+class Given:
+    """What was asked for, and what could be had.
+
+    Attributes:
+        rounds: of each group.
+        seconds: that a round takes, about.
+        folder: for the files of our runs; gone at the end.
+        pythons: peer -> interpreter of its environment.
+        versions: package -> version, of all peers.
+        left_out: peer -> why.
+    """
+
+    rounds: int
+    seconds: float
+    folder: Path
+    pythons: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def arguments(description: str | None, *peers: str, seconds: float = 0.7) -> Iterator[Given]:
+    """Parses the command line and installs the peers that are wanted, which takes minutes once.
+
+    Args:
+        description: the script's docstring.
+        peers: with which it compares.
+        seconds: that a round takes by default.
+    """
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=seconds, help="of one round, about")
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "surreal-like-peers",
+        help="folder of the peers' environments, which are kept there",
+    )
+    parser.add_argument("--no-peers", action="store_true", help="only our side")
+    given = parser.parse_args()
+    # Whatever was started ends with this process.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:
+        found = Given(given.rounds, given.seconds, Path(folder))
+        for peer in () if given.no_peers else peers:
+            try:
+                python = install(peer, given.scratch)
+                found.versions |= versions(python)
+                found.pythons[peer] = python
+            except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+                found.left_out[peer] = str(error)
+                print(f"{peer} is left out: {error}", file=sys.stderr)
+        yield found

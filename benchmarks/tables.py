@@ -1,0 +1,69 @@
+"""The tables that documents show, made of what a benchmark has kept; nothing else is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def tables(found: Mapping[str, Any]) -> str:
+    """All groups of one ``results/*.json``, each a heading in bold, what it is about, a table."""
+    return "\n\n".join(table(group) for group in found["groups"])
+
+
+def table(group: Mapping[str, Any]) -> str:
+    """One group: a line for each thing measured and each peer that did the same."""
+    unit = group["unit"]
+    lines = [
+        f"**{group['name']}** ({unit}; {group['better']} is better). {group['about']}",
+        "",
+        "| what | surreal_like | peer | | ratio | wanted |",
+        "|---|---|---|---|---|---|",
+    ]
+    for line in group["lines"]:
+        ours = amount(group["sides"][line["side"]]["value"])
+        for peer, ratio in line["ratios"].items():
+            side = group["sides"][peer]
+            cells = (line["what"], ours, side["label"], amount(side["value"]), times(ratio))
+            lines.append(f"| {' | '.join(cells)} | {line['wanted']} |")
+        if not line["ratios"]:
+            lines.append(f"| {line['what']} | {ours} | | | | {line['wanted']} |")
+    return "\n".join(lines)
+
+
+def amount(value: Mapping[str, float]) -> str:
+    """Median, and from where to where it went: ``2.1 M (1.9 to 2.2 M)``."""
+    size, sign = next(
+        ((size, f" {sign}") for size, sign in _STEPS if value["median"] >= size), (1.0, "")
+    )
+    low, middle, high = (f"{value[key] / size:.3g}" for key in ("min", "median", "max"))
+    return f"{middle}{sign} ({low} to {high}{sign})"
+
+
+def times(ratio: Mapping[str, float]) -> str:
+    """``12 x (11 to 13)``."""
+    low, middle, high = (f"{ratio[key]:.3g}" for key in ("min", "median", "max"))
+    return f"{middle} x ({low} to {high})"
+
+
+def measured_on(found: Mapping[str, Any]) -> str:
+    """Machine, date, versions and command, in one paragraph."""
+    machine = found["machine"]
+    ours = {name: machine["versions"][name] for name in ("numpy", "pyzmq", "torch")}
+    versions = {"Python": machine["python"], **ours, **found["peers"]}
+    told = ", ".join(f"{name} {version.partition('+')[0]}" for name, version in versions.items())
+    rounds = found["groups"][0]["rounds"]
+    text = (
+        f"`{machine['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
+        f"cores, {machine['memory_gib']} GiB. {told}. Medians of {rounds} rounds, and from the "
+        "least to the most."
+    )
+    missing = [f"{peer} ({reason})" for peer, reason in found["left_out"].items()]
+    return f"{text} Left out: {'; '.join(missing)}." if missing else text
+
+
+def measured(found: Mapping[str, Any]) -> str:
+    """All that a document shows of one ``results/*.json``."""
+    return f"{tables(found)}\n\n{measured_on(found)}"

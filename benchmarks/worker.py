@@ -1,0 +1,126 @@
+"""A process that does rounds of work when it is told to; only what every Python has.
+
+The one side is :class:`Worker`, in the script that compares; the other is :func:`serve`, in a
+process that may belong to another environment. They talk in lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+BUSY_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
+_END_SECONDS = 10.0
+
+Answer = dict[str, Any]
+Handlers = Mapping[str, Callable[..., Answer]]
+
+
+class WorkerFailed(RuntimeError):
+    """The process has ended, or says what went wrong."""
+
+
+class Worker:
+    """One such process.
+
+    Args:
+        python: interpreter to run it with.
+        words: script and arguments.
+    """
+
+    def __init__(self, python: str, *words: str) -> None:
+        quiet = {
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONWARNINGS": "ignore",
+        }
+        environment = {**os.environ, **dict.fromkeys(BUSY_THREADS, "1"), **quiet}
+        self._words = words
+        self._process = subprocess.Popen(
+            [python, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def ask(self, do: str, **arguments: Any) -> Answer:
+        """Has one round done and waits for what came of it.
+
+        Raises:
+            WorkerFailed: nothing came of it.
+        """
+        self.start(do, **arguments)
+        return self.finish()
+
+    def start(self, do: str, **arguments: Any) -> None:
+        """Tells it to begin; :meth:`finish` waits."""
+        if self._process.stdin is None:
+            raise WorkerFailed("no way to tell it")
+        self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self._process.stdin.flush()
+
+    def finish(self) -> Answer:
+        """What came of the round that was started."""
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line:
+            raise WorkerFailed(f"its process has ended with {self._process.wait()}")
+        answer: Answer = json.loads(line)
+        if "failed" in answer:
+            raise WorkerFailed(answer["failed"])
+        return answer
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        """Gives itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends it."""
+        self.close()
+
+
+def serve(handlers: Handlers) -> None:
+    """Does what comes over standard input until that ends.
+
+    Args:
+        handlers: what can be asked for -> what does it.
+    """
+    # Libraries that print must not print into the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = handlers[request.pop("do")](**request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other side must hear of it
+            answer = {"failed": repr(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()

@@ -1,0 +1,53 @@
+"""docs/performance.md shows what was measured last, and says of each number what it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from docs.generate import PERFORMANCE, RESULTS, performance
+
+NAMES = ("storage", "replay", "parameters", "scale")
+
+
+def kept(name: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return data
+
+
+def test_the_tables_are_those_of_the_results() -> None:
+    text = PERFORMANCE.read_text()
+    assert performance(text) == text, "run: python docs/generate.py"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_result_is_shown(name: str) -> None:
+    assert f"<!-- generated: benchmarks/results/{name}.json -->" in PERFORMANCE.read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_says_who_did_what(name: str) -> None:
+    found = kept(name)
+    assert {"processor", "cores", "date", "versions", "command"} <= set(found["machine"])
+    for group in found["groups"]:
+        assert group["about"]
+        assert group["rounds"] >= 3
+        for side in group["sides"].values():
+            assert side["did"]
+            value = side["value"]
+            assert 0 < value["min"] <= value["median"] <= value["max"]
+        for line in group["lines"]:
+            assert {line["side"], *line["ratios"]} <= set(group["sides"])
+
+
+def test_a_ratio_is_of_rounds_and_lies_between_the_extremes() -> None:
+    for name in NAMES:
+        for group in kept(name)["groups"]:
+            for line in group["lines"]:
+                ours = group["sides"][line["side"]]["value"]
+                for peer, ratio in line["ratios"].items():
+                    theirs = group["sides"][peer]["value"]
+                    assert ours["min"] / theirs["max"] * 0.99 <= ratio["median"]
+                    assert ratio["median"] <= ours["max"] / theirs["min"] * 1.01
