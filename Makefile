@@ -98,6 +98,7 @@ HAS_TORCH := -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
 $(BIN)/pip: export OLD_PYTHON_NOTE = $(OLD_PYTHON)
 $(BIN)/pip: export NO_VENV_NOTE = $(NO_VENV)
 $(BIN)/pip:
+	@$(PYTHON) -c '' || { echo "$(PYTHON) does not run here. Name a Python: make PYTHON=python3 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$OLD_PYTHON_NOTE" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$$NO_VENV_NOTE" >&2; exit 1; }
 	@site=; if $(PYTHON) $(HAS_TORCH); then site=--system-site-packages; fi; \

@@ -63,8 +63,14 @@ def write_overlay(setting: Setting, folder: Path) -> list[Path]:
         What ``kubectl apply`` takes: the overlay's folder and the single file.
 
     Raises:
-        UsageError: it cannot be written, or holds something else.
+        UsageError: it cannot be written, holds something else, or is in no folder ``overlays``,
+            beside which the base lies.
     """
+    if folder.absolute().parent.name != "overlays":
+        raise UsageError(
+            f"{folder} is no place for an overlay, whose base lies two folders above; choose one "
+            f"such as --folder k8s/overlays/{folder.name}"
+        )
     kustomization = folder / "kustomization.yaml"
     if kustomization.is_file() and not kustomization.read_text().startswith(_HEADING):
         raise UsageError(f"{kustomization} was written by hand: choose another --folder")

@@ -103,7 +103,8 @@ def _on_kubernetes(plan: Plan, shape: str, given: argparse.Namespace, asked: Ask
         return render(setting).rstrip("\n")
     overlay, single = write_overlay(setting, folder)
     return (
-        f"written; first the keys:  surreal-like keys {overlay}\n"
+        f"written: {overlay}, {single}, and {overlay.parents[1] / 'base'} for all overlays\n"
+        f"first the keys:  surreal-like keys {overlay}\n"
         f"then:  kubectl apply -k {overlay}\n"
         f"or:    surreal-like keys --secret {overlay} | kubectl apply -f -\n"
         f"       kubectl apply -f {single}"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import sys
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
+from shutil import which
 from typing import Any
 
 from session.columns import columns
@@ -135,13 +139,22 @@ def _restarts(result: Mapping[str, Any]) -> str:
 def _next(ended: Run) -> list[str]:
     """Commands that make sense now."""
     folder, commands = ended.folder, []
+    ours, board = _program("surreal-like"), _program("tensorboard")
     if (folder / "checkpoints" / "best").is_dir():
-        commands.append(f"surreal-like evaluate {folder}")
+        commands.append(f"{ours} evaluate {folder}")
     if ended.exit_code in _RESUMABLE:
-        commands.append(f"surreal-like train --resume --folder {folder}")
+        commands.append(f"{ours} train --resume --folder {folder}")
     if ended.exit_code == 1:
-        commands.append(f"surreal-like logs {folder} --level warning")
-    return [*commands, f"tensorboard --logdir {folder / 'tensorboard'}"]
+        commands.append(f"{ours} logs {folder} --level warning")
+    return [*commands, f"{board} --logdir {folder / 'tensorboard'}"]
+
+
+def _program(name: str) -> str:
+    """Its name where a terminal would find it, else its path beside this interpreter."""
+    beside = Path(sys.executable).with_name(name)
+    if which(name) is not None or not beside.is_file():
+        return name
+    return os.path.relpath(beside)
 
 
 def seeds_table(runs: Mapping[int, Run]) -> str:

@@ -16,6 +16,20 @@ _DEPTH_LIMIT = 4
 _INTEGER_LIMIT = 1 << 63
 
 
+_WARNINGS = (
+    "bad_update",
+    "checkpoint_bad",
+    "checkpoint_failed",
+    "lost",
+    "not_written",
+    "refused",
+    "rerouted",
+    "snapshot_bad",
+    "snapshot_failed",
+)
+_EVENT_LEVELS = {**dict.fromkeys(_WARNINGS, logging.WARNING), "failed": logging.ERROR}
+
+
 class Log(logging.LoggerAdapter[logging.Logger]):
     """A component's log: what any ``logging`` logger does, sections, and events.
 
@@ -33,6 +47,9 @@ class Log(logging.LoggerAdapter[logging.Logger]):
     def event(self, kind: str, detail: str = "", **fields: object) -> None:
         """Notes something that happened to the run: a line of ``events.jsonl``, at every level.
 
+        In the logs it is information, a warning if something was lost or left, an error if it
+        ended a component.
+
         Args:
             kind: what happened, such as ``start`` or ``checkpoint``.
             detail: the same in words.
@@ -40,10 +57,11 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         """
         plain = {name: plain_data(value) for name, value in fields.items()}
         note = {"event": sendable(kind), "detail": sendable(detail), "fields": plain}
-        if self.isEnabledFor(logging.INFO):
+        level = _EVENT_LEVELS.get(kind, logging.INFO)
+        if self.isEnabledFor(level):
             words = [f"{kind}:", detail, *(f"{name}={value}" for name, value in plain.items())]
             note["text"] = sendable(" ".join(word for word in words if word).rstrip(":"))
-        self._handler.put(logging.INFO, note)
+        self._handler.put(level, note)
 
 
 class ChannelHandler(logging.Handler):

@@ -137,3 +137,12 @@ def test_an_overlay_that_was_written_by_hand_is_kept(
     assert surreal_like(words) == 2
     assert "written by hand" in capsys.readouterr().err
     assert (folder / "kustomization.yaml").read_text() == "resources: []\n"
+
+
+def test_an_overlay_lies_beside_its_base(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["plan", str(ROOT / "configs" / "cartpole_dqn.yaml"), "--on", "kubernetes"]
+    assert surreal_like([*words, "--folder", str(tmp_path / "elsewhere" / "mine")]) == 2
+    assert "--folder k8s/overlays/mine" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,12 @@ SOLVED: dict[str, Any] = {
 }
 BUDGET = {**SOLVED, "goal_met": False, "reason": "budget of 9 env_steps used", "solved": {}}
 UNSTARTED = {"status": "interrupted", "goal_met": None, "reason": "before\nthe learner"}
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All programs are on the path."""
+    monkeypatch.setattr("main.cli.summary.which", lambda name: f"/bin/{name}")
 
 
 @pytest.mark.parametrize(
@@ -86,6 +94,16 @@ def test_a_long_text_goes_on_below_itself(tmp_path: Path) -> None:
     assert lines[place + 1] == " " * 22 + "dropped + 2 holes; each sampled 8.2"
     # A path is never broken: it is there to be copied.
     assert f"run folder            {tmp_path}" in lines
+
+
+def test_commands_are_those_of_this_environment_where_a_terminal_would_find_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("main.cli.summary.which", lambda name: None)
+    (tmp_path / "checkpoints" / "best").mkdir(parents=True)
+    lines = "\n".join(summary(Run(tmp_path, SOLVED)))
+    ours = os.path.relpath(Path(sys.executable).with_name("surreal-like"))
+    assert f"{ours} evaluate {tmp_path}" in lines
 
 
 def test_what_to_do_next_depends_on_how_it_ended(tmp_path: Path) -> None:

@@ -98,6 +98,16 @@ def test_event_has_kind_detail_and_fields(log: Log, kept: Kept) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "level"), [("start", "info"), ("lost", "warning"), ("failed", "error")]
+)
+def test_an_event_is_as_grave_as_what_it_tells_of(
+    log: Log, kept: Kept, kind: str, level: str
+) -> None:
+    log.event(kind, "replay-0: killed by SIGKILL")
+    assert kept.only()["level"] == level
+
+
 def test_event_leaves_at_every_level_but_is_no_line_of_the_log(kept: Kept) -> None:
     log = make_log("agent-0", kept, level="error", clock=HandClock())
     log.event("start")
