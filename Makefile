@@ -2,7 +2,8 @@
 #
 # PYTHON  the interpreter to build the environment with; PyTorch, where it already has it, is kept
 # VENV    the virtual environment to use; an existing one is taken as it is, with its PyTorch
-# ARGS    more words for `surreal-like train`, or for pytest
+# ARGS    more words for `surreal-like train`, for pytest, or for each benchmark
+# BENCH   the benchmarks to run, files in benchmarks/ without .py
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +11,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 PACKAGES := session surreal_like main
 CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
-BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
+# The data plane, in about ten minutes. Whole runs (run, curve), the bare wire and the like: by name.
+BENCH ?= storage replay parameters scale
 
 .PHONY: help train test test-all lint format bench image manifests clean
 
@@ -19,7 +21,7 @@ help:
 	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
 	@echo 'make test-all  the same with the slow tests, and those that need root, kubectl or Chromium'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
-	@echo 'make bench     benchmarks, as JSON         make clean   remove caches and builds, not runs or $(VENV)'
+	@echo 'make bench     the data plane and its peers        make clean   remove caches and builds, not runs or $(VENV)'
 	@echo 'make image     the image of all pods: IMAGE=name:tag TARGET=cpu|cuda IMAGE_EXTRAS=atari IMAGE_PACKAGES=...'
 	@echo 'make manifests write k8s/ anew from configs/'
 
@@ -42,7 +44,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed
-	@set -e; for file in $(BENCHMARKS); do $(BIN)/python $$file; done
+	@set -e; for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py $(ARGS); done
 
 # -- Kubernetes ----------------------------------------------------------------------------------
 

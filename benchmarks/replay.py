@@ -10,143 +10,32 @@ benchmarks/results/replay.json.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-# Scripts import their neighbours; these live a folder deeper.
-sys.path += [str(HERE / "ours"), str(HERE / "peers")]
+from compare import Found, Group, Line, Side, keep, measure
+from contenders import (
+    BATCH_SIZE,
+    CAPACITY,
+    READING,
+    Ours,
+    Reverb,
+    best,
+    reverb_both,
+    reverb_in,
+    reverb_out,
+)
+from frames import ATARI_CAPACITY, atari
+from rows import make_columns, row_bytes
+from setting import Given, arguments
+from steps import STACK
+from worker import WorkerFailed
 
-from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
-from rows import make_columns, row_bytes  # noqa: E402
-from services import Services  # noqa: E402
-from setting import Given, arguments  # noqa: E402
-from worker import Answer, Worker, WorkerFailed  # noqa: E402
+from session.default_configs import BASE_ENV_CONFIG
 
 PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
-CAPACITY = 100_000
-BATCH_SIZE = 256
-# What differs from the defaults, in all rows: the chunks that may be under way.
-CHUNKS_UNDER_WAY = 64
-ATARI_LOGICAL_BYTES = 2 * 4 * 84 * 84
-
-
-def rate(answer: Answer) -> float:
-    """Rows per second of a round."""
-    return float(answer["rows"] / answer["seconds"])
-
-
-class Ours:
-    """Our services, and workers that play agent and learner.
-
-    Args:
-        given: the command line.
-        stack: closes them.
-        name: of the run folder.
-        changes: of settings.
-    """
-
-    def __init__(
-        self, given: Given, stack: ExitStack, name: str, changes: Mapping[str, Any]
-    ) -> None:
-        settings = {
-            "learner_config.replay.capacity": CAPACITY,
-            "learner_config.replay.batch_size": BATCH_SIZE,
-            "session_config.sender.max_unreceipted_chunks": CHUNKS_UNDER_WAY,
-            **changes,
-        }
-        self._seconds = given.seconds
-        folder = given.folder / name
-        stack.enter_context(Services(folder, settings))
-        # An agent has one sender: of chunks made before, and of steps with N = 1, 8 and 32.
-        agents = ("agent-0", "agent-1", "agent-2", "agent-3")
-        self._sender = stack.enter_context(
-            Worker(sys.executable, str(HERE / "ours" / "sending.py"), str(folder), *agents)
-        )
-        self._learner = stack.enter_context(
-            Worker(sys.executable, str(HERE / "ours" / "sampling.py"), str(folder))
-        )
-
-    def fill(self, **shape: Any) -> None:
-        """Fills replay once."""
-        self._sender.ask("chunks", **shape, seconds=self._seconds)
-
-    def into(self, do: str, **shape: Any) -> float:
-        """Rows per second in."""
-        return rate(self._sender.ask(do, **shape, seconds=self._seconds))
-
-    def out(self, per_request: int, do: str = "batches") -> float:
-        """Rows per second out."""
-        return rate(self._learner.ask(do, per_request=per_request, seconds=self._seconds))
-
-    def both(self, per_request: int, do: str, **shape: Any) -> tuple[float, float]:
-        """Rows per second in and out, at once."""
-        self._learner.start("batches", per_request=per_request, seconds=self._seconds)
-        into = rate(self._sender.ask(do, **shape, seconds=self._seconds))
-        return into, rate(self._learner.finish())
-
-
-class Reverb:
-    """A server and two clients.
-
-    Args:
-        given: the command line.
-        stack: closes them.
-        python: interpreter of its environment.
-    """
-
-    def __init__(self, given: Given, stack: ExitStack, python: str) -> None:
-        script = str(HERE / "peers" / "reverb_rounds.py")
-        server = stack.enter_context(Worker(python, script, "server"))
-        port = str(server.ask("port")["port"])
-        self._seconds = given.seconds
-        self._writer, self._reader = (
-            stack.enter_context(Worker(python, script, "client", port)) for _ in range(2)
-        )
-
-    def fill(self, table: str, chunk: int, least: int) -> None:
-        """Fills a table."""
-        self._writer.ask("insert", table=table, chunk=chunk, seconds=0, least=least)
-
-    def into(self, table: str, chunk: int) -> float:
-        """Items per second in."""
-        return rate(self._writer.ask("insert", table=table, chunk=chunk, seconds=self._seconds))
-
-    def out(self, table: str, in_flight: int, workers: int) -> float:
-        """Items per second out."""
-        return rate(self._reader.ask("sample", **self._reading(table, in_flight, workers)))
-
-    def _reading(self, table: str, in_flight: int, workers: int) -> dict[str, Any]:
-        return {
-            "table": table,
-            "batch_size": BATCH_SIZE,
-            "in_flight": in_flight,
-            "workers": workers,
-            "seconds": self._seconds,
-        }
-
-    def prioritized(self, in_flight: int, workers: int, *, update: bool) -> float:
-        """Items per second out by priority, with new priorities or without."""
-        words = self._reading("prioritized", in_flight, workers)
-        del words["table"]
-        return rate(self._reader.ask("prioritized", **words, update=update))
-
-    def both(self, table: str, chunk: int, in_flight: int, workers: int) -> tuple[float, float]:
-        """Items per second in and out, at once."""
-        self._reader.start("sample", **self._reading(table, in_flight, workers))
-        into = self.into(table, chunk)
-        return into, rate(self._reader.finish())
-
-
-def best(options: Mapping[str, Callable[[], float]]) -> str:
-    """The option that was fastest in one round each."""
-    found = {name: run() for name, run in options.items()}
-    print(f"tried: { ({name: round(value) for name, value in found.items()}) }", file=sys.stderr)
-    return max(found, key=lambda name: found[name])
 
 
 def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
@@ -158,6 +47,16 @@ def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
             "surreal_like",
             "ExpSenderWrapper.step() for every step, chunks of 100 steps; until receipted",
             partial(ours.into, "steps", kind="small", num_envs=streams),
+        )
+        for streams in (1, 32)
+    ]
+    sides += [
+        Side(
+            f"rows {streams}",
+            "surreal_like",
+            "RowBuffer.write() for every row, its chunks of 100 steps through ExpSender.send(): "
+            "no environment, no account of episodes; until receipted",
+            partial(ours.into, "rows", kind="small", length=100, num_envs=streams),
         )
         for streams in (1, 32)
     ]
@@ -186,6 +85,8 @@ def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
             [
                 Line("one step at a time, 100 x 1", "steps 1", peers, "8 x, aim 0.6 M"),
                 Line("one step at a time, 100 x 32", "steps 32", peers, "100 x, aim 10 M"),
+                Line("the same without environment, 100 x 1", "rows 1", peers, "8 x, aim 0.6 M"),
+                Line("the same without environment, 100 x 32", "rows 32", peers, "100 x, aim 10 M"),
                 Line("prebuilt chunks 100 x 1", "chunks 100 x 1", peers),
                 Line("prebuilt chunks 100 x 8", "chunks 100 x 8", peers),
                 Line("prebuilt chunks 64 x 32", "chunks 64 x 32", peers, "aim 30 M"),
@@ -193,24 +94,6 @@ def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
         ),
         given.rounds,
     )
-
-
-def reverb_in(reverb: Reverb) -> list[Side]:
-    """Its writer, with the length of chunks that is fastest."""
-    sides = []
-    for table in ("packed", "columns"):
-        options = {str(chunk): partial(reverb.into, table, chunk) for chunk in (1, 10, 100)}
-        chunk = int(best(options))
-        sides.append(
-            Side(
-                f"reverb {table}",
-                f"Reverb, {table}",
-                f"client.writer, chunk_length {chunk} of 1, 10, 100, max_in_flight_items 1000; "
-                "append, create_item, closed at the end",
-                partial(reverb.into, table, chunk),
-            )
-        )
-    return sides
 
 
 def small_out(given: Given, ours: Mapping[int, Ours], reverb: Reverb | None) -> Found:
@@ -248,32 +131,6 @@ def small_out(given: Given, ours: Mapping[int, Ours], reverb: Reverb | None) -> 
     )
 
 
-READING = {
-    f"{in_flight} in flight, {workers} workers": (in_flight, workers)
-    for in_flight in (512, 2048)
-    for workers in (1, 2)
-}
-
-
-def reverb_out(reverb: Reverb) -> list[Side]:
-    """Its dataset, with the best of four settings."""
-    sides = []
-    for table in ("packed", "columns"):
-        reverb.fill(table, 1, CAPACITY // 2)
-        options = {name: partial(reverb.out, table, *how) for name, how in READING.items()}
-        name = best(options)
-        sides.append(
-            Side(
-                f"reverb {table}",
-                f"Reverb, {table}",
-                f"TrajectoryDataset.batch({BATCH_SIZE}).prefetch(4) as numpy, {name}, of "
-                f"{'; '.join(READING)}; items written with chunk_length 1",
-                partial(reverb.out, table, *READING[name]),
-            )
-        )
-    return sides
-
-
 def small_both(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
     """Small rows in and out at once."""
 
@@ -308,24 +165,6 @@ def small_both(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
         ),
         given.rounds,
     )
-
-
-def reverb_both(reverb: Reverb, table: str, chunks: tuple[int, ...] = (1, 10)) -> Side:
-    """Its writer and its dataset at once, with the chunks whose two rates multiply to most."""
-
-    def product(chunk: int) -> float:
-        into, out = reverb.both(table, chunk, 512, 2)
-        return into * out
-
-    options = {str(chunk): partial(product, chunk) for chunk in chunks}
-    chunk = int(best(options))
-
-    def once() -> Mapping[str, float]:
-        into, out = reverb.both(table, chunk, 512, 2)
-        return {"in": into, "out": out}
-
-    did = f"writer with chunk_length {chunk} of {chunks}, dataset with 512 in flight, 2 workers"
-    return Side("reverb", f"Reverb, {table}", did, once)
 
 
 def prioritized(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
@@ -394,6 +233,16 @@ def main() -> None:
             small_both(given, one, reverb),
             prioritized(given, by_priority, reverb),
         ]
+        if "frame_stack" in BASE_ENV_CONFIG:
+            changes = {
+                "env_config.frame_stack": STACK,
+                "learner_config.replay.capacity": ATARI_CAPACITY,
+            }
+            frames = Ours(given, stack, "frames", changes)
+            frames.fill(kind="atari", length=32, num_envs=8)
+            groups.append(atari(given, frames, reverb))
+        else:
+            given.left_out["Atari frames"] = "no env_config.frame_stack in this version"
         keep("replay", groups, given.versions, given.left_out)
 
 

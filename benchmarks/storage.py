@@ -20,6 +20,7 @@ from worker import Worker, WorkerFailed
 HERE = Path(__file__).resolve().parent
 LABELS = {"cpprb": "cpprb", "torchrl": "TorchRL", "sb3": "stable-baselines3"}
 BATCH_SIZE = 256
+FRAMES = 100_000
 
 
 class Processes:
@@ -125,6 +126,24 @@ def by_priority(processes: Processes) -> Group:
     )
 
 
+def remembered() -> Group:
+    """Memory of frames that are stored once."""
+
+    def ours() -> float:
+        # A process of its own each time: what one has freed, the next would use again.
+        with Worker(sys.executable, str(HERE / "ours" / "stored.py")) as worker:
+            return float(worker.ask("memory", frames=FRAMES)["bytes"])
+
+    twice = FRAMES * 2 * 4 * 84 * 84
+    sides = [
+        Side("ours", "surreal_like", "growth of a process that fills a UniformReplay", ours),
+        Side("twice", "both stacks in each row", "arithmetic: 2 x 4 x 84 x 84", lambda: twice),
+    ]
+    about = f"{FRAMES:,} rows of Atari, gray 84 x 84, sampled as transitions of two stacks of four."
+    line = Line("all rows", "ours", ("twice",), "1/4, aim 1/7.5")
+    return Group("Memory", "bytes", "less", about, sides, [line])
+
+
 def main() -> None:
     """Measures, prints, writes."""
     with arguments(__doc__, *LABELS, seconds=0.4) as given, ExitStack() as stack:
@@ -136,6 +155,8 @@ def main() -> None:
             by_priority(processes),
         ]
         found: list[Found] = [measure(group, given.rounds) for group in groups]
+        # It comes to the same each time.
+        found.append(measure(remembered(), 3))
         keep("storage", found, given.versions, given.left_out)
 
 

@@ -38,21 +38,26 @@ def amount(value: Mapping[str, float]) -> str:
     size, sign = next(
         ((size, f" {sign}") for size, sign in _STEPS if value["median"] >= size), (1.0, "")
     )
-    low, middle, high = (f"{value[key] / size:.3g}" for key in ("min", "median", "max"))
+    low, middle, high = (_short(value[key] / size) for key in ("min", "median", "max"))
     return f"{middle}{sign} ({low} to {high}{sign})"
 
 
 def times(ratio: Mapping[str, float]) -> str:
     """``12 x (11 to 13)``."""
-    low, middle, high = (f"{ratio[key]:.3g}" for key in ("min", "median", "max"))
+    low, middle, high = (_short(ratio[key]) for key in ("min", "median", "max"))
     return f"{middle} x ({low} to {high})"
+
+
+def _short(number: float) -> str:
+    """Three digits, never as a power of ten."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
 def measured_on(found: Mapping[str, Any]) -> str:
     """Machine, date, versions and command, in one paragraph."""
     machine = found["machine"]
     ours = {name: machine["versions"][name] for name in ("numpy", "pyzmq", "torch")}
-    versions = {"Python": machine["python"], **ours, **found["peers"]}
+    versions = {"Python": machine["python"], **found["peers"], **ours}
     told = ", ".join(f"{name} {version.partition('+')[0]}" for name, version in versions.items())
     rounds = found["groups"][0]["rounds"]
     text = (

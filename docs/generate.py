@@ -1,7 +1,8 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
 `docs/configuration.md` is made of the default configs and the comments in their source, the picture
-in README.md of the topology of `configs/cartpole_dqn.yaml`. A test holds that both are up to date.
+in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md` of
+`benchmarks/results/`. Tests hold that all are up to date.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-# As a script, this file has only its own folder on the path.
-if str(ROOT) not in sys.path:
-    sys.path.append(str(ROOT))
+# As a script, this file has only its own folder on the path; benchmarks are scripts themselves.
+sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not in sys.path]
+
+from tables import measured  # noqa: E402
 
 from main.cli.diagram import mermaid  # noqa: E402
 from session.default_configs import BASE_CONFIG, CHOICES  # noqa: E402
@@ -31,8 +33,13 @@ from surreal_like.planning import plan_experiment  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
 README = ROOT / "README.md"
+PERFORMANCE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "benchmarks" / "results"
 EXPERIMENT = ROOT / "configs" / "cartpole_dqn.yaml"
 _PICTURE = re.compile(r"(<!-- generated: docs/generate.py -->\n)```mermaid\n.*?```\n", re.DOTALL)
+_TABLES = re.compile(
+    r"(<!-- generated: benchmarks/results/(\w+)\.json -->\n).*?(<!-- end -->\n)", re.DOTALL
+)
 _UNIT = re.compile(r"\s*\[([a-z][^\[\]]*)\](?=[.;])")
 _WORDS = {
     "object": "anything",
@@ -240,6 +247,17 @@ def readme(text: str) -> str:
     return _PICTURE.sub(lambda found: f"{found[1]}```mermaid\n{picture}\n```\n", text)
 
 
+def performance(text: str) -> str:
+    """The page with the tables that have been measured last."""
+
+    def newest(found: re.Match[str]) -> str:
+        kept = json.loads((RESULTS / f"{found[2]}.json").read_text())
+        return f"{found[1]}\n{measured(kept)}\n\n{found[3]}"
+
+    return _TABLES.sub(newest, text)
+
+
 if __name__ == "__main__":
     PAGE.write_text(configuration())
     README.write_text(readme(README.read_text()))
+    PERFORMANCE.write_text(performance(PERFORMANCE.read_text()))

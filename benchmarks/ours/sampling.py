@@ -73,8 +73,10 @@ class Sampling:
         }
 
     def priorities(self, *, per_request: int, seconds: float) -> Answer:
-        """Takes batches and sends new priorities of each of them."""
-        client = self._client(per_request)
+        """Takes batches and sends new priorities; a batch whose priorities did not leave counts
+        for nothing, for a learner does not wait until they can.
+        """
+        client, sent = self._client(per_request), self._sent()
         fresh = self._generator.random((64, BATCH_SIZE), np.float32)
         taken = 0
         begin = time.perf_counter()
@@ -82,7 +84,13 @@ class Sampling:
             sampled = _next(client)
             client.update_priorities(sampled, fresh[taken % len(fresh)])
             taken += 1
-        return {"rows": taken * BATCH_SIZE, "seconds": time.perf_counter() - begin}
+        passed = time.perf_counter() - begin
+        return {"rows": (self._sent() - sent) * BATCH_SIZE, "seconds": passed}
+
+    def _sent(self) -> int:
+        """Messages with priorities that have left."""
+        counters = self._context.wire.counters()
+        return sum(each.sent for name, each in counters.items() if name.endswith(".priorities"))
 
 
 def _next(client: ReplayClient) -> Sampled:

@@ -22,6 +22,7 @@ from worker import Answer, serve  # noqa: E402
 from session.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
 from surreal_like.env.exp_sender import ExpSenderWrapper  # noqa: E402
+from surreal_like.env.row_buffer import RowBuffer  # noqa: E402
 from surreal_like.env.sender import ExpSender  # noqa: E402
 
 _CHUNKS_MADE = 8
@@ -43,7 +44,12 @@ class Sending:
 
     def handlers(self) -> dict[str, Callable[..., Answer]]:
         """What can be asked for."""
-        return {"steps": self.steps, "chunks": self.chunks, "paced": self.paced}
+        return {
+            "steps": self.steps,
+            "rows": self.rows,
+            "chunks": self.chunks,
+            "paced": self.paced,
+        }
 
     def _sender(self, context: Context) -> ExpSender:
         if context.name not in self._senders:
@@ -80,6 +86,37 @@ class Sending:
             env.step(action)
         _settle(env.sender)
         return {"rows": window.inserted - before, "seconds": time.perf_counter() - begin}
+
+    def rows(self, *, kind: str, length: int, num_envs: int, seconds: float) -> Answer:
+        """Writes row after row into a RowBuffer and sends its chunks; nothing is stepped."""
+        sender, played = self._sender(self._contexts[0]), Played(kind, num_envs)
+        buffer = RowBuffer(
+            length, num_envs, obs_spec=played.obs_spec, action_spec=played.action_spec
+        )
+        action = np.ones(num_envs, np.int64)
+        obs, _ = played.reset()
+        reward, ended = np.zeros(num_envs, np.float32), np.zeros(num_envs, np.bool_)
+        never, before = ended, sender.window.inserted
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + seconds:
+            buffer.write(
+                {
+                    "obs": obs,
+                    "reward": reward,
+                    "terminated": ended,
+                    "truncated": never,
+                    "action": action,
+                }
+            )
+            obs, reward, ended, never, _ = played.step(action)
+            if buffer.rows == length:
+                while not sender.window.ready:
+                    sender.pump()
+                    poll([sender.raw], _POLL_SECONDS)
+                _send(sender, buffer.cut(), num_envs)
+        _settle(sender)
+        passed = time.perf_counter() - begin
+        return {"rows": sender.window.inserted - before, "seconds": passed}
 
     def chunks(self, *, kind: str, length: int, num_envs: int, seconds: float) -> Answer:
         """Sends chunks that have been made before; done when replay has confirmed them all."""

@@ -14,8 +14,10 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
 
 import numpy as np  # noqa: E402
+import psutil  # noqa: E402
 from rows import make_columns  # noqa: E402
 from services import make_config  # noqa: E402
+from steps import STACK  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from surreal_like.data.experience import Chunk  # noqa: E402
@@ -56,6 +58,24 @@ class Stored:
             self._sequence += 1
             replay.insert(Chunk(columns, self._sequence, streams, sender="agent-0"))
 
+    def memory(self, *, frames: int) -> Answer:
+        """Fills a replay of stacks of four frames; how much larger this process has become."""
+        changes = {"learner_config.replay.capacity": frames, "env_config.frame_stack": STACK}
+        config = make_config(changes)
+        columns = make_columns("atari", 32, 8)
+        before = psutil.Process().memory_info().rss
+        replay = UniformReplay(
+            learner_config=config.learner_config,
+            env_config=config.env_config,
+            session_config=config.session_config,
+        )
+        self._insert(replay, columns, -(-frames // 256))
+        batch = replay.sample_columns(1)
+        if batch["obs"].shape != (1, STACK, 84, 84):
+            raise RuntimeError(f"no stacks: {batch['obs'].shape}")
+        del batch
+        return {"bytes": psutil.Process().memory_info().rss - before}
+
     def add(self, *, length: int, num_envs: int, seconds: float) -> Answer:
         """Inserts chunks."""
         replay = self._replay(prioritized=False, n_step=1)
@@ -92,4 +112,11 @@ class Stored:
 
 if __name__ == "__main__":
     stored = Stored()
-    serve({"add": stored.add, "sample": stored.sample, "prioritized": stored.prioritized})
+    serve(
+        {
+            "add": stored.add,
+            "sample": stored.sample,
+            "prioritized": stored.prioritized,
+            "memory": stored.memory,
+        }
+    )

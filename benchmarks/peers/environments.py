@@ -21,7 +21,7 @@ _VERSIONS = """
 import importlib.metadata as m, json, sys
 names = ("dm-reverb", "tensorflow", "cpprb", "torchrl", "tensordict", "stable-baselines3", "torch")
 found = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in m.distributions()}
-print(json.dumps({n: found[n] for n in (*names, "numpy") if n in found}))
+print(json.dumps({n: found[n] for n in names if n in found}))
 """
 
 

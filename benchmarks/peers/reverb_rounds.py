@@ -155,6 +155,7 @@ class Client:
                 writer.append(steps[count % len(steps)])
                 writer.create_item(table, 1, 1.0)
                 count += 1
+            writer.flush()
         return {"rows": count, "seconds": time.perf_counter() - begin}
 
     def _insert_frames(self, steps: list[Any], chunk: int, seconds: float, least: int) -> Answer:

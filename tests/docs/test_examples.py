@@ -67,6 +67,7 @@ SHOWN = {
         "pdb waits for somebody who types",
     ],
     "kubernetes.md": ["test_kubectl.py runs it"] * 4,
+    "performance.md": ["installs four peers, and measures for minutes"],
     "scripts.md": ["runs until it is ended; test_scripts.py starts the same"],
     "timesteps.md": ["one line of a loss"],
 }

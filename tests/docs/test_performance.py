@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import Any
 
@@ -51,3 +52,36 @@ def test_a_ratio_is_of_rounds_and_lies_between_the_extremes() -> None:
                     theirs = group["sides"][peer]["value"]
                     assert ours["min"] / theirs["max"] * 0.99 <= ratio["median"]
                     assert ratio["median"] <= ours["max"] / theirs["min"] * 1.01
+
+
+def test_a_table_has_a_line_for_each_peer_with_median_and_span() -> None:
+    def side(label: str, low: float, median: float, high: float) -> dict[str, Any]:
+        value = {"min": low, "median": median, "max": high}
+        return {"label": label, "did": "it", "value": value}
+
+    group = {
+        "name": "Rows in",
+        "unit": "rows/s",
+        "better": "more",
+        "about": "Chunks.",
+        "sides": {"ours": side("ours", 900_000, 2_100_000, 2_200_000), "b": side("B", 1, 20, 3000)},
+        "lines": [
+            {
+                "what": "in",
+                "side": "ours",
+                "wanted": "8 x",
+                "ratios": {"b": {"min": 7.123, "median": 9.0, "max": 1234.5}},
+            },
+            {"what": "alone", "side": "ours", "wanted": "", "ratios": {}},
+        ],
+    }
+    # docs/generate.py has put the folder of benchmarks on the path.
+    table = importlib.import_module("tables").table
+    assert table(group).splitlines() == [
+        "**Rows in** (rows/s; more is better). Chunks.",
+        "",
+        "| what | surreal_like | peer | | ratio | wanted |",
+        "|---|---|---|---|---|---|",
+        "| in | 2.1 M (0.9 to 2.2 M) | B | 20 (1 to 3,000) | 9 x (7.12 to 1,234) | 8 x |",
+        "| alone | 2.1 M (0.9 to 2.2 M) | | | |  |",
+    ]

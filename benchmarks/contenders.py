@@ -1,0 +1,204 @@
+"""Who is compared when experience goes in and out between processes: our run, and Reverb."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+# Scripts import their neighbours; these live a folder deeper.
+sys.path += [str(HERE / "ours"), str(HERE / "peers")]
+
+from compare import Side  # noqa: E402
+from services import Services  # noqa: E402
+from setting import Given  # noqa: E402
+from worker import Answer, Worker  # noqa: E402
+
+CAPACITY = 100_000
+BATCH_SIZE = 256
+# What differs from the defaults, in all rows: the chunks that may be under way.
+CHUNKS_UNDER_WAY = 64
+
+
+READING = {
+    f"{in_flight} in flight, {workers} workers": (in_flight, workers)
+    for in_flight in (512, 2048)
+    for workers in (1, 2)
+}
+
+
+def rate(answer: Answer) -> float:
+    """Rows per second of a round."""
+    return float(answer["rows"] / answer["seconds"])
+
+
+class Ours:
+    """Our services, and workers that play agent and learner.
+
+    Args:
+        given: the command line.
+        stack: closes them.
+        name: of the run folder.
+        changes: of settings.
+    """
+
+    def __init__(
+        self, given: Given, stack: ExitStack, name: str, changes: Mapping[str, Any]
+    ) -> None:
+        settings = {
+            "learner_config.replay.capacity": CAPACITY,
+            "learner_config.replay.batch_size": BATCH_SIZE,
+            "session_config.sender.max_unreceipted_chunks": CHUNKS_UNDER_WAY,
+            **changes,
+        }
+        self._seconds = given.seconds
+        folder = given.folder / name
+        stack.enter_context(Services(folder, settings))
+        # An agent has one sender: of chunks made before, and of steps with N = 1, 8 and 32.
+        agents = ("agent-0", "agent-1", "agent-2", "agent-3")
+        self._sender = stack.enter_context(
+            Worker(sys.executable, str(HERE / "ours" / "sending.py"), str(folder), *agents)
+        )
+        self._learner = stack.enter_context(
+            Worker(sys.executable, str(HERE / "ours" / "sampling.py"), str(folder))
+        )
+
+    def fill(self, **shape: Any) -> None:
+        """Fills replay once."""
+        self._sender.ask("chunks", **shape, seconds=self._seconds)
+
+    def into(self, do: str, **shape: Any) -> float:
+        """Rows per second in."""
+        return rate(self._sender.ask(do, **shape, seconds=self._seconds))
+
+    def out(self, per_request: int, do: str = "batches") -> float:
+        """Rows per second out."""
+        return rate(self._learner.ask(do, per_request=per_request, seconds=self._seconds))
+
+    def row_bytes_out(self) -> float:
+        """Bytes that one row of a batch really has at the learner."""
+        return float(self._learner.ask("batches", per_request=1, seconds=0.0, least=1)["row_bytes"])
+
+    def both(self, per_request: int, do: str, **shape: Any) -> tuple[float, float]:
+        """Rows per second in and out, at once."""
+        self._learner.start("batches", per_request=per_request, seconds=self._seconds)
+        into = rate(self._sender.ask(do, **shape, seconds=self._seconds))
+        return into, rate(self._learner.finish())
+
+
+class Reverb:
+    """A server and two clients.
+
+    Args:
+        given: the command line.
+        stack: closes them.
+        python: interpreter of its environment.
+    """
+
+    def __init__(self, given: Given, stack: ExitStack, python: str) -> None:
+        script = str(HERE / "peers" / "reverb_rounds.py")
+        server = stack.enter_context(Worker(python, script, "server"))
+        port = str(server.ask("port")["port"])
+        self._seconds = given.seconds
+        self._writer, self._reader = (
+            stack.enter_context(Worker(python, script, "client", port)) for _ in range(2)
+        )
+
+    def fill(self, table: str, chunk: int, least: int) -> None:
+        """Fills a table."""
+        self._writer.ask("insert", table=table, chunk=chunk, seconds=0, least=least)
+
+    def into(self, table: str, chunk: int) -> float:
+        """Items per second in."""
+        return rate(self._writer.ask("insert", table=table, chunk=chunk, seconds=self._seconds))
+
+    def out(self, table: str, in_flight: int, workers: int) -> float:
+        """Items per second out."""
+        return rate(self._reader.ask("sample", **self._reading(table, in_flight, workers)))
+
+    def _reading(self, table: str, in_flight: int, workers: int) -> dict[str, Any]:
+        return {
+            "table": table,
+            "batch_size": BATCH_SIZE,
+            "in_flight": in_flight,
+            "workers": workers,
+            "seconds": self._seconds,
+        }
+
+    def prioritized(self, in_flight: int, workers: int, *, update: bool) -> float:
+        """Items per second out by priority, with new priorities or without."""
+        words = self._reading("prioritized", in_flight, workers)
+        del words["table"]
+        return rate(self._reader.ask("prioritized", **words, update=update))
+
+    def both(self, table: str, chunk: int, in_flight: int, workers: int) -> tuple[float, float]:
+        """Items per second in and out, at once."""
+        self._reader.start("sample", **self._reading(table, in_flight, workers))
+        into = self.into(table, chunk)
+        return into, rate(self._reader.finish())
+
+
+def best(options: Mapping[str, Callable[[], float]]) -> str:
+    """The option that was fastest in one round each."""
+    found = {name: run() for name, run in options.items()}
+    print(f"tried: { ({name: round(value) for name, value in found.items()}) }", file=sys.stderr)
+    return max(found, key=lambda name: found[name])
+
+
+def reverb_in(reverb: Reverb) -> list[Side]:
+    """Its writer, with the length of chunks that is fastest."""
+    sides = []
+    for table in ("packed", "columns"):
+        options = {str(chunk): partial(reverb.into, table, chunk) for chunk in (1, 10, 100)}
+        chunk = int(best(options))
+        sides.append(
+            Side(
+                f"reverb {table}",
+                f"Reverb, {table}",
+                f"client.writer, chunk_length {chunk} of 1, 10, 100, max_in_flight_items 1000; "
+                "append, create_item, closed at the end",
+                partial(reverb.into, table, chunk),
+            )
+        )
+    return sides
+
+
+def reverb_out(reverb: Reverb) -> list[Side]:
+    """Its dataset, with the best of four settings."""
+    sides = []
+    for table in ("packed", "columns"):
+        reverb.fill(table, 1, CAPACITY // 2)
+        options = {name: partial(reverb.out, table, *how) for name, how in READING.items()}
+        name = best(options)
+        sides.append(
+            Side(
+                f"reverb {table}",
+                f"Reverb, {table}",
+                f"TrajectoryDataset.batch({BATCH_SIZE}).prefetch(4) as numpy, {name}, of "
+                f"{'; '.join(READING)}; items written with chunk_length 1",
+                partial(reverb.out, table, *READING[name]),
+            )
+        )
+    return sides
+
+
+def reverb_both(reverb: Reverb, table: str, chunks: tuple[int, ...] = (1, 10)) -> Side:
+    """Its writer and its dataset at once, with the chunks whose two rates multiply to most."""
+
+    def product(chunk: int) -> float:
+        into, out = reverb.both(table, chunk, 512, 2)
+        return into * out
+
+    options = {str(chunk): partial(product, chunk) for chunk in chunks}
+    chunk = int(best(options))
+
+    def once() -> Mapping[str, float]:
+        into, out = reverb.both(table, chunk, 512, 2)
+        return {"in": into, "out": out}
+
+    did = f"writer with chunk_length {chunk} of {chunks}, dataset with 512 in flight, 2 workers"
+    return Side("reverb", f"Reverb, {table}", did, once)
