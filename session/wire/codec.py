@@ -149,7 +149,7 @@ def _little_endian(name: str, array: Array) -> Array:
 
 def size_bytes(frames: Sequence[Buffer]) -> int:
     """Bytes of all frames together."""
-    return sum(len(frame) for frame in frames)
+    return sum(map(len, frames))
 
 
 def decode(frames: Sequence[Buffer], limit_bytes: int) -> Message:

@@ -109,7 +109,7 @@ class RouterSocket(Socket):
         """False if the peer is full; a peer that has gone needs no answer."""
         self.readable()
         try:
-            self.raw.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
+            self._send_frames([peer, *frames])
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -155,7 +155,7 @@ class DealerSocket(Socket):
         message = Message(kind, dict(fields or {}), arrays or {})
         message.fields["id"] = self._last_id + 1
         try:
-            self.raw.send_multipart(self._encode(message), zmq.NOBLOCK, copy=False)
+            self._send_frames(self._encode(message))
         except zmq.Again:
             return None
         self._last_id += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ _UNCONFIRMED_SECONDS = 60
 _EVENTS_KEPT = 64
 # As plain numbers: an operation on zmq's own flags costs as much as the call itself.
 _POLLIN, _POLLOUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 _MONITORED = MADE | LOST | WRONG_KEY | WRONG_PROTOCOL | BROKEN_OFF
 
 
@@ -243,9 +244,19 @@ class Socket:
         if not self.readable():
             return None
         try:
-            return self.raw.recv_multipart(zmq.NOBLOCK, copy=False)
+            frames = [self.raw.recv(_NOBLOCK, copy=False)]
         except zmq.Again:
             return None
+        # A message comes whole; pyzmq's recv_multipart asks the socket again for each frame.
+        while frames[-1].more:
+            frames.append(self.raw.recv(_NOBLOCK, copy=False))
+        return frames
+
+    def _send_frames(self, frames: Sequence[Buffer]) -> None:
+        """Sends without waiting; raises zmq.Again if that cannot be."""
+        for frame in frames[:-1]:
+            self.raw.send(frame, _MORE, copy=False)
+        self.raw.send(frames[-1], _NOBLOCK, copy=False)
 
     def _decode(self, frames: list[zmq.Frame], *, one_run: bool) -> Message | None:
         """The message, or None after counting it as rejected.

@@ -38,7 +38,7 @@ class PushSocket(Socket):
         if not self.writable():
             return False
         try:
-            self.raw.send_multipart(self._encode(message), zmq.NOBLOCK, copy=False)
+            self._send_frames(self._encode(message))
         except zmq.Again:
             return False
         return True
@@ -75,7 +75,7 @@ class PublisherSocket(Socket):
         self.readable()
         topic = _topic_of(to) if to else _TOPIC
         with suppress(zmq.Again):
-            self.raw.send_multipart([topic, *self._encode(message)], zmq.NOBLOCK, copy=False)
+            self._send_frames([topic, *self._encode(message)])
 
     def new_subscribers(self) -> int:
         """How many subscribers came since the last call."""
