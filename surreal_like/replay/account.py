@@ -23,7 +23,6 @@ class Account:
         env_steps: of the sender, cumulative.
         episodes: of the sender, cumulative.
         ended: True after its goodbye.
-        reported: False while a receipt with news is due.
         beyond: chunks that came after a gap: number -> (row count there, rows, inserted or not).
     """
 
@@ -36,7 +35,6 @@ class Account:
     env_steps: int = 0
     episodes: int = 0
     ended: bool = False
-    reported: bool = False
     beyond: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
 
     @property
@@ -105,7 +103,6 @@ class Account:
         while self.handled + 1 in self.beyond:
             self.handled += 1
             self.handled_rows = self._count(self.handled)
-        self.reported = False
 
     def _count(self, sequence: int) -> int:
         rows_there, rows, inserted = self.beyond.pop(sequence)

@@ -51,6 +51,8 @@ class Ledger:
         self.drops: dict[str, int] = {}
         self._accounts: dict[Key, Account] = {}
         self._newest: dict[str, int] = {}
+        # Whose receipt says something new; the order in which it came to be.
+        self._news: dict[Key, None] = {}
 
     def admit(self, chunk: Chunk, *, receipted: int | None = None, receipted_rows: int = 0) -> bool:
         """Whether a chunk is new and of its sender's newest incarnation.
@@ -74,7 +76,7 @@ class Ledger:
             account.skip(receipted, receipted_rows)
         if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
             self.duplicates += chunk.size
-            account.reported = False  # it was sent again because its receipt was lost
+            self._news[key] = None  # it was sent again because its receipt was lost
             return False
         newest = self._newest.setdefault(chunk.sender, chunk.incarnation)
         if chunk.incarnation < newest:
@@ -85,12 +87,17 @@ class Ledger:
 
     def inserted(self, chunk: Chunk) -> None:
         """An admitted chunk is in the replay."""
-        self._accounts[chunk.sender, chunk.incarnation].handle(chunk, inserted=True)
+        self._handle(chunk, inserted=True)
 
     def dropped(self, chunk: Chunk, reason: str) -> None:
         """An admitted chunk was refused."""
         self.drops[reason] = self.drops.get(reason, 0) + chunk.size
-        self._accounts[chunk.sender, chunk.incarnation].handle(chunk, inserted=False)
+        self._handle(chunk, inserted=False)
+
+    def _handle(self, chunk: Chunk, *, inserted: bool) -> None:
+        key = (chunk.sender, chunk.incarnation)
+        self._accounts[key].handle(chunk, inserted)
+        self._news[key] = None
 
     def goodbye(
         self,
@@ -110,6 +117,7 @@ class Ledger:
         account = self._accounts.setdefault((sender, incarnation), Account())
         account.skip(receipted, receipted_rows)
         account.end(rows, sequence)
+        self._news[sender, incarnation] = None
         self._newest[sender] = max(incarnation, self._newest.get(sender, incarnation))
 
     def waiting_for(self) -> list[str]:
@@ -129,22 +137,22 @@ class Ledger:
         Args:
             news: only those that say what has not been said.
         """
-        told = []
-        for (sender, incarnation), account in self._accounts.items():
-            if account.reported and (news or incarnation != self._newest.get(sender)):
-                continue
-            account.reported = True
-            told.append(
-                Receipt(
-                    sender,
-                    incarnation,
-                    account.handled,
-                    account.inserted,
-                    account.dropped,
-                    account.saved,
-                )
-            )
-        return told
+        keys = dict(self._news)
+        if not news:
+            keys |= {key: None for key in self._newest.items() if key in self._accounts}
+        self._news.clear()
+        return [self._receipt(*key) for key in keys]
+
+    def _receipt(self, sender: str, incarnation: int) -> Receipt:
+        account = self._accounts[sender, incarnation]
+        return Receipt(
+            sender,
+            incarnation,
+            account.handled,
+            account.inserted,
+            account.dropped,
+            account.saved,
+        )
 
     def account(self, sender: str, incarnation: int) -> Account:
         """The account of one sender incarnation; KeyError if nothing has come from it."""
@@ -206,10 +214,12 @@ class Ledger:
             values = dict(entry)
             key = (values.pop("sender"), values.pop("incarnation"))
             self._accounts[key] = Account.restored(values)
+        self._news = dict.fromkeys(self._accounts)
 
     def mark_saved(self, state: Mapping[str, Any]) -> None:
         """What :meth:`state` gave is on disk now, with the rows it speaks of."""
         for entry in state["accounts"]:
-            account = self._accounts[entry["sender"], entry["incarnation"]]
+            key = (entry["sender"], entry["incarnation"])
+            account = self._accounts[key]
             account.saved = max(account.saved, entry["handled"])
-            account.reported = False
+            self._news[key] = None
