@@ -17,7 +17,7 @@ from surreal_like.replay.base import Replay
 from surreal_like.replay.ledger import Ledger
 from surreal_like.replay.waiting import Waiting
 
-_RECEIPT_SECONDS = 0.1
+_ALIVE_SECONDS = 0.5
 _ALL_SECONDS = 1.0
 _NEWS_SECONDS = 0.002
 _RECEIPT_CHUNKS = 64
@@ -58,7 +58,7 @@ class Intake:
         self._news_at = 0.0
         self._news_only = False
         self._alive = True
-        self._receipt_due = Every(seconds=_RECEIPT_SECONDS, clock=clock.now)
+        self._alive_due = Every(seconds=_ALIVE_SECONDS, clock=clock.now)
         self._all_due = Every(seconds=_ALL_SECONDS, clock=clock.now)
 
     def tick(self) -> bool:
@@ -131,7 +131,7 @@ class Intake:
         # Who comes may have missed its own.
         if self._receipts.new_subscribers() or self._all_due():
             self._news_only = False
-        self._alive = self._receipt_due()
+        self._alive = self._alive_due()
         if self._alive or not self._news_only or self._unreported >= _RECEIPT_CHUNKS:
             return True
         return bool(self._unreported) and self._context.clock.now() >= self._news_at
