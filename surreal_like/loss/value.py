@@ -2,6 +2,7 @@
 
 With n-step transitions `r_t` is the discounted sum of the n rewards, and `discount_t` is what
 multiplies the value n steps on: gamma**n, or 0 after a termination. B is the batch, A the actions.
+Errors and losses are taken element by element, so `[T, B]` will do where `[B]` is written.
 """
 
 from __future__ import annotations
@@ -53,3 +54,18 @@ def huber_loss(q_tm1: torch.Tensor, target_tm1: torch.Tensor, kappa: float = 1.0
 def squared_loss(q_tm1: torch.Tensor, target_tm1: torch.Tensor) -> torch.Tensor:
     """Half the squared error of each value, `[B]`: the Huber loss without a linear part."""
     return 0.5 * (target_tm1 - q_tm1) ** 2
+
+
+def clipped_value_loss(
+    v_tm1: torch.Tensor, old_v_tm1: torch.Tensor, target_tm1: torch.Tensor, clip: float
+) -> torch.Tensor:
+    """Half the squared error of each value, of any shape, that gains nothing from a large step.
+
+    The larger one of the error of the value, and of the value kept within `clip` of what it was
+    before the update: the value loss of PPO as OpenAI's baselines compute it. Raises ValueError
+    unless `clip` is positive.
+    """
+    if not clip > 0.0:
+        raise ValueError(f"clip is {clip}, expected a positive number")
+    kept = old_v_tm1 + (v_tm1 - old_v_tm1).clamp(-clip, clip)
+    return torch.maximum(squared_loss(v_tm1, target_tm1), squared_loss(kept, target_tm1))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surreal_like.loss.value import (
+    clipped_value_loss,
     double_q_value,
     greedy_value,
     huber_loss,
@@ -84,3 +85,40 @@ def test_squared_loss_is_huber_without_a_linear_part(q: float, target: float) ->
 def test_huber_refuses_a_kappa_that_is_not_positive(kappa: float) -> None:
     with pytest.raises(ValueError, match="kappa"):
         huber_loss(torch.zeros(1), torch.zeros(1), kappa)
+
+
+def slow_clipped(v: float, old: float, target: float, clip: float) -> float:
+    kept = min(max(v, old - clip), old + clip)
+    return max(0.5 * (v - target) ** 2, 0.5 * (kept - target) ** 2)
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, st.floats(0.1, 10))
+def test_clipped_value_loss_is_the_larger_error(
+    v: float, old: float, target: float, clip: float
+) -> None:
+    tensors = [torch.tensor([[x]]) for x in (v, old, target)]
+    loss = clipped_value_loss(tensors[0], tensors[1], tensors[2], clip)
+    assert loss.shape == (1, 1)
+    expected = slow_clipped(v, old, target, clip)
+    assert loss.item() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("v", "target", "gradient"),
+    # Towards the target beyond the clip: no gain. Away from it: the way back is free.
+    [(1.5, 3.0, 0.0), (0.5, 3.0, -2.5), (1.5, -3.0, 4.5)],
+)
+def test_a_clipped_value_gains_nothing_by_a_large_step(
+    v: float, target: float, gradient: float
+) -> None:
+    value = torch.tensor([v], requires_grad=True)
+    loss = clipped_value_loss(value, torch.zeros(1), torch.tensor([target]), 1.0)
+    loss.sum().backward()  # type: ignore[no-untyped-call]
+    assert value.grad is not None
+    assert value.grad.tolist() == [gradient]
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan])
+def test_a_value_clip_must_be_positive(clip: float) -> None:
+    with pytest.raises(ValueError, match="clip is"):
+        clipped_value_loss(torch.zeros(1), torch.zeros(1), torch.zeros(1), clip)
