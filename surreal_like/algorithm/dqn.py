@@ -7,7 +7,7 @@ Mnih et al. 2015, Human-level control through deep reinforcement learning; van H
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from surreal_like.loss.value import (
 )
 from surreal_like.network.head import DuelingHead, QHead
 from surreal_like.network.module import Module
-from surreal_like.network.torso import Torso
+from surreal_like.network.torso import TORSO_CONFIG, make_torso
 
 
 def default_config() -> Config:
@@ -77,14 +77,7 @@ def default_config() -> Config:
                 # Share of random actions in the mode eval_stochastic.
                 "eval_epsilon": 0.01,
             },
-            "model": {
-                # Widths of the fully connected layers.
-                "hidden_sizes": [64, 64],
-                # elu, gelu, relu, silu or tanh.
-                "activation": "relu",
-                # Features that the Nature CNN makes of each image.
-                "image_features": 512,
-            },
+            "model": dict(TORSO_CONFIG),
         }
     )
 
@@ -97,18 +90,11 @@ class QNetwork(Module):
         obs_spec: Mapping[str, Any],
         num_actions: int,
         *,
+        model: Mapping[str, Any] = TORSO_CONFIG,
         dueling: bool = False,
-        hidden_sizes: Sequence[int] = (64, 64),
-        activation: str = "relu",
-        image_features: int = 512,
     ) -> None:
         super().__init__()
-        self.torso = Torso(
-            obs_spec,
-            hidden_sizes=hidden_sizes,
-            activation=activation,
-            image_features=image_features,
-        )
+        self.torso = make_torso(obs_spec, model)
         head = DuelingHead if dueling else QHead
         self.head = head(self.torso.out_features, num_actions)
 
@@ -123,8 +109,8 @@ def make_network(learner_config: Config, env_config: Config) -> QNetwork:
     return QNetwork(
         env_config.obs_spec,
         env_config.action_spec.dim[0],
+        model=learner_config.model,
         dueling=learner_config.algo.dueling,
-        **learner_config.model,
     )
 
 

@@ -1,14 +1,16 @@
-"""The optimiser of a learner: Adam on one flat tensor, with a clip and a guard against NaN."""
+"""The optimiser of a learner: a rule on one flat tensor, with a clip and a guard against NaN."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 
+from session.errors import ConfigError
 from surreal_like.network.flat import flatten_parameters
 
 
@@ -68,14 +70,67 @@ class Adam:
         self._moment_2.copy_(state["moment_2"])
 
 
+class RMSPropTF:
+    """RMSProp as TensorFlow 1 computes it, on one flat tensor: what A3C and IMPALA were tuned for.
+
+    The mean of squares begins at 1, not at 0, and `epsilon` is added inside the root: with their
+    epsilon of 0.1 that is another step than the one of `torch.optim.RMSprop`.
+
+    Args:
+        parameter: moved in place, of any shape.
+        learning_rate: the step size; may be changed between two steps.
+        decay: of the mean of squares.
+        epsilon: added to the mean of squares.
+    """
+
+    def __init__(
+        self,
+        parameter: torch.Tensor,
+        *,
+        learning_rate: float,
+        decay: float = 0.99,
+        epsilon: float = 0.1,
+    ) -> None:
+        self.learning_rate = learning_rate
+        self._parameter = parameter
+        self._decay = decay
+        self._epsilon = epsilon
+        self._mean_square = torch.ones_like(parameter)
+
+    @torch.no_grad()
+    def step(self, gradient: torch.Tensor) -> None:
+        """Moves the parameter by a gradient of its shape."""
+        share = 1.0 - self._decay
+        self._mean_square.mul_(self._decay).addcmul_(gradient, gradient, value=share)
+        root = (self._mean_square + self._epsilon).sqrt_()
+        self._parameter.addcdiv_(gradient, root, value=-self.learning_rate)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The mean of squares."""
+        return {"mean_square": self._mean_square}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state_dict` gave."""
+        self._mean_square.copy_(state["mean_square"])
+
+
+_RULES: Mapping[str, type[Adam | RMSPropTF]] = MappingProxyType(
+    {"adam": Adam, "rmsprop_tf": RMSPropTF}
+)
+
+
 class Optimizer:
-    """Moves a module down the gradient of a loss, with Adam.
+    """Moves a module down the gradient of a loss.
 
     Args:
         module: on the device where it learns; its parameters become views of one flat tensor.
         learning_rate: the step size.
         max_grad_norm: longer gradients are scaled to this norm; 0 leaves them as they are.
-        epsilon: added to the root of the second moment.
+        epsilon: of the rule.
+        rule: adam or rmsprop_tf.
+
+    Raises:
+        ConfigError: there is no such rule.
     """
 
     def __init__(
@@ -85,19 +140,31 @@ class Optimizer:
         learning_rate: float,
         max_grad_norm: float = 0.0,
         epsilon: float = 1e-8,
+        rule: str = "adam",
     ) -> None:
+        if rule not in _RULES:
+            raise ConfigError(f"optimizer is {rule!r}, expected one of {', '.join(_RULES)}")
         self.nan_updates = 0
         self.skipped = False
-        self.learning_rate = learning_rate
         self._max_grad_norm = max_grad_norm
+        self._name = rule
         parameter, self._gradient = flatten_parameters(module)
-        self._adam = Adam(parameter.detach(), learning_rate=learning_rate, epsilon=epsilon)
+        self._rule = _RULES[rule](parameter.detach(), learning_rate=learning_rate, epsilon=epsilon)
+
+    @property
+    def learning_rate(self) -> float:
+        """The step size of the next update; may be set between two of them."""
+        return self._rule.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._rule.learning_rate = value
 
     def step(self, loss: torch.Tensor) -> float:
         """Makes one update from a scalar loss; gives the norm of the gradient, before any clip.
 
-        If the loss or the gradient is not finite nothing is changed, the moments of Adam included:
-        then `skipped` is true until the next step, and `nan_updates` rises.
+        If the loss or the gradient is not finite nothing is changed, the moments of the rule
+        included: then `skipped` is true until the next step, and `nan_updates` rises.
         """
         self._gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -110,14 +177,14 @@ class Optimizer:
         grad_norm = float(norm)
         if 0.0 < self._max_grad_norm < grad_norm:
             self._gradient.mul_(self._max_grad_norm / grad_norm)
-        self._adam.step(self._gradient)
+        self._rule.step(self._gradient)
         return grad_norm
 
     def state_dict(self) -> dict[str, Any]:
-        """The moments of Adam and the number of updates that were skipped."""
-        return {"adam": self._adam.state_dict(), "nan_updates": self.nan_updates}
+        """The moments of the rule, under its name, and the number of updates that were skipped."""
+        return {self._name: self._rule.state_dict(), "nan_updates": self.nan_updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what `state_dict` gave; the learning rate stays the one of the config."""
-        self._adam.load_state_dict(state["adam"])
+        self._rule.load_state_dict(state[self._name])
         self.nan_updates = int(state["nan_updates"])

@@ -1,5 +1,12 @@
-"""Networks: the flat Module, torsos that fit any observation, heads."""
+"""Networks: the flat Module, torsos that fit any observation, cores with memory, heads."""
 
+from surreal_like.network.distribution import (
+    Categorical,
+    Distribution,
+    Gaussian,
+    MultiCategorical,
+    SquashedGaussian,
+)
 from surreal_like.network.encoder import NatureCNN, make_encoder
 from surreal_like.network.flat import (
     check_manifest,
@@ -9,21 +16,33 @@ from surreal_like.network.flat import (
     named_tensors,
     read_flat,
 )
-from surreal_like.network.head import DuelingHead, QHead
+from surreal_like.network.head import DuelingHead, QHead, ValueHead, make_policy_head
 from surreal_like.network.module import Module
-from surreal_like.network.torso import MLP, Torso
+from surreal_like.network.recurrent import GRUCore, LSTMCore, make_core
+from surreal_like.network.torso import MLP, Torso, make_torso
 
 __all__ = [
     "MLP",
+    "Categorical",
+    "Distribution",
     "DuelingHead",
+    "GRUCore",
+    "Gaussian",
+    "LSTMCore",
     "Module",
+    "MultiCategorical",
     "NatureCNN",
     "QHead",
+    "SquashedGaussian",
     "Torso",
+    "ValueHead",
     "check_manifest",
     "flatten_parameters",
     "load_flat",
+    "make_core",
     "make_encoder",
+    "make_policy_head",
+    "make_torso",
     "manifest_of",
     "named_tensors",
     "read_flat",

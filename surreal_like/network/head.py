@@ -1,13 +1,29 @@
-"""Heads: from features `[B, in_features]` to what an algorithm needs."""
+"""Heads: from features `[B, in_features]` to what an algorithm needs.
+
+Those of policies and of state values take features with any leading axes, `[T, B, ...]` too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from surreal_like.data.spec import parse_action_spec
+from surreal_like.network.distribution import (
+    Categorical,
+    Distribution,
+    Gaussian,
+    MultiCategorical,
+    SquashedGaussian,
+)
 from surreal_like.network.torso import MLP
+
+_LEAST_LOG_STD = -20.0
+_LARGEST_LOG_STD = 2.0
 
 
 class QHead(nn.Linear):
@@ -44,3 +60,97 @@ def _stream(
 ) -> nn.Module:
     hidden = MLP(in_features, hidden_sizes, activation=activation)
     return nn.Sequential(hidden, nn.Linear(hidden.out_features, out_features))
+
+
+class ValueHead(nn.Linear):
+    """One linear layer that gives the value of the state, `[...]`."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__(in_features, 1)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Gives the values `[...]` of features `[..., in_features]`."""
+        return super().forward(features).squeeze(-1)
+
+
+class CategoricalHead(nn.Linear):
+    """One linear layer that gives the logits of one choice, or of several of them.
+
+    Args:
+        in_features: width of the features.
+        nums: actions to choose from, for each choice.
+        several: actions are `[..., choices]`, even where there is one choice.
+    """
+
+    def __init__(self, in_features: int, nums: Sequence[int], *, several: bool = False) -> None:
+        super().__init__(in_features, sum(nums))
+        self._nums = None if not several and len(nums) == 1 else tuple(nums)
+
+    def forward(self, features: torch.Tensor) -> Distribution:  # type: ignore[override]
+        """Gives the policy at features `[..., in_features]`."""
+        return self._of(super().forward(features))
+
+    def of(self, columns: Mapping[str, torch.Tensor]) -> Distribution:
+        """The policy that has been written down as `columns`."""
+        return self._of(columns["logits"])
+
+    def _of(self, logits: torch.Tensor) -> Distribution:
+        return Categorical(logits) if self._nums is None else MultiCategorical(logits, self._nums)
+
+
+class GaussianHead(nn.Linear):
+    """One linear layer that gives the mean of continuous actions, `[..., size]`.
+
+    The deviation is the same at all observations, and learned: Schulman et al. 2015 (TRPO),
+    appendix D. Its logarithm begins at `log_std`.
+    """
+
+    def __init__(self, in_features: int, size: int, *, log_std: float = 0.0) -> None:
+        super().__init__(in_features, size)
+        self.log_std = nn.Parameter(torch.full((size,), log_std))
+
+    def forward(self, features: torch.Tensor) -> Gaussian:  # type: ignore[override]
+        """Gives the policy at features `[..., in_features]`."""
+        return Gaussian(super().forward(features), self.log_std)
+
+    def of(self, columns: Mapping[str, torch.Tensor]) -> Gaussian:
+        """The policy that has been written down as `columns`."""
+        return Gaussian(columns["mean"], columns["log_std"])
+
+
+class SquashedGaussianHead(nn.Linear):
+    """One linear layer that gives mean and deviation of actions from -1 to 1, `[..., size]`."""
+
+    def __init__(self, in_features: int, size: int) -> None:
+        super().__init__(in_features, 2 * size)
+
+    def forward(self, features: torch.Tensor) -> SquashedGaussian:  # type: ignore[override]
+        """Gives the policy at features `[..., in_features]`."""
+        mean, log_std = super().forward(features).chunk(2, -1)
+        return SquashedGaussian(mean, log_std.clamp(_LEAST_LOG_STD, _LARGEST_LOG_STD))
+
+    def of(self, columns: Mapping[str, torch.Tensor]) -> SquashedGaussian:
+        """The policy that has been written down as `columns`."""
+        return SquashedGaussian(columns["mean"], columns["log_std"])
+
+
+PolicyHead = CategoricalHead | GaussianHead
+
+
+def make_policy_head(
+    in_features: int, action_spec: Mapping[str, Any], *, log_std: float = 0.0
+) -> PolicyHead:
+    """The head of a stochastic policy over the actions of a spec.
+
+    Discrete actions are int64 `[...]`, several choices int64 `[..., choices]`, continuous ones
+    float32 `[..., size]`, whatever their shape in the environment, and not bounded.
+
+    Args:
+        in_features: width of the features.
+        action_spec: the one of the environment config.
+        log_std: where the logarithm of the deviation of continuous actions begins.
+    """
+    spec = parse_action_spec(action_spec)
+    if spec.type == "continuous":
+        return GaussianHead(in_features, math.prod(spec.dim), log_std=log_std)
+    return CategoricalHead(in_features, spec.dim, several=spec.type == "multi_discrete")

@@ -5,10 +5,11 @@ To call a submodule takes as long as to compute a small layer, so little is nest
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -24,6 +25,22 @@ ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxy
         "relu": torch.relu,
         "silu": functional.silu,
         "tanh": torch.tanh,
+    }
+)
+
+# The keys of `learner_config.model` from which `make_torso` builds.
+TORSO_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # A network of your own before the heads, package.module:Class; empty: as written below.
+        "torso": "",
+        # Keyword arguments of that class, beside the observation spec.
+        "torso_args": {},
+        # Widths of the fully connected layers.
+        "hidden_sizes": [64, 64],
+        # elu, gelu, relu, silu or tanh.
+        "activation": "relu",
+        # Features that the Nature CNN makes of each image.
+        "image_features": 512,
     }
 )
 
@@ -56,7 +73,13 @@ class MLP(nn.Module):
         return x
 
 
-class Torso(nn.Module):
+class AnyTorso(nn.Module):
+    """A module from observations to features `[B, out_features]`: a `Torso`, or a user's own."""
+
+    out_features: int
+
+
+class Torso(AnyTorso):
     """Encodes every part of an observation by its spec, joins the parts, and runs an MLP on them.
 
     An observation is a nest of tensors `[B, ...]` as `obs_spec` says; gives `[B, out_features]`.
@@ -79,3 +102,43 @@ class Torso(nn.Module):
         """Gives the features `[B, out_features]`, float32."""
         features: torch.Tensor = self.mlp(self.encoder(obs))
         return features
+
+
+def make_torso(obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> AnyTorso:
+    """The network before the heads that `learner_config.model` describes.
+
+    Args:
+        obs_spec: the one of the environment config.
+        model: has the keys of `TORSO_CONFIG`; others are left to whoever has added them.
+
+    Returns:
+        A module from a nest of observations, leaves `[B, ...]`, to float32 `[B, out_features]`,
+        with `out_features` as an attribute.
+
+    Raises:
+        ConfigError: there is no such class, or it takes no such arguments, or gives no such module.
+    """
+    path = model["torso"]
+    if not path:
+        names = ("hidden_sizes", "activation", "image_features")
+        return Torso(obs_spec, **{name: model[name] for name in names})
+    where = f"learner_config.model.torso '{path}'"
+    torso = _load(path, where)
+    try:
+        made = torso(obs_spec, **model["torso_args"])
+    except TypeError as error:
+        raise ConfigError(f"{where} cannot be built with torso_args: {error}") from error
+    if not isinstance(made, nn.Module) or not isinstance(getattr(made, "out_features", None), int):
+        raise ConfigError(
+            f"{where} gives {type(made).__name__}, expected a torch.nn.Module with the attribute "
+            "out_features, the width of what it gives"
+        )
+    return cast(AnyTorso, made)
+
+
+def _load(path: str, where: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{where}, expected package.module:Class: {error}") from error

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from surreal_like.learner.optimizer import Optimizer
+from session.errors import ConfigError
+from surreal_like.learner.optimizer import Optimizer, RMSPropTF
 
 
 def make_net() -> nn.Module:
@@ -113,3 +114,55 @@ def test_a_first_step_does_not_import_the_compiler_of_torch() -> None:
         "assert 'torch._dynamo' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=100)
+
+
+def test_three_steps_of_rmsprop_in_closed_form() -> None:
+    decay, epsilon, rate = 0.9, 0.1, 0.5
+    parameter = torch.tensor([1.0], dtype=torch.float64)
+    rule = RMSPropTF(parameter, learning_rate=rate, decay=decay, epsilon=epsilon)
+    gradients = [2.0, -1.0, 0.5]
+    for gradient in gradients:
+        rule.step(torch.tensor([gradient], dtype=torch.float64))
+    squares = [g * g for g in gradients]
+    means = [
+        decay**n + (1 - decay) * sum(decay ** (n - 1 - i) * squares[i] for i in range(n))
+        for n in (1, 2, 3)
+    ]
+    steps = [rate * g / math.sqrt(m + epsilon) for g, m in zip(gradients, means, strict=True)]
+    assert parameter.item() == pytest.approx(1.0 - sum(steps), rel=1e-12)
+
+
+def test_rmsprop_of_tensorflow_is_not_that_of_torch() -> None:
+    mine, twin = torch.ones(1), nn.Parameter(torch.ones(1))
+    theirs = torch.optim.RMSprop([twin], lr=0.1, alpha=0.99, eps=0.1)
+    twin.grad = torch.ones(1)
+    theirs.step()
+    RMSPropTF(mine, learning_rate=0.1).step(torch.ones(1))
+    assert mine.item() == pytest.approx(1 - 0.1 / math.sqrt(1.1))
+    assert twin.item() == pytest.approx(1 - 0.1 / (0.1 + 0.1))
+
+
+@pytest.mark.parametrize("rule", ["adam", "rmsprop_tf"])
+def test_each_rule_is_restored_and_its_step_size_can_change(rule: str) -> None:
+    net = make_net()
+    optimizer = Optimizer(net, learning_rate=0.01, epsilon=0.01, rule=rule)
+    xs = torch.randn(6, 4, 3)
+    for x in xs[:3]:
+        optimizer.step(loss_of(net, x))
+    twin = copy.deepcopy(net)
+    again = Optimizer(twin, learning_rate=0.5, epsilon=0.01, rule=rule)
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    again.learning_rate = 0.01
+    for x in xs[3:]:
+        optimizer.step(loss_of(net, x))
+        again.step(loss_of(twin, x))
+    assert torch.equal(weights(net), weights(twin))
+    optimizer.learning_rate = 0.0
+    before = weights(net)
+    optimizer.step(loss_of(net, xs[0]))
+    assert torch.equal(weights(net), before)
+
+
+def test_another_rule_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'sgd', expected one of adam, rmsprop_tf"):
+        Optimizer(make_net(), learning_rate=0.1, rule="sgd")

@@ -140,7 +140,10 @@ def test_a_temperature_rises_while_there_is_too_little_entropy(
 ) -> None:
     # The entropy wanted is 4; gradient descent lowers what has a positive gradient.
     log_temperature = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
-    loss = temperature_loss(log_temperature, scalar(log_prob, learns=True), 4.0)
+    of_policy = scalar(log_prob, learns=True)
+    loss = temperature_loss(log_temperature, of_policy, 4.0)
+    (found,) = torch.autograd.grad(loss.sum(), of_policy, allow_unused=True, retain_graph=True)
+    assert found is None
     assert loss.item() == pytest.approx(-0.5 * (log_prob + 4.0))
     assert gradient(loss, log_temperature) == pytest.approx(-expected)
 

@@ -1,11 +1,26 @@
-"""MLP, Q heads."""
+"""MLP, torsos by config, heads."""
+
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from session.errors import ConfigError
-from surreal_like.network.head import DuelingHead, QHead
-from surreal_like.network.torso import ACTIVATIONS, MLP
+from surreal_like.network.distribution import (
+    Categorical,
+    Distribution,
+    Gaussian,
+    MultiCategorical,
+)
+from surreal_like.network.head import (
+    DuelingHead,
+    QHead,
+    SquashedGaussianHead,
+    ValueHead,
+    make_policy_head,
+)
+from surreal_like.network.torso import ACTIVATIONS, MLP, TORSO_CONFIG, Torso, make_torso
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
@@ -39,3 +54,108 @@ def test_a_dueling_head_is_value_plus_advantage_less_its_mean(hidden_sizes: tupl
             expected = value[row, 0].item() + advantage[row, action].item() - mean
             assert q_values[row, action].item() == pytest.approx(expected, abs=1e-6)
     assert torch.allclose(q_values.mean(1, keepdim=True), value, atol=1e-6)
+
+
+@pytest.mark.parametrize("leading", [(), (5,), (4, 5)])
+def test_a_value_head_has_one_value_for_each_row(leading: tuple[int, ...]) -> None:
+    head, features = ValueHead(6), torch.randn(*leading, 6)
+    expected = features @ head.weight[0] + head.bias[0]
+    assert head(features).shape == leading
+    assert torch.allclose(head(features), expected, atol=1e-6)
+
+
+ACTIONS: list[tuple[dict[str, Any], type, tuple[int, ...]]] = [
+    ({"type": "discrete", "dim": [3]}, Categorical, ()),
+    ({"type": "multi_discrete", "dim": [3, 2]}, MultiCategorical, (2,)),
+    ({"type": "multi_discrete", "dim": [3]}, MultiCategorical, (1,)),
+    ({"type": "continuous", "dim": [4]}, Gaussian, (4,)),
+    ({"type": "continuous", "dim": [2, 3]}, Gaussian, (6,)),
+]
+
+
+@pytest.mark.parametrize(("spec", "kind", "shape"), ACTIONS)
+@pytest.mark.parametrize("leading", [(5,), (4, 5)])
+def test_a_policy_head_suits_the_actions(
+    spec: dict[str, Any], kind: type, shape: tuple[int, ...], leading: tuple[int, ...]
+) -> None:
+    policy: Distribution = make_policy_head(6, spec)(torch.randn(*leading, 6))
+    assert type(policy) is kind
+    assert policy.sample().shape == (*leading, *shape)
+    assert policy.log_prob(policy.mode()).shape == leading
+
+
+@pytest.mark.parametrize(("spec", "kind", "shape"), ACTIONS)
+def test_a_policy_is_made_again_from_its_columns(
+    spec: dict[str, Any], kind: type, shape: tuple[int, ...]
+) -> None:
+    head = make_policy_head(6, spec, log_std=-0.7)
+    policy = head(torch.randn(5, 6))
+    again = head.of(policy.columns())
+    assert torch.equal(policy.kl(again), torch.zeros(5))
+    if kind is Gaussian:
+        assert policy.columns()["log_std"].shape == (5, *shape)
+        assert torch.equal(policy.log_std, torch.full((5, *shape), -0.7))
+
+
+def test_a_squashed_head_keeps_its_deviation_in_bounds() -> None:
+    head = SquashedGaussianHead(6, 2)
+    policy = head(1e4 * torch.randn(50, 6))
+    log_std = policy.columns()["log_std"].detach()
+    assert (float(log_std.min()), float(log_std.max())) == (-20.0, 2.0)
+    again = head.of(policy.columns())
+    assert torch.equal(policy.mode(), again.mode())
+    assert policy.mode().shape == (50, 2)
+
+
+class Own(nn.Module):
+    """A torso that a user wrote."""
+
+    def __init__(self, obs_spec: dict[str, Any], *, width: int = 5) -> None:
+        super().__init__()
+        self.layer = nn.Linear(obs_spec["dim"][0], width)
+        self.out_features = width
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self.layer(obs)
+        return features
+
+
+class NoWidth(nn.Module):
+    """One that does not say how wide it is."""
+
+    def __init__(self, obs_spec: dict[str, Any]) -> None:
+        super().__init__()
+
+
+VECTOR = {"type": "float32", "dim": [3]}
+
+
+def test_a_torso_is_made_as_the_config_says() -> None:
+    model = {**TORSO_CONFIG, "hidden_sizes": [7, 5], "activation": "tanh"}
+    torso = make_torso(VECTOR, model)
+    assert isinstance(torso, Torso)
+    assert torso.out_features == 5
+    assert torso.mlp.activation is torch.tanh
+
+
+def test_a_user_brings_a_torso() -> None:
+    model = {**TORSO_CONFIG, "torso": f"{__name__}:Own", "torso_args": {"width": 9}}
+    assert make_torso(VECTOR, model)(torch.randn(2, 3)).shape == (2, 9)
+
+
+@pytest.mark.parametrize(
+    ("torso", "arguments", "words"),
+    [
+        ("nowhere:Net", {}, r"torso 'nowhere:Net', expected package\.module:Class: No module"),
+        ("Net", {}, "torso 'Net', expected package.module:Class"),
+        (f"{__name__}:Other", {}, "has no attribute 'Other'"),
+        (f"{__name__}:Own", {"widht": 9}, r"cannot be built with torso_args: .*'widht'"),
+        (f"{__name__}:NoWidth", {}, "gives NoWidth, expected .* out_features"),
+        ("builtins:dict", {}, "gives dict, expected a torch.nn.Module"),
+    ],
+)
+def test_a_torso_that_does_not_fit_is_refused(
+    torso: str, arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_torso(VECTOR, {**TORSO_CONFIG, "torso": torso, "torso_args": arguments})
