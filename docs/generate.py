@@ -188,7 +188,9 @@ class Source:
                     yield from self.comments(value, path)
                 elif isinstance(key, ast.Constant) and isinstance(key.value, str):
                     inner = f"{path}.{key.value}" if path else key.value
-                    yield inner, self.comment(key.lineno)
+                    # Without a comment it is a key of OTHERS once more, with another default.
+                    if comment := self.comment(key.lineno):
+                        yield inner, comment
                     yield from self.comments(value, inner)
 
 

@@ -130,6 +130,7 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
     algorithm = find_algorithm(config.algorithm)
     algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
+    algorithm.check_replay(config.learner_config)
     rehearse(config, algorithm, starts_here=must_be_installed)
     return _record(config)
 

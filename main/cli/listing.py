@@ -50,9 +50,13 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _algorithms() -> None:
-    from surreal_like.algorithm.registry import list_algorithms
+    from surreal_like.algorithm.registry import describe_algorithms
 
-    print(columns(["name", "class"], [[name, path] for name, path in list_algorithms().items()]))
+    rows = [
+        [name, ", ".join(known.actions), known.learns_from, known.path]
+        for name, known in describe_algorithms().items()
+    ]
+    print(columns(["name", "actions", "learns from", "class"], rows))
     print("\nYour own: package.module:Class, or the path of a .py file, after --algorithm")
 
 

@@ -57,6 +57,9 @@ class Agent:
         progress: how far the run is; schedules read this and keep no count of their own.
         num_agents: agents that the run was planned with.
         rng: source of this agent's randomness, a numpy Generator.
+        generator: the same for torch.
+        synchronous: wait, after each unroll that was sent, for parameters newer than those that it
+            was acted with, and take no others meanwhile.
         version: of the parameters that are acted with, 0 before the first.
         log: records what the agent does.
         tensorplex: metrics; :meth:`update_tensorplex` is the usual way.
@@ -83,7 +86,10 @@ class Agent:
         training = self.agent_mode is AgentMode.training
         self._kind, self._group = ("agent", "agent") if training else ("evaluator", "eval")
         name = f"{self._group}-{agent_id}"
-        self.rng = np.random.default_rng(component_seed(session_config.seed, name, 1))
+        seed = component_seed(session_config.seed, name, 1)
+        self.rng = np.random.default_rng(seed)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.synchronous = False
         clock = WallClock()
         self.log: Log = make_log(name, Channel(None, "loggerplex"), level="info", clock=clock)
         self.tensorplex = TensorplexClient(
@@ -135,6 +141,7 @@ class Agent:
         self._context = context
         self.log, self.tensorplex = context.log, context.tensorplex
         self.rng = np.random.default_rng(context.seed)
+        self.generator.manual_seed(context.seed)
         acting_of(context).metrics = self._own_metrics
         seconds = self.session_config.tensorplex.update_schedule[self._group]
         self._report_due = Every(seconds=seconds, clock=context.clock.now)

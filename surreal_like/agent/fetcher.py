@@ -61,6 +61,7 @@ class Fetcher:
         self._account = account
         self._counted = 0
         self._wanted = True
+        self._patient = False
         self._fetched_at = self._asked_at = -float("inf")
 
     @property
@@ -71,7 +72,7 @@ class Fetcher:
     @property
     def idle(self) -> bool:
         """True while nothing has been asked for, and nothing will be."""
-        return not self._wanted and not self.client.waiting
+        return not (self._wanted or self._patient or self.client.waiting)
 
     @property
     def lag(self) -> int:
@@ -89,15 +90,21 @@ class Fetcher:
         """Fetch as soon as the interval has passed, whatever the mode says."""
         self._wanted = True
 
+    def want_newer(self) -> None:
+        """Fetch newer parameters as soon as there are any, whatever mode and interval say."""
+        self._patient = True
+
     def tick(self) -> Parameters | None:
         """Asks if it is time; gives newer parameters if they have come."""
         client = self.client
         if client.waiting:
             return client.receive()
         now = self._clock.now()
-        if self._wanted and now - self._fetched_at >= self._interval_seconds:
-            if client.ask(self._account() if self._account is not None else None):
-                self._wanted = False
+        due = self._wanted and now - self._fetched_at >= self._interval_seconds
+        if due or self._patient:
+            account = self._account() if self._account is not None else None
+            if client.ask(account, patient=self._patient):
+                self._wanted = self._patient = False
                 self._fetched_at = self._asked_at = now
         elif now - self._asked_at >= _INFO_SECONDS and client.ask_info():
             self._asked_at = now

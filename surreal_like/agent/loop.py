@@ -68,6 +68,8 @@ class AgentService(Service):
         self._report = _Report(context, session.tensorplex.update_schedule.agent)
         self._inference = torch.inference_mode()
         self._obs: Any = None
+        # Synchronous agents: the version that the unroll was acted with that has been sent last.
+        self._behind: int | None = None
         self._phase = "acting"
         self._deadline = 0.0
         self._told_to_stop = False
@@ -90,7 +92,7 @@ class AgentService(Service):
             if fetcher.idle:
                 fetcher.want()
             return False
-        if not self._window.ready:
+        if not self._window.ready or self._waits():
             env.pump()
             return False
         if self._obs is None:
@@ -99,16 +101,31 @@ class AgentService(Service):
         self._step()
         return True
 
+    def _waits(self) -> bool:
+        """Whether the version is still to come that follows the unroll that was sent."""
+        if self._behind is None:
+            return False
+        if self._agent.version > self._behind:
+            self._behind = None
+            return False
+        if self._fetcher.idle:
+            self._fetcher.want_newer()
+        return True
+
     def _step(self) -> None:
         agent, env = self._agent, self._env
         agent.first = env.first
+        sent = self._window.next_sequence
         obs = self._obs
         with self._inference:
             tensors = torch.from_numpy(obs) if type(obs) is np.ndarray else to_tensor(obs)
             actions = agent.act(tensors)
         self._obs = self._seen.step(actions)[0]
         ended = len(env.finished)
-        self._fetcher.count(ended)
+        if not agent.synchronous:
+            self._fetcher.count(ended)
+        elif self._window.next_sequence > sent:
+            self._behind = agent.version
         self._report.steps += 1
         if ended:
             self._report.episodes += env.finished

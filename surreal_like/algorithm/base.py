@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from session.config import Config
+from session.errors import ConfigError
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
     from surreal_like.agent.base import Agent
     from surreal_like.learner.base import Learner
+
+_WHAT = ("single rows", "whole unrolls")
 
 
 class Algorithm:
@@ -55,4 +58,22 @@ class Algorithm:
             raise SpecError(
                 f"{cls.__name__} needs {' or '.join(cls.actions)} actions,"
                 f" but {env_name} has {spec.type} {list(spec.dim)}"
+            )
+
+    @classmethod
+    def check_replay(cls, learner_config: Mapping[str, Any]) -> None:
+        """Raises ConfigError, with both sides, if the configured replay gives other batches.
+
+        Some kinds of replay give single rows, others whole unrolls, time first; what the
+        algorithm learns from is what the kind gives that it names itself.
+        """
+        from surreal_like.replay.kind import load_kind
+
+        wanted = load_kind({"replay": {"type": cls.replay}})
+        given = load_kind(learner_config)
+        if given.overlap != wanted.overlap:
+            raise ConfigError(
+                f"{cls.__name__} learns from {_WHAT[wanted.overlap]}, as {wanted.__name__} gives, "
+                f"but learner_config.replay.type is {given.__name__}, which gives "
+                f"{_WHAT[given.overlap]}"
             )

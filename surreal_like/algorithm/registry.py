@@ -17,16 +17,43 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType, ModuleType
+from typing import NamedTuple
 
 from session.errors import ConfigError, SurrealError
 from surreal_like.algorithm.base import Algorithm
 
-# Text, so that listing algorithms imports none of them.
-_REGISTERED: Mapping[str, str] = MappingProxyType({"dqn": "surreal_like.algorithm.dqn:DQN"})
+
+class Entry(NamedTuple):
+    """What is known of a registered algorithm without importing it: torch comes with the import.
+
+    Args:
+        path: dotted path of its class.
+        actions: action specs that it takes.
+        learns_from: what a batch holds: rows, or unrolls.
+    """
+
+    path: str
+    actions: tuple[str, ...]
+    learns_from: str
+
+
+_ANY = ("discrete", "multi_discrete", "continuous")
+
+_REGISTERED: Mapping[str, Entry] = MappingProxyType(
+    {
+        "dqn": Entry("surreal_like.algorithm.dqn:DQN", ("discrete",), "rows"),
+        "ppo": Entry("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls"),
+    }
+)
 
 
 def list_algorithms() -> dict[str, str]:
     """The registered names, each with the dotted path of its class."""
+    return {name: entry.path for name, entry in _REGISTERED.items()}
+
+
+def describe_algorithms() -> dict[str, Entry]:
+    """The registered names, each with what it takes."""
     return dict(_REGISTERED)
 
 
@@ -35,7 +62,7 @@ def find_algorithm(name: str) -> type[Algorithm]:
 
     Raises ConfigError if there is none, or its module cannot be imported.
     """
-    place, _, class_name = _REGISTERED.get(name, name).partition(":")
+    place, _, class_name = list_algorithms().get(name, name).partition(":")
     if place.endswith(".py"):
         module = _load_file(Path(place))
     elif class_name:

@@ -64,9 +64,15 @@ class ParameterClient:
         """True while an answer is on its way."""
         return self._waiting_for is not None
 
-    def ask(self, account: Account | None = None) -> bool:
-        """Asks for newer parameters without waiting; False if that cannot be asked now."""
-        return self._ask("fetch", self._fetch_fields(account))
+    def ask(self, account: Account | None = None, *, patient: bool = False) -> bool:
+        """Asks for newer parameters without waiting; False if that cannot be asked now.
+
+        Args:
+            account: of the sender of experience.
+            patient: the answer comes when there are newer ones; else at once, whether or not.
+        """
+        fields = self._fetch_fields(account)
+        return self._ask("fetch", {**fields, "patient": True} if patient else fields)
 
     def ask_info(self) -> bool:
         """Asks what the newest parameters are; False if that cannot be asked now."""

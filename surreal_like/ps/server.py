@@ -24,6 +24,7 @@ _PUBLICATIONS_PER_TICK = 64
 _QUIET_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
 _COMPLAINTS = 1000
+_PATIENT_PEERS = 4096
 
 _COUNTS = ("pushed", "inserted", "dropped", "unreceipted", "env_steps", "episodes")
 
@@ -48,6 +49,8 @@ class ParameterServer(Service):
         )
         self._accounts: dict[str, dict[str, Any]] = {}
         self._complained: set[str] = set()
+        # Who waits for parameters newer than theirs: the last such request of each peer.
+        self._patient: dict[bytes, Request] = {}
         self._requests = context.wire.router("ps.requests")
         self._publications = context.wire.subscriber("learner.parameters")
         self._door = Door(context) if DOOR in context.component.binds else None
@@ -81,8 +84,14 @@ class ParameterServer(Service):
             except DecodeError as error:
                 self._context.wire.reject("learner.parameters", message.sender.name, str(error))
                 continue
-            self._store.put(parameters)
+            if self._store.put(parameters):
+                self._answer_patient()
         return True
+
+    def _answer_patient(self) -> None:
+        waiting, self._patient = self._patient, {}
+        for request in waiting.values():
+            self._fetch(request)
 
     def _answer_requests(self) -> bool:
         for answered in range(_REQUESTS_PER_TICK):
@@ -147,10 +156,21 @@ class ParameterServer(Service):
         newest = self._store.newest(fields["policy"])
         incarnation, version = fields["have"]
         if newest is None or newest.order <= (incarnation, version):
-            self._reply_info(request, "not_modified", newest)
+            if fields.get("patient", False):
+                self._wait(request)
+            else:
+                self._reply_info(request, "not_modified", newest)
             return
         self._fetches += 1
         self._requests.reply(request, "parameters", newest.fields(), {"flat": newest.flat})
+
+    def _wait(self, request: Request) -> None:
+        """Answers with the next publication; a peer that asks anew no longer waits twice."""
+        self._patient.pop(request.peer, None)
+        if len(self._patient) >= _PATIENT_PEERS:
+            # Who went without a word gave up long ago.
+            del self._patient[next(iter(self._patient))]
+        self._patient[request.peer] = request
 
     def _reply_info(self, request: Request, kind: str, newest: Parameters | None) -> None:
         if newest is None:

@@ -14,10 +14,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
+from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.experiment import read_experiment, resolve
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.topology import make_topology
+from tests.surreal_like.algorithm.unrolls import DISCRETE, make_batch
+from tests.surreal_like.algorithm.unrolls import configs as algorithm_configs
 from tests.surreal_like.replay.configs import configs
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -180,6 +183,14 @@ def test_progress_has_exactly_the_fields_of_the_glossary(dqn: Ended, own: Ended)
     assert sorted(emitted) == sorted(documented)
     learn = {("learner", f"learn/{name}") for line in whole for name in line["learn"]}
     assert learn == {each for each in listed("### DQN") if each[1].startswith("learn/")}
+
+
+@pytest.mark.parametrize("name", ["ppo"])
+def test_what_other_learners_tell_is_in_the_glossary(name: str) -> None:
+    algorithm = find_algorithm(name)
+    learner = algorithm.learner(**algorithm_configs(algorithm))
+    told = {("learner", f"learn/{key}") for key in learner.learn(make_batch(DISCRETE))}
+    assert told == listed(f"### {name.upper()}")
 
 
 def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:

@@ -287,6 +287,12 @@ RESOLVED = (
     setting(
         "odd schedule", "learner_config.algo.epsilon.kind=liner", "'liner'", "constant, linear"
     ),
+    setting(
+        "unrolls for who wants rows",
+        "learner_config.replay.type=surreal_like.replay.fifo_replay:FIFOReplay",
+        "FIFOReplay, which gives whole unrolls",
+        "DQN learns from single rows, as UniformReplay gives",
+    ),
     setting("odd layers", "learner_config.model.hidden_sizes=[a]", "['a']", "widths of 1 or more"),
     setting("odd activation", "learner_config.model.activation=rleu", "'rleu'", "one of elu"),
     setting("no replay", "learner_config.replay.type=no.such:Replay", "no.such", "module:Class"),

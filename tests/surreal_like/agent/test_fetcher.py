@@ -26,8 +26,8 @@ class Client:
         self.have = (0, 0)
         self.answer: Parameters | None = None
 
-    def ask(self, account: Mapping[str, Any] | None = None) -> bool:
-        self.asked.append("fetch")
+    def ask(self, account: Mapping[str, Any] | None = None, *, patient: bool = False) -> bool:
+        self.asked.append("patient" if patient else "fetch")
         self.accounts.append(account)
         self.waiting = True
         return True
@@ -165,3 +165,13 @@ def test_what_is_wanted_is_fetched_whatever_the_mode() -> None:
     assert not bench.fetcher.idle
     bench.fetcher.tick()
     assert bench.client.asked == ["fetch"]
+
+
+def test_newer_parameters_are_waited_for_at_once_whatever_mode_and_interval() -> None:
+    bench = Bench("episode:100", interval_seconds=1000.0)
+    bench.fetcher.want_newer()
+    assert not bench.fetcher.idle
+    bench.fetcher.tick()
+    assert bench.client.asked == ["patient"]
+    bench.fetcher.tick()
+    assert bench.fetcher.idle

@@ -270,3 +270,46 @@ def test_fetching_never_holds_up_the_steps(rig: Rig) -> None:
     learner.publish()
     rig.until(lambda: service(frame)._agent.version == 2)
     assert client(rig).fetch(5.0) is not None
+
+
+class PatientAgent(LineAgent):
+    """Waits for the version that follows each of its unrolls."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.synchronous = True
+
+
+def test_a_synchronous_agent_waits_for_the_version_after_each_unroll(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    rig.start("agent-0", lambda c: AgentService(c, make_agent(c, PatientAgent, "training")))
+    learner.publish()
+    for version in (1, 2, 3):
+        rig.until(lambda: len(replay.chunks) == learner.version)
+        rig.pass_time(1.5)
+        assert len(replay.chunks) == version
+        assert (replay.chunks[-1].columns["version"] == version).all()
+        learner.publish()
+
+
+def test_a_synchronous_agent_that_waits_sees_the_end(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = rig.start("agent-0", lambda c: AgentService(c, make_agent(c, PatientAgent, "training")))
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    learner.publish(final=True)
+    rig.until(lambda: frame.finished)
+    assert frame.exit_code == 0
+
+
+def test_a_synchronous_agent_outlives_its_parameter_server(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    rig.start("agent-0", lambda c: AgentService(c, make_agent(c, PatientAgent, "training")))
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    rig.pass_time(0.5)
+    server = rig.frames.pop("ps")  # it answers nothing from now on
+    rig.pass_time(6.0)
+    rig.frames["ps"] = server
+    learner.publish()
+    rig.until(lambda: len(replay.chunks) == 2)

@@ -6,6 +6,7 @@ import pytest
 
 from session.config import Config
 from session.default_configs import BASE_LEARNER_CONFIG
+from session.errors import ConfigError
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.registry import find_algorithm, list_algorithms
 from surreal_like.errors import SpecError
@@ -66,6 +67,36 @@ def test_dqn_takes_discrete_actions_on_any_observation() -> None:
 def test_an_algorithm_that_says_nothing_takes_all_actions() -> None:
     for kind in ("discrete", "continuous"):
         Mine.check(VECTOR, {"type": kind, "dim": [2]})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        (
+            "ppo",
+            "uniform_replay:UniformReplay",
+            "PPO learns from whole unrolls, as FIFOReplay gives, but learner_config.replay.type is "
+            "UniformReplay, which gives single rows",
+        ),
+        (
+            "dqn",
+            "fifo_replay:FIFOReplay",
+            "DQN learns from single rows, as UniformReplay gives, but learner_config.replay.type "
+            "is FIFOReplay, which gives whole unrolls",
+        ),
+    ],
+)
+def test_a_replay_that_gives_other_batches_is_refused(name: str, kind: str, words: str) -> None:
+    config = {"replay": {"type": f"surreal_like.replay.{kind}"}}
+    with pytest.raises(ConfigError) as refused:
+        find_algorithm(name).check_replay(config)
+    assert str(refused.value) == words
+
+
+def test_another_replay_of_the_same_batches_is_taken() -> None:
+    kind = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
+    find_algorithm("dqn").check_replay({"replay": {"type": kind}})
+    find_algorithm("ppo").check_replay({"replay": {"type": find_algorithm("ppo").replay}})
 
 
 def test_a_malformed_spec_is_refused() -> None:

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from session.errors import ConfigError
-from surreal_like.algorithm.registry import find_algorithm, list_algorithms
+from surreal_like.algorithm.registry import (
+    describe_algorithms,
+    find_algorithm,
+    list_algorithms,
+)
+from surreal_like.replay.kind import load_kind
 
 OWN_FILE = """
 from surreal_like import Agent, Algorithm, Learner
@@ -31,9 +36,17 @@ def test_every_registered_algorithm_is_found() -> None:
     assert find_algorithm("dqn").__name__ == "DQN"
 
 
+def test_what_is_told_of_an_algorithm_is_true() -> None:
+    for name, entry in describe_algorithms().items():
+        algorithm = find_algorithm(name)
+        assert entry.actions == algorithm.actions
+        kind = load_kind({"replay": {"type": algorithm.replay}})
+        assert entry.learns_from == ("unrolls" if kind.overlap else "rows")
+
+
 def test_listing_imports_no_tensors() -> None:
     code = (
-        "import sys, surreal_like.algorithm.registry as r; r.list_algorithms();"
+        "import sys, surreal_like.algorithm.registry as r; r.describe_algorithms();"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])

@@ -270,3 +270,46 @@ def test_a_server_that_is_told_to_end_answers_until_nobody_asks(rig: Rig) -> Non
         asking.fetch(5.0)
     assert not frame.finished
     rig.until(lambda: frame.finished)
+
+
+def patient(rig: Rig, asking: ParameterClient) -> list[Any]:
+    """Asks for what is newer; the list is filled as answers come."""
+    came: list[Any] = []
+    rig.until(lambda: asking.ask(patient=True))
+
+    def take() -> None:
+        parameters = asking.receive()
+        if parameters is not None:
+            came.append(parameters.version)
+
+    rig.stepping.append(take)
+    return came
+
+
+def test_a_patient_request_is_answered_by_the_next_publication(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    learner.publish()
+    served(rig, 1)
+    one, other = client(rig), client(rig, rig.wire("agent-1"))
+    first, second = patient(rig, one), patient(rig, other)
+    rig.until(lambda: first == second == [1])
+    assert one.ask(patient=True)
+    assert other.ask(patient=True)
+    rig.pass_time(1.0)
+    assert first == second == [1]
+    assert one.waiting
+    learner.publish()
+    rig.until(lambda: first == second == [1, 2])
+
+
+def test_a_peer_that_asks_again_does_not_wait_twice(rig: Rig) -> None:
+    learner, asking = LearnerPeer(rig), client(rig)
+    came = patient(rig, asking)
+    rig.pass_time(6.0)
+    assert not asking.waiting  # given up
+    assert asking.ask(patient=True)
+    rig.pass_time(0.1)
+    assert len(rig.frames["ps"]._service._patient) == 1  # type: ignore[union-attr]
+    learner.publish()
+    rig.until(lambda: came == [1])
+    assert not rig.frames["ps"]._service._patient  # type: ignore[union-attr]

@@ -1,0 +1,52 @@
+"""The agent of the algorithms that learn a policy and the value of its states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from session.config import Config
+from surreal_like.agent.base import Agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.data.spec import parse_action_spec
+from surreal_like.network.actor_critic import ActorCritic
+
+
+def make_network(learner_config: Config, env_config: Config) -> ActorCritic:
+    """The same network for agent and learner."""
+    return ActorCritic(env_config.obs_spec, env_config.action_spec, learner_config.model)
+
+
+class ActorAgent(Agent):
+    """Draws actions from its policy, and in evaluation takes the likeliest ones.
+
+    What travels with the actions is the policy itself (`logits`, or `mean` and `log_std`): from it
+    the learner has log-probabilities, ratios and divergences. Values it computes anew, with weights
+    that are no older than its own.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.network = make_network(self.learner_config, self.env_config).freeze()
+        self.synchronous = bool(self.learner_config.algo.get("synchronous", False))
+        spec = parse_action_spec(self.env_config.action_spec)
+        # Networks know continuous actions as vectors.
+        self._shape = spec.dim if spec.type == "continuous" and len(spec.dim) != 1 else None
+
+    def act(self, obs: Any) -> Any:
+        """Gives the actions of observations `[N, ...]`, in training with the policy's columns."""
+        policy = self.network.policy(obs)
+        greedy = self.agent_mode is AgentMode.eval_deterministic
+        drawn = policy.mode() if greedy else policy.sample(self.generator)
+        actions = self._shaped(drawn).numpy()
+        if self.agent_mode is not AgentMode.training:
+            return actions
+        return actions, {name: column.numpy() for name, column in policy.columns().items()}
+
+    def _shaped(self, actions: torch.Tensor) -> torch.Tensor:
+        return actions if self._shape is None else actions.reshape(-1, *self._shape)
+
+    def module_dict(self) -> dict[str, ActorCritic]:
+        """The network that acts."""
+        return {"network": self.network}

@@ -1,0 +1,255 @@
+"""PPO: several passes over each batch of unrolls, on a policy that is kept near the one that acted.
+
+Schulman et al. 2017, Proximal Policy Optimization Algorithms: the clipped surrogate of section 3,
+the adaptive KL penalty of section 4, or both; advantages by GAE (Schulman et al. 2016). Details as
+in Andrychowicz et al. 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from session import nest
+from session.config import Config
+from session.errors import ConfigError
+from session.seeding import component_seed
+from surreal_like.agent.actor import ActorAgent, make_network
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.data.batch import Batch
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
+from surreal_like.learner.base import Learner
+from surreal_like.learner.on_policy import (
+    KLPenalty,
+    Means,
+    Rows,
+    check_synchronous,
+    explained_variance,
+)
+from surreal_like.learner.optimizer import Optimizer
+from surreal_like.loss.policy import (
+    clipped_surrogate_loss,
+    kl_estimate,
+    normalized,
+    surrogate_loss,
+)
+from surreal_like.loss.returns import gae
+from surreal_like.loss.value import clipped_value_loss, squared_loss
+from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
+
+
+def default_config() -> Config:
+    """What agent and learner add to the defaults of `learner_config`."""
+    return Config(
+        {
+            "algo": {
+                # How far advantages look: 0 trusts the values, 1 the rewards.
+                "gae_lambda": 0.95,
+                # Nothing is gained by ratios of probabilities beyond 1 +- this; 0: no such clip.
+                "clip": 0.2,
+                # Nothing is gained by moving a value further than this in one batch; 0: no limit.
+                "value_clip": 0.0,
+                # Weight of the loss of the values.
+                "value_weight": 0.5,
+                # Weight of the entropy: a schedule.
+                "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.0, "end": 0.0},
+                # A penalty on the divergence from the policy that acted.
+                "kl": {
+                    # Its weight in the first batch, adapted from then on; 0: no penalty.
+                    "coefficient": 0.0,
+                    # Divergence that the weight is adapted to [nats].
+                    "target": 0.01,
+                    # No further pass over a batch beyond this divergence [nats]; 0: all passes.
+                    "stop": 0.0,
+                },
+                # Passes over each batch.
+                "num_sgd_iter": 4,
+                # Parts of each pass: an update is made from each of them.
+                "minibatches": 4,
+                # Give the advantages of each batch mean 0 and standard deviation 1.
+                "normalize_advantages": True,
+                # Step size of Adam: a schedule.
+                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 3e-4, "end": 0.0},
+                # Added to the root of Adam's second moment.
+                "adam_epsilon": 1e-5,
+                # Longer gradients are scaled to this norm; 0: never.
+                "max_grad_norm": 0.5,
+                # Agents wait, after each unroll, for the version that has learned from it.
+                "synchronous": False,
+            },
+            "model": dict(ACTOR_CRITIC_CONFIG),
+            "replay": {
+                # Streams of one batch: whole unrolls of sender.flush_iteration steps [streams].
+                "batch_size": 16,
+                # What waits to be learned from, in all shards together, before agents wait [rows].
+                "capacity": 10_000,
+                # Unrolls that were acted with parameters older than this go [versions]; 0: none.
+                "evict_rule": {"max_version_lag": 8},
+            },
+            "parameter_publish": {
+                # Shortest time between two publications [seconds].
+                "min_publish_interval": 0.0,
+            },
+        }
+    )
+
+
+class PPOAgent(ActorAgent):
+    """Draws actions, and sends the policy along that they were drawn from."""
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class PPOLearner(Learner):
+    """Raises the probability of actions that were better than expected, in small steps."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        algo = self.learner_config.algo
+        self.algo = algo
+        _check(algo)
+        if algo.synchronous:
+            check_synchronous(self.learner_config, self.env_config, self.session_config)
+        self.network = make_network(self.learner_config, self.env_config).to(self.device)
+        self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy")
+        self.learning_rate = make_schedule(algo.learning_rate, "learner_config.algo.learning_rate")
+        self.optimizer = Optimizer(
+            self.network,
+            learning_rate=self.learning_rate.at(self),
+            max_grad_norm=algo.max_grad_norm,
+            epsilon=algo.adam_epsilon,
+        )
+        self.kl_penalty = KLPenalty(algo.kl.coefficient, algo.kl.target)
+        seed = component_seed(self.session_config.seed, "learner", 1)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def learn(self, batch: Batch) -> dict[str, Any]:
+        """Makes several updates from one batch of unrolls."""
+        rows = self.prepare(batch)
+        self.optimizer.learning_rate = self.learning_rate.at(self)
+        entropy_weight = self.entropy.at(self)
+        means, passes = Means(), 0
+        for _ in range(self.algo.num_sgd_iter):
+            part = Means()
+            for minibatch in self.minibatches(rows):
+                part.add(self.update(minibatch, entropy_weight))
+            means.join(part)
+            passes += 1
+            if 0.0 < self.algo.kl.stop < part.value("kl"):
+                break
+        self.kl_penalty.adapt(part.value("kl"))
+        return {
+            **means.values(),
+            "explained_variance": explained_variance(rows.values, rows.targets),
+            "passes": float(passes),
+            "kl_coefficient": self.kl_penalty.coefficient,
+            "entropy_weight": entropy_weight,
+            "learning_rate": self.optimizer.learning_rate,
+            "nan_updates": self.optimizer.nan_updates,
+        }
+
+    @torch.no_grad()
+    def prepare(self, batch: Batch) -> Rows:
+        """The rows that an action was taken from, each with its advantage and its target."""
+        steps, streams = batch.rewards.shape
+        obs = nest.map(lambda x: x.flatten(0, 1), batch.obs)
+        values = self.network.value(obs).view(steps + 1, streams)
+        advantages = gae(
+            batch.rewards,
+            batch.discounts,
+            values[:-1],
+            values[-1],
+            lambda_=self.algo.gae_lambda,
+            mask=batch.mask,
+        )
+        targets = values[:-1] + advantages
+        if self.algo.normalize_advantages:
+            advantages = normalized(advantages, batch.mask)
+        return Rows.of(
+            batch,
+            advantages=advantages,
+            values=values[:-1],
+            targets=targets,
+            policy_of=self.network.head.of,
+        )
+
+    def minibatches(self, rows: Rows) -> Iterator[Rows]:
+        """The rows in a new order, in parts that differ by one row at most."""
+        order = torch.randperm(len(rows), generator=self.generator).to(self.device)
+        for part in order.tensor_split(min(self.algo.minibatches, len(rows))):
+            yield rows[part]
+
+    def update(self, rows: Rows, entropy_weight: float) -> dict[str, float | torch.Tensor]:
+        """Makes one update; gives what is told of it."""
+        algo = self.algo
+        policy, values = self.network(rows.obs)
+        log_ratio = policy.log_prob(rows.actions) - rows.log_probs
+        if algo.clip:
+            policy_loss = clipped_surrogate_loss(log_ratio, rows.advantages, algo.clip).mean()
+        else:
+            policy_loss = surrogate_loss(log_ratio, rows.advantages).mean()
+        if algo.value_clip:
+            errors = clipped_value_loss(values, rows.values, rows.targets, algo.value_clip)
+        else:
+            errors = squared_loss(values, rows.targets)
+        value_loss, entropy = errors.mean(), policy.entropy().mean()
+        loss = policy_loss + algo.value_weight * value_loss - entropy_weight * entropy
+        if self.kl_penalty.coefficient:
+            divergence = self.network.head.of(rows.policy).kl(policy).mean()
+            loss = loss + self.kl_penalty.coefficient * divergence
+        grad_norm = self.optimizer.step(loss)
+        log_ratio = log_ratio.detach()
+        return {
+            "loss": loss.detach(),
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy": entropy.detach(),
+            "kl": kl_estimate(log_ratio).mean(),
+            "clip_fraction": (log_ratio.exp() - 1.0).abs().gt(algo.clip or 1.0).float().mean(),
+            "grad_norm": grad_norm,
+            "skipped": float(self.optimizer.skipped),
+        }
+
+    def module_dict(self) -> dict[str, ActorCritic]:
+        """The network that agents act with."""
+        return {"network": self.network}
+
+    def saveables(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the parameters."""
+        return {"optimizer": self.optimizer, "kl_penalty": self.kl_penalty}
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class PPO(Algorithm):
+    """Proximal policy optimization, for any actions."""
+
+    agent = PPOAgent
+    learner = PPOLearner
+    replay = "surreal_like.replay.fifo_replay:FIFOReplay"
+
+
+def _check(algo: Config) -> None:
+    """Raises ConfigError for a number that no update can be made with."""
+    where = "learner_config.algo"
+    for key in ("num_sgd_iter", "minibatches"):
+        if algo[key] < 1:
+            raise ConfigError(f"{where}.{key} is {algo[key]}, expected 1 or more")
+    for key in ("clip", "value_clip", "value_weight", "max_grad_norm"):
+        if algo[key] < 0:
+            raise ConfigError(f"{where}.{key} is {algo[key]}, below 0")
+    if not 0 <= algo.gae_lambda <= 1:
+        raise ConfigError(f"{where}.gae_lambda is {algo.gae_lambda}, expected 0 to 1")
+    for key in ("coefficient", "stop"):
+        if algo.kl[key] < 0:
+            raise ConfigError(f"{where}.kl.{key} is {algo.kl[key]}, below 0")
+    if algo.kl.target <= 0:
+        raise ConfigError(f"{where}.kl.target is {algo.kl.target}, expected more than 0")

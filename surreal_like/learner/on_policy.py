@@ -1,0 +1,182 @@
+"""What learners of unrolls share: rows out of unrolls, a KL penalty, means of several updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from session import nest
+from session.config import Config
+from session.errors import ConfigError
+from surreal_like.data.batch import Batch
+from surreal_like.loss.policy import adapted_kl_coefficient
+from surreal_like.network.distribution import Distribution
+
+Told = Mapping[str, float | torch.Tensor]
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows of unrolls in any order, M of them, from each of which an action was taken.
+
+    Args:
+        obs: nest of tensors `[M, ...]`.
+        actions: `[M, ...]`; continuous ones `[M, size]`.
+        log_probs: of the actions, by the policy that acted, `[M]`.
+        policy: columns of that policy, `[M, n]`.
+        advantages: `[M]`.
+        values: before the first update, `[M]`.
+        targets: of the values, `[M]`.
+    """
+
+    obs: Any
+    actions: torch.Tensor
+    log_probs: torch.Tensor
+    policy: Mapping[str, torch.Tensor]
+    advantages: torch.Tensor
+    values: torch.Tensor
+    targets: torch.Tensor
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        *,
+        advantages: torch.Tensor,
+        values: torch.Tensor,
+        targets: torch.Tensor,
+        policy_of: Callable[[Mapping[str, torch.Tensor]], Distribution],
+    ) -> Rows:
+        """Those rows of a batch whose mask is 1.
+
+        Args:
+            batch: of unrolls, time first.
+            advantages, values, targets: `[T, B]`.
+            policy_of: the policy of columns, `of` of the head.
+        """
+        steps = len(batch.rewards)
+        keep = batch.mask.flatten().nonzero().squeeze(1)
+
+        def flat(x: torch.Tensor) -> torch.Tensor:
+            return x[:steps].flatten(0, 1)[keep]
+
+        actions = flat(flat_actions(batch.actions))
+        policy = {name: flat(batch.extras[name]) for name in policy_columns(batch)}
+        return cls(
+            obs=nest.map(flat, batch.obs),
+            actions=actions,
+            log_probs=policy_of(policy).log_prob(actions),
+            policy=policy,
+            advantages=flat(advantages),
+            values=flat(values),
+            targets=flat(targets),
+        )
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def __getitem__(self, index: torch.Tensor) -> Rows:
+        """The rows at `index`, int64 `[m]`."""
+        return Rows(
+            obs=nest.map(lambda x: x[index], self.obs),
+            actions=self.actions[index],
+            log_probs=self.log_probs[index],
+            policy={name: column[index] for name, column in self.policy.items()},
+            advantages=self.advantages[index],
+            values=self.values[index],
+            targets=self.targets[index],
+        )
+
+
+def policy_columns(batch: Batch) -> list[str]:
+    """The names of the extras that are the policy that acted."""
+    return [name for name in ("logits", "mean", "log_std") if name in batch.extras]
+
+
+def flat_actions(actions: torch.Tensor) -> torch.Tensor:
+    """Actions `[T, B, ...]` as networks know them: continuous ones `[T, B, size]`."""
+    return actions.flatten(2) if actions.is_floating_point() and actions.dim() > 2 else actions
+
+
+class KLPenalty:
+    """The weight of a penalty on divergence, adapted to what the divergence was.
+
+    Args:
+        coefficient: the first weight; 0: no penalty, now and later.
+        target: divergence that it is adapted to [nats].
+    """
+
+    def __init__(self, coefficient: float, target: float) -> None:
+        self.coefficient = coefficient
+        self._target = target
+
+    def adapt(self, kl: float) -> None:
+        """Moves the weight after a batch, of whose last pass `kl` was the divergence [nats]."""
+        self.coefficient = adapted_kl_coefficient(self.coefficient, kl, self._target)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weight."""
+        return {"coefficient": self.coefficient}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state_dict` gave."""
+        self.coefficient = float(state["coefficient"])
+
+
+class Means:
+    """Means of what several updates told; tensors are looked at only when they are asked for."""
+
+    def __init__(self) -> None:
+        self._told: list[Told] = []
+
+    def add(self, told: Told) -> None:
+        """Takes what one update told, numbers or 0-dimensional tensors by name."""
+        self._told.append(told)
+
+    def join(self, other: Means) -> None:
+        """Takes all that another has."""
+        self._told += other._told
+
+    def value(self, name: str) -> float:
+        """The mean of one name."""
+        return float(sum(each[name] for each in self._told) / len(self._told))
+
+    def values(self) -> dict[str, float]:
+        """The means of all names."""
+        return {name: self.value(name) for name in self._told[0]}
+
+
+def explained_variance(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """How much of the targets' variance the values know: 1 is all, 0 no more than their mean does.
+
+    A scalar from tensors of one shape; NaN where the targets do not vary.
+    """
+    return 1.0 - (targets - values).var(correction=0) / targets.var(correction=0)
+
+
+def check_synchronous(learner_config: Config, env_config: Config, session_config: Config) -> None:
+    """Raises ConfigError where agents that wait for the version that follows would wait for ever.
+
+    One unroll of every agent must fill a batch, and every update must be published.
+    """
+    where = "learner_config.algo.synchronous is true"
+    publish = learner_config.parameter_publish
+    if publish.every > 1 or publish.min_publish_interval > 0:
+        raise ConfigError(
+            f"{where}, so agents wait for a version after each update, but "
+            f"learner_config.parameter_publish is {{every: {publish.every}, min_publish_interval: "
+            f"{publish.min_publish_interval}}}: set them to 1 and 0"
+        )
+    shards, agents = learner_config.replay.replay_shards, session_config.agent.num
+    # Batches come from one shard; agents are spread over them in turn.
+    together = -(-agents // shards) * env_config.num_envs
+    if learner_config.replay.batch_size > together:
+        raise ConfigError(
+            f"{where}, so each agent sends one unroll and waits, but a batch of "
+            f"learner_config.replay.batch_size {learner_config.replay.batch_size} streams is more "
+            f"than {agents} agents x {env_config.num_envs} environments by {shards} replay shards "
+            f"= {together} streams: they would wait for ever"
+        )

@@ -1,0 +1,378 @@
+"""PPO: the update is the formula, the options change what they say, toys are solved."""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from session.errors import ConfigError
+from surreal_like.algorithm.ppo import PPO, PPOAgent, PPOLearner
+from surreal_like.data.batch import Batch
+from surreal_like.env.toy import Chain, Clock
+from surreal_like.learner.on_policy import KLPenalty, explained_variance
+from surreal_like.network.flat import manifest_of, named_tensors
+from surreal_like.policy import load_policy
+from tests.surreal_like.algorithm.unrolls import (
+    ACTIONS,
+    BOX,
+    DISCRETE,
+    GAMMA,
+    PAIR,
+    B,
+    T,
+    configs,
+    make_batch,
+    make_obs,
+    play,
+    spoil_masked_rows,
+)
+
+ONCE = {"num_sgd_iter": 1, "minibatches": 1}
+
+
+def make_learner(action_spec: Any = None, **changed: Any) -> PPOLearner:
+    torch.manual_seed(0)
+    return PPOLearner(**configs(PPO, action_spec, **changed))
+
+
+def make_agent(action_spec: Any = None, mode: str = "training", **changed: Any) -> PPOAgent:
+    torch.manual_seed(0)
+    return PPOAgent(**configs(PPO, action_spec, **changed), agent_id=0, agent_mode=mode)
+
+
+def constant(value: float) -> dict[str, Any]:
+    return {"kind": "constant", "start": value}
+
+
+def slow_advantages(learner: PPOLearner, batch: Batch, lambda_: float) -> Any:
+    """Advantages `[T, B]`, row by row."""
+    with torch.no_grad():
+        values = [
+            [learner.network.value(batch.obs[t, b : b + 1]).item() for b in range(B)]
+            for t in range(T + 1)
+        ]
+    advantages = [[0.0] * B for _ in range(T)]
+    for b in range(B):
+        after = 0.0
+        for t in reversed(range(T)):
+            if not batch.mask[t, b]:
+                after = 0.0
+                continue
+            discount = batch.discounts[t, b].item()
+            delta = batch.rewards[t, b].item() + discount * values[t + 1][b] - values[t][b]
+            after = delta + discount * lambda_ * after
+            advantages[t][b] = after
+    return np.array(advantages)
+
+
+def slow_log_prob(columns: dict[str, torch.Tensor], action: torch.Tensor) -> float:
+    if "logits" in columns:
+        logits: list[float] = columns["logits"].tolist()
+        return logits[int(action)] - math.log(sum(math.exp(x) for x in logits))
+    total = 0.0
+    triples = zip(columns["mean"], columns["log_std"], action.flatten(), strict=True)
+    for mean, log_std, x in triples:
+        z = (x.item() - mean.item()) / math.exp(log_std.item())
+        total += -0.5 * z * z - log_std.item() - 0.5 * math.log(2 * math.pi)
+    return total
+
+
+def slow_kl(old: dict[str, torch.Tensor], new: dict[str, torch.Tensor]) -> float:
+    if "logits" in old:
+        p, q = (each["logits"].softmax(-1).tolist() for each in (old, new))
+        return math.fsum(x * math.log(x / y) for x, y in zip(p, q, strict=True))
+    total = 0.0
+    for i in range(len(old["mean"])):
+        m, s = old["mean"][i].item(), math.exp(old["log_std"][i].item())
+        n, r = new["mean"][i].item(), math.exp(new["log_std"][i].item())
+        total += math.log(r / s) + (s * s + (m - n) ** 2) / (2 * r * r) - 0.5
+    return total
+
+
+def slow_loss(learner: PPOLearner, batch: Batch, coefficient: float) -> dict[str, float]:
+    """What one update over the whole batch minimises, as the papers write it."""
+    algo = learner.algo
+    advantages = slow_advantages(learner, batch, algo.gae_lambda)
+    rows = [(t, b) for t in range(T) for b in range(B) if batch.mask[t, b]]
+    kept = np.array([advantages[row] for row in rows])
+    policy_losses, value_losses, kls = [], [], []
+    for (t, b), advantage in zip(rows, (kept - kept.mean()) / kept.std(), strict=True):
+        with torch.no_grad():
+            policy = learner.network.policy(batch.obs[t, b : b + 1])
+        new = {name: column[0] for name, column in policy.columns().items()}
+        old = {name: column[t, b] for name, column in batch.extras.items()}
+        action = batch.actions[t, b]
+        ratio = math.exp(slow_log_prob(new, action) - slow_log_prob(old, action))
+        limited = min(max(ratio, 1 - algo.clip), 1 + algo.clip) if algo.clip else ratio
+        policy_losses.append(-min(ratio * advantage, limited * advantage))
+        # Before the first update the value is the old one, so its clip does nothing.
+        value_losses.append(0.5 * advantages[t, b] ** 2)
+        kls.append(slow_kl(old, new))
+    policy_loss, value_loss = np.mean(policy_losses), np.mean(value_losses)
+    loss = policy_loss + algo.value_weight * value_loss + coefficient * np.mean(kls)
+    return {"policy_loss": policy_loss, "value_loss": value_loss, "loss": loss}
+
+
+@pytest.mark.parametrize("action_spec", [DISCRETE, BOX])
+@pytest.mark.parametrize(
+    "algo", [{}, {"clip": 0.0, "kl": {"coefficient": 0.7}}, {"value_clip": 0.3, "gae_lambda": 0.5}]
+)
+def test_the_loss_is_the_formula(action_spec: Any, algo: dict[str, Any]) -> None:
+    learner = make_learner(action_spec, **ONCE, **algo)
+    batch = make_batch(action_spec)
+    expected = slow_loss(learner, batch, algo.get("kl", {}).get("coefficient", 0.0))
+    metrics = learner.learn(batch)
+    for name, value in expected.items():
+        assert float(metrics[name]) == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+def test_entropy_is_rewarded_as_much_as_its_weight_says() -> None:
+    plain, curious = make_learner(**ONCE), make_learner(**ONCE, entropy=constant(0.5))
+    one, other = plain.learn(make_batch(DISCRETE)), curious.learn(make_batch(DISCRETE))
+    expected = float(one["loss"]) - 0.5 * float(one["entropy"])
+    assert float(other["loss"]) == pytest.approx(expected, rel=1e-4)
+    assert other["entropy_weight"] == 0.5
+
+
+@pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)
+@pytest.mark.parametrize("obs_spec", [None, PAIR])
+@pytest.mark.parametrize("shared", [False, True])
+def test_good_actions_become_likelier(action_spec: Any, obs_spec: Any, shared: bool) -> None:
+    model = {"hidden_sizes": [16], "shared": shared}
+    learner = make_learner(
+        action_spec,
+        obs_spec=obs_spec,
+        learner={"model": model},
+        learning_rate=constant(3e-3),
+        normalize_advantages=False,
+        gae_lambda=0.0,
+        value_weight=0.0,
+    )
+    batch = make_batch(action_spec, obs_spec)
+    batch["discounts"] = torch.zeros(T, B)
+    batch["rewards"] = torch.full((T, B), 5.0)
+    # Acted with the policy that learns, so the first ratios are 1.
+    rows = learner.prepare(batch)
+    with torch.no_grad():
+        policy = learner.network.policy(rows.obs)
+        before = policy.log_prob(rows.actions).mean()
+    flat_rows = batch.mask.flatten().nonzero().squeeze(1)
+    for name, column in policy.columns().items():
+        batch.extras[name].flatten(0, 1)[flat_rows] = column
+    for _ in range(5):
+        learner.learn(batch)
+    with torch.no_grad():
+        assert learner.network.policy(rows.obs).log_prob(rows.actions).mean() > before + 0.02
+
+
+@pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)
+def test_rows_that_nothing_was_done_at_change_nothing(action_spec: Any) -> None:
+    one, other = make_learner(action_spec), make_learner(action_spec)
+    one.learn(make_batch(action_spec))
+    other.learn(spoil_masked_rows(make_batch(action_spec)))
+    assert one.network.hash() == other.network.hash()
+
+
+def test_a_pass_uses_each_row_once() -> None:
+    learner = make_learner(minibatches=3)
+    rows = learner.prepare(make_batch(DISCRETE))
+    parts = list(learner.minibatches(rows))
+    assert [len(part) for part in parts] == [6, 6, 6]
+    seen = torch.cat([part.advantages for part in parts])
+    assert not torch.equal(seen, rows.advantages)
+    assert torch.equal(seen.sort().values, rows.advantages.sort().values)
+
+
+def test_advantages_are_normalised_over_the_rows_that_count() -> None:
+    rows = make_learner().prepare(make_batch(DISCRETE))
+    assert len(rows) == T * B - 2
+    assert float(rows.advantages.mean()) == pytest.approx(0.0, abs=1e-6)
+    assert float(rows.advantages.std(correction=0)) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_passes_end_where_the_policy_has_gone_far_enough() -> None:
+    fast = {"learning_rate": constant(0.05), "num_sgd_iter": 10}
+    assert make_learner(**fast).learn(make_batch(DISCRETE))["passes"] == 10.0
+    stopped = make_learner(**fast, kl={"stop": 1e-6}).learn(make_batch(DISCRETE))
+    assert stopped["passes"] == 1.0
+
+
+def test_the_weight_of_the_penalty_follows_the_divergence() -> None:
+    low = make_learner(kl={"coefficient": 1.0, "target": 1e-9}, learning_rate=constant(0.01))
+    assert low.learn(make_batch(DISCRETE))["kl_coefficient"] == 2.0
+    high = make_learner(kl={"coefficient": 1.0, "target": 100.0})
+    assert high.learn(make_batch(DISCRETE))["kl_coefficient"] == 0.5
+    none = make_learner(kl={"target": 1e-9})
+    assert none.learn(make_batch(DISCRETE))["kl_coefficient"] == 0.0
+
+
+def test_schedules_go_by_the_steps_of_the_whole_run() -> None:
+    falling = {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": 1000}
+    learner = make_learner(learning_rate=falling, entropy={**falling, "start": 0.5})
+    learner.env_steps = 750
+    metrics = learner.learn(make_batch(DISCRETE))
+    assert metrics["learning_rate"] == pytest.approx(2.5e-4)
+    assert metrics["entropy_weight"] == pytest.approx(0.125)
+    learner.env_steps = 1000
+    before = learner.network.hash()
+    learner.learn(make_batch(DISCRETE))
+    assert learner.network.hash() == before
+
+
+@pytest.mark.parametrize("field", ["rewards", "obs"])
+def test_a_nan_skips_the_update_and_is_counted(field: str) -> None:
+    learner = make_learner()
+    before = learner.network.hash()
+    bad = make_batch(DISCRETE)
+    bad[field][1, 1] = math.nan
+    metrics = learner.learn(bad)
+    assert metrics["skipped"] == 1.0
+    assert metrics["nan_updates"] == 16
+    assert learner.network.hash() == before
+    assert learner.learn(make_batch(DISCRETE))["skipped"] == 0.0
+
+
+def test_a_restored_learner_goes_on_as_if_nothing_had_been() -> None:
+    options: dict[str, Any] = {"kl": {"coefficient": 1.0}, **ONCE}
+    learner = make_learner(**options)
+    batches = [make_batch(DISCRETE, seed=seed) for seed in range(6)]
+    for batch in batches[:3]:
+        learner.learn(batch)
+    again = make_learner(**options)
+    again.network.load_flat(learner.network.read_flat())
+    for name, saveable in again.saveables().items():
+        saveable.load_state_dict(copy.deepcopy(learner.saveables()[name].state_dict()))
+    assert again.kl_penalty.coefficient == learner.kl_penalty.coefficient != 1.0
+    for batch in batches[3:]:
+        learner.learn(batch)
+        again.learn(batch)
+    mine, theirs = (named_tensors(each.network) for each in (learner, again))
+    for name, tensor in mine.items():
+        assert torch.allclose(tensor, theirs[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)
+def test_A5_agent_and_learner_have_the_same_parameters(action_spec: Any) -> None:
+    agent, learner = make_agent(action_spec), make_learner(action_spec)
+    manifests = [manifest_of(named_tensors(each.module_dict())) for each in (agent, learner)]
+    assert manifests[0] == manifests[1]
+
+
+@pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)
+def test_an_agent_gives_actions_and_the_policy_they_are_from(action_spec: Any) -> None:
+    agent = make_agent(action_spec)
+    obs = make_obs(None, 7)
+    actions, extras = agent.act(obs)
+    continuous = action_spec["type"] == "continuous"
+    shape = tuple(action_spec["dim"]) if action_spec["type"] != "discrete" else ()
+    if action_spec["type"] == "multi_discrete":
+        shape = (2,)
+    assert actions.shape == (7, *shape)
+    assert actions.dtype == (np.float32 if continuous else np.int64)
+    assert set(extras) == ({"mean", "log_std"} if continuous else {"logits"})
+    again = agent.network.head.of({name: torch.tensor(x) for name, x in extras.items()})
+    assert torch.allclose(again.kl(agent.network.policy(obs)), torch.zeros(7), atol=1e-6)
+
+
+def test_A19_an_agent_explores_in_training_and_not_in_evaluation() -> None:
+    obs = make_obs(None, 1).expand(3000, 4)
+    actions, _ = make_agent().act(obs)
+    assert np.bincount(actions, minlength=3).min() > 800
+    assert len(set(make_agent(mode="eval_deterministic").act(obs).tolist())) == 1
+    stochastic = make_agent(mode="eval_stochastic").act(obs)
+    assert np.bincount(stochastic, minlength=3).min() > 800
+
+
+def test_an_agent_draws_by_its_own_generator() -> None:
+    obs = make_obs(None, 50)
+    first, second = make_agent().act(obs)[0], make_agent().act(obs)[0]
+    assert (first == second).all()
+    assert (make_agent(session={"seed": 1}).act(obs)[0] != first).any()
+
+
+@pytest.mark.parametrize(
+    ("algo", "words"),
+    [
+        ({"num_sgd_iter": 0}, r"learner_config\.algo\.num_sgd_iter is 0, expected 1 or more"),
+        ({"minibatches": 0}, r"algo\.minibatches is 0"),
+        ({"clip": -0.1}, r"algo\.clip is -0\.1, below 0"),
+        ({"gae_lambda": 1.5}, r"algo\.gae_lambda is 1\.5, expected 0 to 1"),
+        ({"kl": {"target": 0.0}}, r"algo\.kl\.target is 0\.0, expected more than 0"),
+        ({"kl": {"stop": -1.0}}, r"algo\.kl\.stop is -1\.0"),
+        ({"learning_rate": {"kind": "cubic"}}, r"algo\.learning_rate\.kind is 'cubic'"),
+    ],
+)
+def test_options_out_of_range_are_refused(algo: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_learner(**algo)
+
+
+def synchronous(agents: int, shards: int, batch_size: int, **publish: Any) -> PPOLearner:
+    learner = {
+        "replay": {"batch_size": batch_size, "replay_shards": shards},
+        "parameter_publish": publish,
+    }
+    return make_learner(synchronous=True, learner=learner, session={"agent": {"num": agents}})
+
+
+def test_agents_that_would_wait_for_ever_are_refused_with_the_arithmetic() -> None:
+    synchronous(4, 1, 32)
+    synchronous(5, 2, 24)
+    with pytest.raises(ConfigError, match=r"32 streams .* 3 agents x 8 .* 1 .*= 24 streams"):
+        synchronous(3, 1, 32)
+    with pytest.raises(ConfigError, match="2 replay shards = 16 streams"):
+        synchronous(4, 2, 24)
+    with pytest.raises(ConfigError, match=r"every: 2, .* set them to 1 and 0"):
+        synchronous(4, 1, 32, every=2)
+    with pytest.raises(ConfigError, match=r"min_publish_interval: 0\.1"):
+        synchronous(4, 1, 32, min_publish_interval=0.1)
+
+
+def test_explained_variance() -> None:
+    targets = torch.tensor([1.0, 2.0, 3.0])
+    assert explained_variance(targets, targets) == 1.0
+    assert explained_variance(torch.full((3,), 2.0), targets) == 0.0
+    assert explained_variance(-targets, targets) < 0.0
+
+
+def test_a_penalty_of_0_stays_off_and_a_nan_changes_nothing() -> None:
+    off, on = KLPenalty(0.0, 0.01), KLPenalty(1.0, 0.01)
+    off.adapt(5.0)
+    on.adapt(math.nan)
+    assert (off.coefficient, on.coefficient) == (0.0, 1.0)
+
+
+RATE = {"learner_config__algo__learning_rate__start": 5e-3}
+
+
+def test_chain_is_solved(tmp_path: Path) -> None:
+    run = play(tmp_path / "run", "ppo", "toy:chain", env_steps=6000, **RATE)
+    assert run.result["best_eval"]["mean_return"] == pytest.approx(Chain().optimal_return)
+    assert run.progress()[-1]["train"]["mean_return_100"] > 0.5
+
+
+def test_continuous_actions_come_near_the_optimum(tmp_path: Path) -> None:
+    run = play(tmp_path / "run", "ppo", "toy:target", env_steps=12_000, **RATE)
+    # Actions drawn as before learning give -16.7 or so.
+    assert run.result["best_eval"]["mean_return"] > -0.5
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_a_time_limit_is_bootstrapped(tmp_path: Path, synchronous: bool) -> None:
+    words: dict[str, Any] = {
+        **RATE,
+        "learner_config__algo__gamma": GAMMA,
+        "learner_config__algo__synchronous": synchronous,
+    }
+    run = play(tmp_path / "run", "ppo", "toy:clock", env_steps=12_000, **words)
+    assert run.result["best_eval"]["mean_return"] == Clock().optimal_return
+    policy: Any = load_policy(tmp_path / "run", "latest")
+    running = policy._agents[True].network.value(torch.tensor([[0.0, 1.0]])).item()
+    assert running == pytest.approx(Clock().optimal_value(GAMMA), abs=1.0)
+    lag = run.result["lag"]
+    if synchronous:
+        assert lag["max_versions"] == 0
