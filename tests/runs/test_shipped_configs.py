@@ -1,0 +1,29 @@
+"""Every shipped experiment is planned as it stands; those that take seconds reach their goal."""
+
+from pathlib import Path
+
+import pytest
+
+from surreal_like.planning import plan_experiment
+from tests.runs.command import ROOT, Train, clean
+
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_shipped_experiment_has_a_goal_and_a_budget(path: Path) -> None:
+    stop = plan_experiment(path).config.session_config.stop
+    assert stop.eval_return is not None
+    assert stop.env_steps
+    assert stop.seconds
+    assert path.stem.partition("_")[2] in path.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", ["cartpole_ppo", "acrobot_ppo"])
+def test_a_policy_is_learned(name: str, run_folder: Path) -> None:
+    with Train(run_folder, str(ROOT / "configs" / f"{name}.yaml"), "--quiet") as train:
+        assert train.wait(380) == 0, train.words
+    assert train.result["goal_met"] is True
+    assert clean(train.result)
