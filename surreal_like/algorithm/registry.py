@@ -42,6 +42,7 @@ _ANY = ("discrete", "multi_discrete", "continuous")
 _REGISTERED: Mapping[str, Entry] = MappingProxyType(
     {
         "dqn": Entry("surreal_like.algorithm.dqn:DQN", ("discrete",), "rows"),
+        "impala": Entry("surreal_like.algorithm.impala:Impala", _ANY, "unrolls"),
         "ppo": Entry("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls"),
     }
 )

@@ -185,7 +185,7 @@ def test_progress_has_exactly_the_fields_of_the_glossary(dqn: Ended, own: Ended)
     assert learn == {each for each in listed("### DQN") if each[1].startswith("learn/")}
 
 
-@pytest.mark.parametrize("name", ["ppo"])
+@pytest.mark.parametrize("name", ["impala", "ppo"])
 def test_what_other_learners_tell_is_in_the_glossary(name: str) -> None:
     algorithm = find_algorithm(name)
     learner = algorithm.learner(**algorithm_configs(algorithm))

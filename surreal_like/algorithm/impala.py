@@ -1,0 +1,194 @@
+"""IMPALA: one update from each batch of unrolls, corrected for what the policy has become since.
+
+Espeholt et al. 2018, IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
+Architectures. Losses are means over rows, where the paper has sums: step sizes differ by that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from session import nest
+from session.config import Config
+from session.errors import ConfigError
+from surreal_like.agent.actor import ActorAgent, make_network
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.data.batch import Batch
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
+from surreal_like.learner.base import Learner
+from surreal_like.learner.on_policy import explained_variance, flat_actions, policy_columns
+from surreal_like.learner.optimizer import Optimizer
+from surreal_like.loss.policy import masked_mean, policy_gradient_loss
+from surreal_like.loss.value import squared_loss
+from surreal_like.loss.vtrace import VTrace, vtrace
+from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
+
+
+def default_config() -> Config:
+    """What agent and learner add to the defaults of `learner_config`."""
+    return Config(
+        {
+            "algo": {
+                # Mixes steps as TD(lambda) does: 1 is V-trace as published.
+                "vtrace_lambda": 1.0,
+                # Upper bound of the weights that say how far a correction reaches back.
+                "clip_c": 1.0,
+                # Upper bound of the weights that say where values go; 0: none.
+                "clip_rho": 1.0,
+                # Upper bound of the weights of the policy gradient; 0: none.
+                "clip_pg_rho": 1.0,
+                # Rewards are kept within +- this; 0: as they are.
+                "reward_clip": 0.0,
+                # Weight of the loss of the values.
+                "value_weight": 0.5,
+                # Weight of the entropy: a schedule.
+                "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.01, "end": 0.0},
+                # Step size: a schedule.
+                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
+                # How gradients become steps.
+                "optimizer": {
+                    # adam, or rmsprop_tf: RMSProp as TensorFlow 1 computes it.
+                    "rule": "adam",
+                    # Of adam added to the root, of rmsprop_tf inside it; the paper has 0.1 there.
+                    "epsilon": 1e-5,
+                },
+                # Longer gradients are scaled to this norm; 0: never.
+                "max_grad_norm": 1.0,
+            },
+            "model": {
+                **ACTOR_CRITIC_CONFIG,
+                # One torso for policy and value; otherwise one for each.
+                "shared": True,
+            },
+            "replay": {
+                # Streams of one batch: whole unrolls of sender.flush_iteration steps [streams].
+                "batch_size": 16,
+                # What waits to be learned from, in all shards together, before agents wait [rows].
+                "capacity": 10_000,
+            },
+            "parameter_publish": {
+                # Shortest time between two publications [seconds].
+                "min_publish_interval": 0.0,
+            },
+        }
+    )
+
+
+class ImpalaAgent(ActorAgent):
+    """Draws actions, and sends the policy along that they were drawn from."""
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class ImpalaLearner(Learner):
+    """Follows the policy gradient on V-trace advantages, values towards V-trace targets."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        algo = self.learner_config.algo
+        self.algo = algo
+        _check(algo)
+        self.network = make_network(self.learner_config, self.env_config).to(self.device)
+        self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy")
+        self.learning_rate = make_schedule(algo.learning_rate, "learner_config.algo.learning_rate")
+        self.optimizer = Optimizer(
+            self.network,
+            learning_rate=self.learning_rate.at(self),
+            max_grad_norm=algo.max_grad_norm,
+            **algo.optimizer,
+        )
+
+    def learn(self, batch: Batch) -> dict[str, Any]:
+        """Makes one update from a batch of unrolls."""
+        steps, streams = batch.rewards.shape
+        policy, values = self.network(nest.map(lambda x: x.flatten(0, 1), batch.obs))
+        values = values.view(steps + 1, streams)
+        acted = steps * streams
+        actions = flat_actions(batch.actions).flatten(0, 1)
+        columns = {name: batch.extras[name].flatten(0, 1) for name in policy_columns(batch)}
+        # The last row of each stream has no action; the head is called once for all rows.
+        here = self.network.head.of({k: x[:acted] for k, x in policy.columns().items()})
+        log_prob = here.log_prob(actions).view(steps, streams)
+        with torch.no_grad():
+            old_log_prob = self.network.head.of(columns).log_prob(actions).view(steps, streams)
+            log_rhos = log_prob.detach() - old_log_prob
+            corrected = self.correct(batch, log_rhos, values)
+        entropy_weight = self.entropy.at(self)
+        policy_loss = masked_mean(policy_gradient_loss(log_prob, corrected.advantages), batch.mask)
+        value_loss = masked_mean(squared_loss(values[:-1], corrected.targets), batch.mask)
+        entropy = masked_mean(here.entropy().view(steps, streams), batch.mask)
+        loss = policy_loss + self.algo.value_weight * value_loss - entropy_weight * entropy
+        self.optimizer.learning_rate = self.learning_rate.at(self)
+        grad_norm = self.optimizer.step(loss)
+        keep = batch.mask > 0
+        return {
+            "loss": loss.detach(),
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy": entropy.detach(),
+            "rho": masked_mean(log_rhos.exp(), batch.mask),
+            "explained_variance": explained_variance(
+                values[:-1].detach()[keep], corrected.targets[keep]
+            ),
+            "entropy_weight": entropy_weight,
+            "grad_norm": grad_norm,
+            "learning_rate": self.optimizer.learning_rate,
+            "skipped": float(self.optimizer.skipped),
+            "nan_updates": self.optimizer.nan_updates,
+        }
+
+    def correct(self, batch: Batch, log_rhos: torch.Tensor, values: torch.Tensor) -> VTrace:
+        """Targets and advantages `[T, B]`, from values `[T + 1, B]`."""
+        algo, rewards = self.algo, batch.rewards
+        if algo.reward_clip:
+            rewards = rewards.clamp(-algo.reward_clip, algo.reward_clip)
+        return vtrace(
+            log_rhos,
+            rewards,
+            batch.discounts,
+            values[:-1],
+            values[-1],
+            mask=batch.mask,
+            lambda_=algo.vtrace_lambda,
+            clip_c=algo.clip_c,
+            clip_rho=algo.clip_rho or None,
+            clip_pg_rho=algo.clip_pg_rho or None,
+        )
+
+    def module_dict(self) -> dict[str, ActorCritic]:
+        """The network that agents act with."""
+        return {"network": self.network}
+
+    def saveables(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the parameters."""
+        return {"optimizer": self.optimizer}
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class Impala(Algorithm):
+    """Importance weighted actors and learner: V-trace, for any actions."""
+
+    agent = ImpalaAgent
+    learner = ImpalaLearner
+    replay = "surreal_like.replay.fifo_replay:FIFOReplay"
+
+
+def _check(algo: Config) -> None:
+    """Raises ConfigError for a number that no update can be made with."""
+    where = "learner_config.algo"
+    if not 0 <= algo.vtrace_lambda <= 1:
+        raise ConfigError(f"{where}.vtrace_lambda is {algo.vtrace_lambda}, expected 0 to 1")
+    if algo.clip_c <= 0:
+        raise ConfigError(f"{where}.clip_c is {algo.clip_c}, expected more than 0")
+    for key in ("clip_rho", "clip_pg_rho", "reward_clip", "value_weight", "max_grad_norm"):
+        if algo[key] < 0:
+            raise ConfigError(f"{where}.{key} is {algo[key]}, below 0")
