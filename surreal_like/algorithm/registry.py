@@ -41,9 +41,12 @@ _ANY = ("discrete", "multi_discrete", "continuous")
 
 _REGISTERED: Mapping[str, Entry] = MappingProxyType(
     {
+        "ddpg": Entry("surreal_like.algorithm.ddpg:DDPG", ("continuous",), "rows"),
         "dqn": Entry("surreal_like.algorithm.dqn:DQN", ("discrete",), "rows"),
         "impala": Entry("surreal_like.algorithm.impala:Impala", _ANY, "unrolls"),
         "ppo": Entry("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls"),
+        "sac": Entry("surreal_like.algorithm.sac:SAC", ("continuous",), "rows"),
+        "td3": Entry("surreal_like.algorithm.td3:TD3", ("continuous",), "rows"),
     }
 )
 

@@ -14,11 +14,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
-from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.algorithm.registry import (
+    describe_algorithms,
+    find_algorithm,
+    list_algorithms,
+)
 from surreal_like.experiment import read_experiment, resolve
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.topology import make_topology
+from tests.surreal_like.algorithm.transitions import ACTION, make_transitions
 from tests.surreal_like.algorithm.unrolls import DISCRETE, make_batch
 from tests.surreal_like.algorithm.unrolls import configs as algorithm_configs
 from tests.surreal_like.replay.configs import configs
@@ -185,11 +190,13 @@ def test_progress_has_exactly_the_fields_of_the_glossary(dqn: Ended, own: Ended)
     assert learn == {each for each in listed("### DQN") if each[1].startswith("learn/")}
 
 
-@pytest.mark.parametrize("name", ["impala", "ppo"])
+@pytest.mark.parametrize("name", sorted({*list_algorithms()} - {"dqn"}))
 def test_what_other_learners_tell_is_in_the_glossary(name: str) -> None:
     algorithm = find_algorithm(name)
-    learner = algorithm.learner(**algorithm_configs(algorithm))
-    told = {("learner", f"learn/{key}") for key in learner.learn(make_batch(DISCRETE))}
+    unrolls = describe_algorithms()[name].learns_from == "unrolls"
+    learner = algorithm.learner(**algorithm_configs(algorithm, DISCRETE if unrolls else ACTION))
+    batch = make_batch(DISCRETE) if unrolls else make_transitions()
+    told = {("learner", f"learn/{key}") for key in learner.learn(batch)}
     assert told == listed(f"### {name.upper()}")
 
 

@@ -1,0 +1,227 @@
+"""DDPG: a deterministic policy that climbs its critic; with the options that make it TD3.
+
+Lillicrap et al. 2016, Continuous Control with Deep Reinforcement Learning; Fujimoto et al. 2018
+(TD3: two critics, smoothed targets, a policy that is updated less often).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from session.config import Config
+from session.errors import ConfigError
+from session.seeding import component_seed
+from surreal_like.agent.base import Agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.data.batch import Batch
+from surreal_like.exploration.noise import NOISE_CONFIG, Noise
+from surreal_like.learner.base import Learner
+from surreal_like.learner.optimizer import Optimizer
+from surreal_like.learner.target import TargetNetwork
+from surreal_like.loss.policy import deterministic_policy_loss
+from surreal_like.loss.value import squared_loss, td_target
+from surreal_like.network.continuous import ActionScale, Critics, DeterministicPolicy
+from surreal_like.network.torso import TORSO_CONFIG
+
+# The keys of `learner_config.algo`; TD3 has the same.
+ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # Step size of Adam for the policy.
+        "learning_rate": 1e-4,
+        # The same for the critics.
+        "critic_learning_rate": 1e-3,
+        # Longer gradients are scaled to this norm; 0: never.
+        "max_grad_norm": 0.0,
+        # Two critics, of which the lower value is the target.
+        "twin": False,
+        # Updates of the critics for each update of the policy [updates].
+        "policy_delay": 1,
+        # Deviation of the noise on actions in targets [half widths of the action's bounds].
+        "target_noise": 0.0,
+        # That noise is kept within +- this [half widths of the action's bounds].
+        "target_noise_clip": 0.5,
+        # Share of the way that the slow networks go towards the others at each update.
+        "tau": 0.005,
+        # What agents add to actions while training.
+        "noise": dict(NOISE_CONFIG),
+        # Agents act at random up to this point of the run [environment steps].
+        "random_steps": 0,
+    }
+)
+
+
+def default_config() -> Config:
+    """What agent and learner add to the defaults of `learner_config`."""
+    return Config(
+        {
+            "algo": dict(ALGO_CONFIG),
+            "model": {
+                **TORSO_CONFIG,
+                # Widths of the fully connected layers.
+                "hidden_sizes": [256, 256],
+            },
+            "replay": {
+                # Size of one batch of the learner [rows].
+                "batch_size": 256,
+            },
+        }
+    )
+
+
+class DDPGAgent(Agent):
+    """Takes the action of its policy, and adds noise while it trains."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        env, algo = self.env_config, self.learner_config.algo
+        self.scale = ActionScale(env.action_spec)
+        model = self.learner_config.model
+        self.policy = DeterministicPolicy(env.obs_spec, self.scale.size, model).freeze()
+        self.noise = Noise(algo.noise, agent_id=self.agent_id, num_agents=self.num_agents)
+        self.random_steps: int = algo.random_steps
+
+    def act(self, obs: Any) -> npt.NDArray[np.float32]:
+        """Gives the actions `[N, *dim]` of observations `[N, ...]`."""
+        unit = self.policy(obs)
+        if self.agent_mode != AgentMode.eval_deterministic:
+            unit = self.explored(unit)
+        actions: npt.NDArray[np.float32] = self.scale.to_env(unit).numpy()
+        return actions
+
+    def explored(self, unit: torch.Tensor) -> torch.Tensor:
+        """Actions `[N, size]` with noise, within their bounds; at random while the run is young."""
+        training = self.agent_mode == AgentMode.training
+        if training and self.progress.env_steps < self.random_steps:
+            return torch.empty_like(unit).uniform_(-1.0, 1.0, generator=self.generator)
+        # In a first call by hand nobody has said which streams begin.
+        first = self.first if len(self.first) == len(unit) else np.ones(len(unit), np.bool_)
+        noise = torch.from_numpy(self.noise.draw(first, self.scale.size, self.rng))
+        return (unit + noise).clamp(-1.0, 1.0)
+
+    def module_dict(self) -> dict[str, nn.Module]:
+        """The network that acts."""
+        return {"policy": self.policy}
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class DDPGLearner(Learner):
+    """Moves critics towards their targets, and the policy up the first critic."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        algo, model, env = self.learner_config.algo, self.learner_config.model, self.env_config
+        self.algo = algo
+        _check(algo)
+        self.scale = ActionScale(env.action_spec, self.device)
+        size = self.scale.size
+        count = 2 if algo.twin else 1
+        self.policy = DeterministicPolicy(env.obs_spec, size, model).to(self.device)
+        self.critics = Critics(env.obs_spec, size, model, count=count).to(self.device)
+        limit = algo.max_grad_norm
+        self.policy_optimizer = Optimizer(
+            self.policy, learning_rate=algo.learning_rate, max_grad_norm=limit
+        )
+        self.critic_optimizer = Optimizer(
+            self.critics, learning_rate=algo.critic_learning_rate, max_grad_norm=limit
+        )
+        self.target_policy = TargetNetwork(self.policy, mode="soft", tau=algo.tau)
+        self.target_critics = TargetNetwork(self.critics, mode="soft", tau=algo.tau)
+        seed = component_seed(self.session_config.seed, "learner", 1)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+
+    def learn(self, batch: Batch) -> dict[str, Any]:
+        """Makes one update from a batch of transitions; the policy's turn comes less often."""
+        targets = self.bootstrap(batch)
+        q_tm1 = self.critics(batch.obs, self.scale.to_unit(batch.actions))
+        losses = squared_loss(q_tm1, targets.expand_as(q_tm1)) * batch.weights
+        critic_loss = losses.mean(1).sum()
+        critic_norm = self.critic_optimizer.step(critic_loss)
+        td_error = (targets - q_tm1.detach()).abs().mean(0)
+        self.update_priorities(td_error)
+        # Counted over the whole run, so that a restored learner keeps step.
+        turn = self.iteration % self.algo.policy_delay == 0
+        told = self.improve(batch) if turn else {}
+        optimizers = (self.critic_optimizer, self.policy_optimizer)
+        return {
+            "loss": critic_loss.detach(),
+            "mean_q": q_tm1.detach().mean(),
+            "td_error": td_error.mean(),
+            "grad_norm": critic_norm,
+            **told,
+            "skipped": float(any(each.skipped for each in optimizers)),
+            "nan_updates": sum(each.nan_updates for each in optimizers),
+        }
+
+    @torch.no_grad()
+    def bootstrap(self, batch: Batch) -> torch.Tensor:
+        """The targets `[B]` of all critics."""
+        algo = self.algo
+        actions = self.target_policy.module(batch.obs_next)
+        if algo.target_noise:
+            noise = torch.empty_like(actions).normal_(generator=self.generator)
+            limit = algo.target_noise_clip
+            noise = (algo.target_noise * noise).clamp(-limit, limit)
+            actions = (actions + noise).clamp(-1.0, 1.0)
+        q_t = self.target_critics.module(batch.obs_next, actions).amin(0)
+        return td_target(batch.rewards, batch.discounts, q_t)
+
+    def improve(self, batch: Batch) -> dict[str, Any]:
+        """Moves the policy, and the slow networks after it; gives what is told of that."""
+        # The critics are only looked through here.
+        self.critics.requires_grad_(False)
+        q = self.critics(batch.obs, self.policy(batch.obs))[0]
+        loss = (deterministic_policy_loss(q) * batch.weights).mean()
+        norm = self.policy_optimizer.step(loss)
+        self.critics.requires_grad_(True)
+        self.target_policy.update()
+        self.target_critics.update()
+        return {"policy_loss": loss.detach(), "policy_grad_norm": norm}
+
+    def module_dict(self) -> dict[str, nn.Module]:
+        """The network that agents act with."""
+        return {"policy": self.policy}
+
+    def saveables(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the parameters."""
+        return {
+            "critics": self.critics,
+            "target_policy": self.target_policy,
+            "target_critics": self.target_critics,
+            "policy_optimizer": self.policy_optimizer,
+            "critic_optimizer": self.critic_optimizer,
+        }
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class DDPG(Algorithm):
+    """Deep deterministic policy gradient, for continuous actions within bounds."""
+
+    agent = DDPGAgent
+    learner = DDPGLearner
+    actions = ("continuous",)
+
+
+def _check(algo: Config) -> None:
+    """Raises ConfigError for a number that no update can be made with."""
+    where = "learner_config.algo"
+    if algo.policy_delay < 1:
+        raise ConfigError(f"{where}.policy_delay is {algo.policy_delay}, expected 1 or more")
+    for key in ("target_noise", "target_noise_clip", "max_grad_norm"):
+        if algo[key] < 0:
+            raise ConfigError(f"{where}.{key} is {algo[key]}, below 0")

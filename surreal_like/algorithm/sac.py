@@ -1,0 +1,223 @@
+"""SAC: off-policy learning of a stochastic policy that is paid for its entropy.
+
+Haarnoja et al. 2018, Soft Actor-Critic Algorithms and Applications: two critics, of which the lower
+one counts, and a temperature that keeps the entropy of the policy near a target.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from session.config import Config
+from session.errors import ConfigError
+from session.seeding import component_seed
+from surreal_like.agent.base import Agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.data.batch import Batch
+from surreal_like.learner.base import Learner
+from surreal_like.learner.optimizer import Optimizer
+from surreal_like.learner.target import TargetNetwork
+from surreal_like.loss.policy import soft_policy_loss, soft_value, temperature_loss
+from surreal_like.loss.value import squared_loss, td_target
+from surreal_like.network.continuous import ActionScale, Critics, SquashedPolicy
+from surreal_like.network.torso import TORSO_CONFIG
+
+
+def default_config() -> Config:
+    """What agent and learner add to the defaults of `learner_config`."""
+    return Config(
+        {
+            "algo": {
+                # Step size of Adam for the policy.
+                "learning_rate": 3e-4,
+                # The same for the critics.
+                "critic_learning_rate": 3e-4,
+                # Longer gradients are scaled to this norm; 0: never.
+                "max_grad_norm": 0.0,
+                # How entropy is weighed against reward.
+                "temperature": {
+                    # The weight at the beginning.
+                    "start": 1.0,
+                    # Step size of Adam for its logarithm; 0: it stays as it is.
+                    "learning_rate": 3e-4,
+                    # Entropy that it keeps the policy at [nats]; None: minus the size of actions.
+                    "target_entropy": None,
+                },
+                # Share of the way that the slow critics go towards the others at each update.
+                "tau": 0.005,
+                # Agents act at random up to this point of the run [environment steps].
+                "random_steps": 0,
+            },
+            "model": {
+                **TORSO_CONFIG,
+                # Widths of the fully connected layers.
+                "hidden_sizes": [256, 256],
+            },
+            "replay": {
+                # Size of one batch of the learner [rows].
+                "batch_size": 256,
+            },
+        }
+    )
+
+
+class SACAgent(Agent):
+    """Draws actions from its policy; in evaluation takes those in the middle of it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        env = self.env_config
+        self.scale = ActionScale(env.action_spec)
+        model = self.learner_config.model
+        self.policy = SquashedPolicy(env.obs_spec, self.scale.size, model).freeze()
+        self.random_steps: int = self.learner_config.algo.random_steps
+
+    def act(self, obs: Any) -> npt.NDArray[np.float32]:
+        """Gives the actions `[N, *dim]` of observations `[N, ...]`."""
+        policy = self.policy(obs)
+        if self.agent_mode == AgentMode.eval_deterministic:
+            unit = policy.mode()
+        else:
+            unit = policy.sample(self.generator)
+            if self.agent_mode == AgentMode.training and (
+                self.progress.env_steps < self.random_steps
+            ):
+                unit.uniform_(-1.0, 1.0, generator=self.generator)
+        actions: npt.NDArray[np.float32] = self.scale.to_env(unit).numpy()
+        return actions
+
+    def module_dict(self) -> dict[str, nn.Module]:
+        """The network that acts."""
+        return {"policy": self.policy}
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class Temperature(nn.Module):
+    """The weight of entropy, by its logarithm, which can be any number."""
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        if not start > 0:
+            raise ConfigError(
+                f"learner_config.algo.temperature.start is {start}, expected more than 0"
+            )
+        self.log = nn.Parameter(torch.tensor(math.log(start)))
+
+    @property
+    def value(self) -> float:
+        """The weight itself."""
+        return math.exp(float(self.log.detach()))
+
+
+class SACLearner(Learner):
+    """Moves critics towards soft targets, and the policy up the lower one of them."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        algo, model, env = self.learner_config.algo, self.learner_config.model, self.env_config
+        self.scale = ActionScale(env.action_spec, self.device)
+        size = self.scale.size
+        self.policy = SquashedPolicy(env.obs_spec, size, model).to(self.device)
+        self.critics = Critics(env.obs_spec, size, model).to(self.device)
+        self.temperature = Temperature(algo.temperature.start).to(self.device)
+        wanted = algo.temperature.target_entropy
+        self.target_entropy = float(-size if wanted is None else wanted)
+        limit = algo.max_grad_norm
+        self.policy_optimizer = Optimizer(
+            self.policy, learning_rate=algo.learning_rate, max_grad_norm=limit
+        )
+        self.critic_optimizer = Optimizer(
+            self.critics, learning_rate=algo.critic_learning_rate, max_grad_norm=limit
+        )
+        self.temperature_optimizer = Optimizer(
+            self.temperature, learning_rate=algo.temperature.learning_rate
+        )
+        self.target = TargetNetwork(self.critics, mode="soft", tau=algo.tau)
+        seed = component_seed(self.session_config.seed, "learner", 1)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+
+    def learn(self, batch: Batch) -> dict[str, Any]:
+        """Makes one update of critics, policy and temperature from a batch of transitions."""
+        alpha = self.temperature.value
+        targets = self.bootstrap(batch, alpha)
+        q_tm1 = self.critics(batch.obs, self.scale.to_unit(batch.actions))
+        losses = squared_loss(q_tm1, targets.expand_as(q_tm1)) * batch.weights
+        critic_loss = losses.mean(1).sum()
+        critic_norm = self.critic_optimizer.step(critic_loss)
+        td_error = (targets - q_tm1.detach()).abs().mean(0)
+        self.update_priorities(td_error)
+        policy_loss, log_prob, policy_norm = self.improve(batch, alpha)
+        if self.temperature_optimizer.learning_rate:
+            loss = temperature_loss(self.temperature.log, log_prob, self.target_entropy).mean()
+            self.temperature_optimizer.step(loss)
+        self.target.update()
+        optimizers = (self.critic_optimizer, self.policy_optimizer)
+        return {
+            "loss": critic_loss.detach(),
+            "policy_loss": policy_loss,
+            "mean_q": q_tm1.detach().mean(),
+            "td_error": td_error.mean(),
+            "entropy": -log_prob.mean(),
+            "temperature": alpha,
+            "grad_norm": critic_norm,
+            "policy_grad_norm": policy_norm,
+            "skipped": float(any(each.skipped for each in optimizers)),
+            "nan_updates": sum(each.nan_updates for each in optimizers),
+        }
+
+    @torch.no_grad()
+    def bootstrap(self, batch: Batch, alpha: float) -> torch.Tensor:
+        """The targets `[B]` of both critics."""
+        actions, log_prob = self.policy(batch.obs_next).draw(self.generator)
+        q_t = self.target.module(batch.obs_next, actions).amin(0)
+        return td_target(batch.rewards, batch.discounts, soft_value(q_t, log_prob, alpha))
+
+    def improve(self, batch: Batch, alpha: float) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """Moves the policy; gives its loss, log-probabilities `[B]` and the gradient's norm."""
+        actions, log_prob = self.policy(batch.obs).draw(self.generator)
+        # The critics are only looked through here.
+        self.critics.requires_grad_(False)
+        q = self.critics(batch.obs, actions).amin(0)
+        loss = (soft_policy_loss(q, log_prob, alpha) * batch.weights).mean()
+        norm = self.policy_optimizer.step(loss)
+        self.critics.requires_grad_(True)
+        return loss.detach(), log_prob.detach(), norm
+
+    def module_dict(self) -> dict[str, nn.Module]:
+        """The network that agents act with."""
+        return {"policy": self.policy}
+
+    def saveables(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the parameters."""
+        return {
+            "critics": self.critics,
+            "target": self.target,
+            "temperature": self.temperature,
+            "policy_optimizer": self.policy_optimizer,
+            "critic_optimizer": self.critic_optimizer,
+            "temperature_optimizer": self.temperature_optimizer,
+        }
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class SAC(Algorithm):
+    """Soft actor-critic, for continuous actions within bounds."""
+
+    agent = SACAgent
+    learner = SACLearner
+    actions = ("continuous",)

@@ -1,0 +1,61 @@
+"""TD3: DDPG with two critics, smoothed targets, and a policy that is updated less often.
+
+Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods.
+"""
+
+from __future__ import annotations
+
+from session.config import Config
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.ddpg import ALGO_CONFIG, DDPGAgent, DDPGLearner
+from surreal_like.network.torso import TORSO_CONFIG
+
+
+def default_config() -> Config:
+    """What agent and learner add to the defaults of `learner_config`."""
+    return Config(
+        {
+            "algo": {
+                **ALGO_CONFIG,
+                "learning_rate": 1e-3,
+                "twin": True,
+                "policy_delay": 2,
+                "target_noise": 0.2,
+            },
+            "model": {
+                **TORSO_CONFIG,
+                # Widths of the fully connected layers.
+                "hidden_sizes": [256, 256],
+            },
+            "replay": {
+                # Size of one batch of the learner [rows].
+                "batch_size": 256,
+            },
+        }
+    )
+
+
+class TD3Agent(DDPGAgent):
+    """The agent of DDPG."""
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class TD3Learner(DDPGLearner):
+    """The learner of DDPG, with other defaults."""
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """The defaults of `learner_config`."""
+        return default_config()
+
+
+class TD3(Algorithm):
+    """Twin delayed deep deterministic policy gradient, for continuous actions within bounds."""
+
+    agent = TD3Agent
+    learner = TD3Learner
+    actions = ("continuous",)

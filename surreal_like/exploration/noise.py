@@ -1,0 +1,89 @@
+"""Noise on actions from -1 to 1: independent at each step, or with a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.errors import ConfigError
+
+KINDS = ("gaussian", "ou")
+
+NOISE_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # gaussian, independent at each step, or ou: an Ornstein-Uhlenbeck process, with memory.
+        "kind": "gaussian",
+        # Standard deviation of what agent 0 adds at a step [half widths of the action's bounds].
+        "sigma": 0.1,
+        # The same of the last agent, those between lie between; 0: as agent 0.
+        "last_sigma": 0.0,
+        # Of ou: how fast it returns to 0 [share per step].
+        "theta": 0.15,
+    }
+)
+
+Array = npt.NDArray[np.float32]
+
+
+def agent_sigma(sigma: float, last_sigma: float, agent_id: int, num_agents: int) -> float:
+    """The deviation of one agent, on the line from the first one's to the last one's.
+
+    Further agents begin again at the first place, so that the mixture stays the same.
+    """
+    if not last_sigma or num_agents <= 1:
+        return sigma
+    return sigma + (last_sigma - sigma) * (agent_id % num_agents) / (num_agents - 1)
+
+
+class Noise:
+    """What is added to the actions of N streams.
+
+    The process of the second kind is `x += theta (0 - x) + sigma g`, g standard normal, from 0 at
+    the beginning of each episode: Lillicrap et al. 2016, section 7.
+
+    Args:
+        config: the keys of `NOISE_CONFIG`.
+        agent_id, num_agents: decide how strong it is.
+
+    Raises:
+        ConfigError: an unknown kind, or a number out of range.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        agent_id: int,
+        num_agents: int,
+        where: str = "learner_config.algo.noise",
+    ) -> None:
+        if config["kind"] not in KINDS:
+            raise ConfigError(
+                f"{where}.kind is {config['kind']!r}, expected one of {', '.join(KINDS)}"
+            )
+        if config["sigma"] < 0 or config["last_sigma"] < 0:
+            raise ConfigError(
+                f"{where} has sigma {config['sigma']} and last_sigma {config['last_sigma']}, "
+                "expected 0 or more"
+            )
+        if not 0 < config["theta"] <= 1:
+            raise ConfigError(f"{where}.theta is {config['theta']}, expected above 0, at most 1")
+        self.sigma = agent_sigma(config["sigma"], config["last_sigma"], agent_id, num_agents)
+        self._theta: float = config["theta"]
+        self._remembers = config["kind"] == "ou"
+        self._state: Array = np.zeros((0, 0), np.float32)
+
+    def draw(self, first: npt.NDArray[np.bool_], size: int, rng: np.random.Generator) -> Array:
+        """What is added now, float32 `[N, size]`; `first` `[N]` says where an episode begins."""
+        fresh = rng.standard_normal((len(first), size), np.float32) * np.float32(self.sigma)
+        if not self._remembers:
+            return fresh
+        if self._state.shape != fresh.shape:
+            self._state = np.zeros_like(fresh)
+        self._state[first] = 0.0
+        self._state = ((1.0 - self._theta) * self._state + fresh).astype(np.float32)
+        return self._state

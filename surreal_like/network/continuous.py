@@ -1,0 +1,158 @@
+"""Networks for continuous actions: policies that give them, critics that value them.
+
+Inside, actions are vectors `[B, size]` from -1 to 1; `ActionScale` knows what the environment calls
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from surreal_like.data.spec import parse_action_spec
+from surreal_like.errors import SpecError
+from surreal_like.network.distribution import SquashedGaussian
+from surreal_like.network.encoder import make_encoder
+from surreal_like.network.head import SquashedGaussianHead
+from surreal_like.network.module import Module
+from surreal_like.network.torso import ACTIVATIONS, make_torso
+
+
+class ActionScale:
+    """Between actions of the environment and their places from -1 to 1 within their bounds.
+
+    Args:
+        action_spec: the one of the environment config, continuous and bounded on all sides.
+        device: where the tensors are.
+
+    Raises:
+        SpecError: actions have no bounds, or empty ones.
+    """
+
+    def __init__(self, action_spec: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
+        spec = parse_action_spec(action_spec)
+        low, high = spec.array.low, spec.array.high
+        if low is None or high is None or not np.isfinite([low, high]).all():
+            raise SpecError(
+                f"actions {list(spec.dim)} need finite bounds, but env_config.action_spec has low "
+                f"{None if low is None else low.tolist()} and high "
+                f"{None if high is None else high.tolist()}"
+            )
+        if not (low < high).all():
+            raise SpecError(f"actions have low {low.tolist()}, not below high {high.tolist()}")
+        self.size = math.prod(spec.dim)
+        self._dim = spec.dim
+        first, last = (torch.tensor(end.reshape(-1), device=device) for end in (low, high))
+        self._middle = (first + last) / 2
+        self._half = (last - first) / 2
+
+    def to_env(self, unit: torch.Tensor) -> torch.Tensor:
+        """The environment's actions, float32 `[B, *dim]`, of places `[B, size]`."""
+        return (self._middle + self._half * unit).reshape(-1, *self._dim)
+
+    def to_unit(self, actions: torch.Tensor) -> torch.Tensor:
+        """The places `[B, size]` of the environment's actions `[B, *dim]`."""
+        return (actions.reshape(-1, self.size) - self._middle) / self._half
+
+
+class DeterministicPolicy(Module):
+    """One action for each observation: a torso, and the tangent of a linear layer."""
+
+    def __init__(self, obs_spec: Mapping[str, Any], size: int, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.torso = make_torso(obs_spec, model)
+        self.head = nn.Linear(self.torso.out_features, size)
+
+    def forward(self, obs: Any) -> torch.Tensor:
+        """Gives actions from -1 to 1, `[B, size]`."""
+        return torch.tanh(self.head(self.torso(obs)))
+
+
+class SquashedPolicy(Module):
+    """A squashed Gaussian for each observation."""
+
+    def __init__(self, obs_spec: Mapping[str, Any], size: int, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.torso = make_torso(obs_spec, model)
+        self.head = SquashedGaussianHead(self.torso.out_features, size)
+
+    def forward(self, obs: Any) -> SquashedGaussian:
+        """Gives the policy over actions from -1 to 1, `[B, size]`."""
+        policy: SquashedGaussian = self.head(self.torso(obs))
+        return policy
+
+
+class Critics(Module):
+    """The values of actions by several networks that share nothing, computed at once.
+
+    Args:
+        obs_spec: the one of the environment config.
+        size: of actions.
+        model: `hidden_sizes` and `activation` of each network; a torso of one's own, one for each,
+            comes before its layers.
+        count: how many networks.
+    """
+
+    def __init__(
+        self, obs_spec: Mapping[str, Any], size: int, model: Mapping[str, Any], *, count: int = 2
+    ) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(_encoder(obs_spec, model) for _ in range(count))
+        width = int(self.encoders[0].out_features)  # type: ignore[arg-type]
+        # Where nothing in them learns they are all the same, and one of them will do.
+        self._learns = any(True for _ in self.encoders.parameters())
+        self.layers = _StackedMLP(
+            count, [width + size, *model["hidden_sizes"], 1], model["activation"]
+        )
+
+    def forward(self, obs: Any, actions: torch.Tensor) -> torch.Tensor:
+        """Gives the values `[count, B]` of actions `[B, size]`."""
+        if self._learns:
+            features = torch.stack([encoder(obs) for encoder in self.encoders])
+            actions = actions.expand(len(features), *actions.shape)
+        else:
+            features = self.encoders[0](obs)
+        values: torch.Tensor = self.layers(torch.cat((features, actions), -1))
+        return values.squeeze(-1)
+
+
+class _StackedMLP(nn.Module):
+    """Several MLPs of one shape: for small ones a call takes as long as the computation."""
+
+    def __init__(self, count: int, widths: Sequence[int], activation: str) -> None:
+        super().__init__()
+        self.count = count
+        self.activation = ACTIVATIONS[activation]
+        self.weights = nn.ParameterList()
+        self.biases = nn.ParameterList()
+        for fan_in, fan_out in pairwise(widths):
+            # As nn.Linear begins.
+            bound = 1.0 / math.sqrt(fan_in)
+            self.weights.append(_uniform(bound, count, fan_in, fan_out))
+            self.biases.append(_uniform(bound, count, 1, fan_out))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """From `[B, in]`, or `[count, B, in]`, to `[count, B, out]`."""
+        x = x.expand(self.count, *x.shape[-2:])
+        last = len(self.weights) - 1
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = torch.baddbmm(bias, x, weight)
+            if index < last:
+                x = self.activation(x)
+        return x
+
+
+def _uniform(bound: float, *shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
+
+
+def _encoder(obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> nn.Module:
+    if model["torso"]:
+        return make_torso(obs_spec, model)
+    return make_encoder(obs_spec, image_features=model["image_features"])

@@ -1,0 +1,164 @@
+"""SAC: the update is the formula, the temperature follows the entropy, a toy is solved."""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from session.errors import ConfigError
+from surreal_like.agent.base import Progress
+from surreal_like.algorithm.sac import SAC, SACAgent, SACLearner
+from surreal_like.network.flat import manifest_of, named_tensors
+from tests.surreal_like.algorithm.test_ddpg import SMALL
+from tests.surreal_like.algorithm.transitions import SIZE, make_transitions, options
+from tests.surreal_like.algorithm.unrolls import play
+
+
+def make_learner(**algo: Any) -> SACLearner:
+    torch.manual_seed(0)
+    learner = SACLearner(**options(SAC, **algo))
+    with torch.no_grad():
+        for each in learner.target.module.parameters():
+            each.mul_(2.0)
+    return learner
+
+
+def make_agent(mode: str = "training", **algo: Any) -> SACAgent:
+    torch.manual_seed(0)
+    return SACAgent(**options(SAC, **algo), agent_id=0, agent_mode=mode)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.2])
+def test_the_critic_loss_is_the_formula(alpha: float) -> None:
+    learner = make_learner(temperature={"start": alpha})
+    batch = make_transitions()
+    twin = learner.generator.clone_state()
+    with torch.no_grad():
+        actions, log_prob = learner.policy(batch.obs_next).draw(twin)
+        q_t = learner.target.module(batch.obs_next, actions)
+        unit = (batch.actions - torch.tensor([0.0, 2.0])) / 2.0
+        q_tm1 = learner.critics(batch.obs, unit)
+    expected = 0.0
+    for row in range(SIZE):
+        soft = min(q_t[:, row].tolist()) - alpha * log_prob[row].item()
+        y = batch.rewards[row].item() + batch.discounts[row].item() * soft
+        for q in q_tm1[:, row].tolist():
+            expected += batch.weights[row].item() * 0.5 * (y - q) ** 2 / SIZE
+    assert float(learner.learn(batch)["loss"]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_policy_is_paid_for_entropy_and_climbs_the_lower_critic() -> None:
+    learner = make_learner(
+        critic_learning_rate=0.0,
+        learning_rate=3e-3,
+        temperature={"start": 0.05, "learning_rate": 0.0},
+    )
+    batch = make_transitions()
+    batch["weights"] = torch.ones(SIZE)
+
+    def value() -> float:
+        with torch.no_grad():
+            obs = batch.obs.repeat(500, 1)
+            actions, log_prob = learner.policy(obs).draw(torch.Generator().manual_seed(5))
+            q = learner.critics(obs, actions).amin(0)
+            return float((q - 0.05 * log_prob).mean())
+
+    before = value()
+    for _ in range(60):
+        learner.learn(batch)
+    assert value() > before + 0.01
+
+
+def test_critics_are_not_moved_by_the_policys_loss() -> None:
+    learner = make_learner(critic_learning_rate=0.0)
+    before = learner.critics.hash()
+    learner.learn(make_transitions())
+    assert learner.critics.hash() == before
+    assert all(each.requires_grad for each in learner.critics.parameters())
+
+
+@pytest.mark.parametrize(("target", "rises"), [(10.0, True), (-30.0, False)])
+def test_the_temperature_follows_the_entropy(target: float, rises: bool) -> None:
+    learner = make_learner(temperature={"target_entropy": target, "learning_rate": 0.1})
+    told = [learner.learn(make_transitions(seed))["temperature"] for seed in range(3)]
+    assert told[0] == 1.0
+    assert (told[2] > 1.0) == rises
+
+
+def test_a_temperature_may_stay_and_its_target_is_minus_the_size() -> None:
+    learner = make_learner(temperature={"start": 0.3, "learning_rate": 0.0})
+    for seed in range(3):
+        learner.learn(make_transitions(seed))
+    assert learner.temperature.value == pytest.approx(0.3)
+    assert learner.target_entropy == -2.0
+    with pytest.raises(ConfigError, match=r"temperature\.start is 0\.0, expected more than 0"):
+        make_learner(temperature={"start": 0.0})
+
+
+@pytest.mark.parametrize("field", ["rewards", "obs"])
+def test_a_nan_skips_the_update_and_is_counted(field: str) -> None:
+    learner = make_learner()
+    before = learner.critics.hash()
+    bad = make_transitions()
+    bad[field][2] = math.nan
+    metrics = learner.learn(bad)
+    assert metrics["skipped"] == 1.0
+    assert metrics["nan_updates"] >= 1
+    assert learner.critics.hash() == before
+
+
+def test_a_restored_learner_goes_on_to_the_same_parameters() -> None:
+    learner, again = make_learner(), make_learner()
+    for seed in range(4):
+        learner.learn(make_transitions(seed))
+    again.policy.load_flat(learner.policy.read_flat())
+    for name, saveable in again.saveables().items():
+        saveable.load_state_dict(copy.deepcopy(learner.saveables()[name].state_dict()))
+    again.generator.set_state(learner.generator.get_state())
+    for seed in range(4, 8):
+        learner.learn(make_transitions(seed))
+        again.learn(make_transitions(seed))
+    assert again.policy.hash() == learner.policy.hash()
+    assert again.critics.hash() == learner.critics.hash()
+    assert again.temperature.value == learner.temperature.value
+
+
+def test_A5_agent_and_learner_have_the_same_parameters() -> None:
+    each = (make_agent(), make_learner())
+    manifests = [manifest_of(named_tensors(one.module_dict())) for one in each]
+    assert manifests[0] == manifests[1]
+
+
+def test_A19_an_agent_draws_in_training_and_not_in_evaluation() -> None:
+    obs = torch.randn(1, 4).expand(3000, 4)
+    agent = make_agent()
+    agent.progress = Progress(10, 1)
+    drawn = agent.act(obs)
+    assert drawn.dtype == np.float32
+    assert drawn.std(0).min() > 0.3
+    assert (drawn >= [-2.0, 0.0]).all()
+    assert (drawn <= [2.0, 4.0]).all()
+    best = make_agent("eval_deterministic").act(obs)
+    assert (best == best[0]).all()
+    assert make_agent("eval_stochastic").act(obs).std(0).min() > 0.3
+
+
+def test_a_young_run_acts_at_random() -> None:
+    agent = make_agent(random_steps=100)
+    obs = torch.randn(1, 4).expand(4000, 4)
+    uniform = agent.act(obs)
+    counts = np.histogram(uniform[:, 0], bins=4, range=(-2, 2))[0]
+    assert counts.min() > 850
+    agent.progress = Progress(100, 1)
+    assert np.histogram(agent.act(obs)[:, 0], bins=4, range=(-2, 2))[0].min() < 850
+
+
+def test_continuous_actions_come_near_the_optimum(tmp_path: Path) -> None:
+    words: dict[str, Any] = {key: value for key, value in SMALL.items() if "noise" not in key}
+    words |= {"learner_config__algo__temperature": {"start": 0.1, "learning_rate": 3e-3}}
+    run = play(tmp_path / "run", "sac", "toy:target", env_steps=2500, **words)
+    assert run.result["best_eval"]["mean_return"] > -0.5
