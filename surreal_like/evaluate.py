@@ -60,7 +60,7 @@ def evaluate(
         obs, _ = env.reset()
         state = None
         while not played.over:
-            actions, state = policy(obs, state, deterministic=deterministic)
+            actions, state = policy(obs, state, deterministic=deterministic, first=played.first)
             obs, reward, terminated, truncated, info = env.step(actions)
             played.step(reward, terminated, truncated, info)
     seconds = time.monotonic() - began

@@ -139,7 +139,7 @@ def _pictures(
     yield _picture(env, policy)
     state = None
     while not played.over:
-        actions, state = policy(obs, state, deterministic=deterministic)
+        actions, state = policy(obs, state, deterministic=deterministic, first=played.first)
         obs, reward, terminated, truncated, info = env.step(actions)
         played.step(reward, terminated, truncated, info)
         yield _picture(env, policy)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from session import nest
@@ -37,7 +38,12 @@ class Policy:
         self._spec = parse_obs_spec(config.env_config.obs_spec)
 
     def __call__(
-        self, obs: Any, state: Any = None, *, deterministic: bool = True
+        self,
+        obs: Any,
+        state: Any = None,
+        *,
+        deterministic: bool = True,
+        first: npt.NDArray[np.bool_] | None = None,
     ) -> tuple[Any, Any]:
         """Returns actions and the recurrent state, None for a policy without memory.
 
@@ -45,16 +51,20 @@ class Policy:
             obs: nest of arrays as the environment gives them, or a batch with a leading axis.
             state: what the last call returned, None at the start of an episode.
             deterministic: the best action, or one drawn from the policy.
+            first: where an episode begins in a batch, ``[N]``; None: nowhere, unless state is None.
 
         Raises:
             DataError: the observation does not fit the run's ``obs_spec``.
         """
         arrays, batched = self._batch(obs)
         agent = self._agents[deterministic]
+        streams = len(nest.leaves(arrays)[0])
+        agent.state = state
+        agent.first = np.full(streams, state is None) if first is None else first
         with torch.inference_mode():
             answer = agent.act(to_tensor(arrays))
         actions = to_array(answer[0] if isinstance(answer, tuple) else answer)
-        return (actions if batched else nest.map(lambda a: a[0], actions)), state
+        return (actions if batched else nest.map(lambda a: a[0], actions)), agent.state
 
     def _batch(self, obs: Any) -> tuple[Any, bool]:
         """The observation with a leading axis, and whether it came with one."""

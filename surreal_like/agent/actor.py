@@ -11,6 +11,9 @@ from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.network.actor_critic import ActorCritic
+from surreal_like.network.distribution import Distribution
+
+_NOWHERE = torch.zeros(0, dtype=torch.bool)
 
 
 def make_network(learner_config: Config, env_config: Config) -> ActorCritic:
@@ -35,14 +38,31 @@ class ActorAgent(Agent):
         self._shape = spec.dim if spec.type == "continuous" and len(spec.dim) != 1 else None
 
     def act(self, obs: Any) -> Any:
-        """Gives the actions of observations `[N, ...]`, in training with the policy's columns."""
-        policy = self.network.policy(obs)
+        """Gives the actions of observations `[N, ...]`, in training with the policy's columns.
+
+        Where it has a memory, the state before the row travels with them too, as `memory`.
+        """
+        policy, before = self._look(obs)
         greedy = self.agent_mode is AgentMode.eval_deterministic
         drawn = policy.mode() if greedy else policy.sample(self.generator)
         actions = self._shaped(drawn).numpy()
         if self.agent_mode is not AgentMode.training:
             return actions
-        return actions, {name: column.numpy() for name, column in policy.columns().items()}
+        extras = {name: column.numpy() for name, column in policy.columns().items()}
+        return actions, extras if before is None else {**extras, "memory": before.numpy()}
+
+    def _look(self, obs: Any) -> tuple[Distribution, torch.Tensor | None]:
+        """The policy at a row, and the state before it."""
+        if self.network.core is None:
+            return self.network.act(obs, None, _NOWHERE)[0], None
+        before = self.initial_state(len(self.first)) if self.state is None else self.state
+        policy, self.state = self.network.act(obs, before, torch.from_numpy(self.first))
+        return policy, before
+
+    def initial_state(self, n: int) -> torch.Tensor | None:
+        """Zeros `[n, state_size]`; None without a memory."""
+        core = self.network.core
+        return None if core is None else core.initial_state(n)
 
     def _shaped(self, actions: torch.Tensor) -> torch.Tensor:
         return actions if self._shape is None else actions.reshape(-1, *self._shape)

@@ -54,6 +54,8 @@ class Agent:
 
     Attributes:
         first: where an episode begins now, bool ``[N]``; set before each call of :meth:`act`.
+        state: recurrent state of the streams behind the newest call of :meth:`act`, ``[N, ...]``;
+            None without a memory, and before the first call.
         progress: how far the run is; schedules read this and keep no count of their own.
         num_agents: agents that the run was planned with.
         rng: source of this agent's randomness, a numpy Generator.
@@ -83,6 +85,7 @@ class Agent:
         self.progress = Progress()
         self.version = 0
         self.first: npt.NDArray[np.bool_] = np.ones(1, np.bool_)
+        self.state: Any = None
         training = self.agent_mode is AgentMode.training
         self._kind, self._group = ("agent", "agent") if training else ("evaluator", "eval")
         name = f"{self._group}-{agent_id}"

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from session import nest
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent, make_network
@@ -18,7 +17,12 @@ from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
 from surreal_like.learner.base import Learner
-from surreal_like.learner.on_policy import explained_variance, flat_actions, policy_columns
+from surreal_like.learner.on_policy import (
+    explained_variance,
+    flat_actions,
+    policy_columns,
+    state_before,
+)
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.loss.policy import masked_mean, policy_gradient_loss
 from surreal_like.loss.value import squared_loss
@@ -59,7 +63,6 @@ def default_config() -> Config:
             },
             "model": {
                 **ACTOR_CRITIC_CONFIG,
-                # One torso for policy and value; otherwise one for each.
                 "shared": True,
             },
             "replay": {
@@ -105,27 +108,22 @@ class ImpalaLearner(Learner):
 
     def learn(self, batch: Batch) -> dict[str, Any]:
         """Makes one update from a batch of unrolls."""
-        steps, streams = batch.rewards.shape
-        policy, values = self.network(nest.map(lambda x: x.flatten(0, 1), batch.obs))
-        values = values.view(steps + 1, streams)
-        acted = steps * streams
-        actions = flat_actions(batch.actions).flatten(0, 1)
-        columns = {name: batch.extras[name].flatten(0, 1) for name in policy_columns(batch)}
-        # The last row of each stream has no action; the head is called once for all rows.
-        here = self.network.head.of({k: x[:acted] for k, x in policy.columns().items()})
-        log_prob = here.log_prob(actions).view(steps, streams)
+        policy, values = self.network.unroll(batch.obs, state_before(batch), batch.first)
+        # The last row of each stream has no action.
+        here = self.network.head.of({k: x[:-1] for k, x in policy.columns().items()})
+        actions = flat_actions(batch.actions)
+        log_prob = here.log_prob(actions)
         with torch.no_grad():
-            old_log_prob = self.network.head.of(columns).log_prob(actions).view(steps, streams)
-            log_rhos = log_prob.detach() - old_log_prob
+            acted = {name: batch.extras[name] for name in policy_columns(batch)}
+            log_rhos = log_prob.detach() - self.network.head.of(acted).log_prob(actions)
             corrected = self.correct(batch, log_rhos, values)
         entropy_weight = self.entropy.at(self)
         policy_loss = masked_mean(policy_gradient_loss(log_prob, corrected.advantages), batch.mask)
         value_loss = masked_mean(squared_loss(values[:-1], corrected.targets), batch.mask)
-        entropy = masked_mean(here.entropy().view(steps, streams), batch.mask)
+        entropy = masked_mean(here.entropy(), batch.mask)
         loss = policy_loss + self.algo.value_weight * value_loss - entropy_weight * entropy
         self.optimizer.learning_rate = self.learning_rate.at(self)
         grad_norm = self.optimizer.step(loss)
-        keep = batch.mask > 0
         return {
             "loss": loss.detach(),
             "policy_loss": policy_loss.detach(),
@@ -133,7 +131,7 @@ class ImpalaLearner(Learner):
             "entropy": entropy.detach(),
             "rho": masked_mean(log_rhos.exp(), batch.mask),
             "explained_variance": explained_variance(
-                values[:-1].detach()[keep], corrected.targets[keep]
+                values[:-1].detach(), corrected.targets, batch.mask
             ),
             "entropy_weight": entropy_weight,
             "grad_norm": grad_norm,

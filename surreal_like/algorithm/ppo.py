@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from session import nest
 from session.config import Config
 from session.errors import ConfigError
 from session.seeding import component_seed
@@ -27,11 +26,13 @@ from surreal_like.learner.on_policy import (
     Rows,
     check_synchronous,
     explained_variance,
+    state_before,
 )
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
     kl_estimate,
+    masked_mean,
     normalized,
     surrogate_loss,
 )
@@ -145,7 +146,7 @@ class PPOLearner(Learner):
         self.kl_penalty.adapt(part.value("kl"))
         return {
             **means.values(),
-            "explained_variance": explained_variance(rows.values, rows.targets),
+            "explained_variance": explained_variance(rows.values, rows.targets, rows.mask),
             "passes": float(passes),
             "kl_coefficient": self.kl_penalty.coefficient,
             "entropy_weight": entropy_weight,
@@ -156,9 +157,7 @@ class PPOLearner(Learner):
     @torch.no_grad()
     def prepare(self, batch: Batch) -> Rows:
         """The rows that an action was taken from, each with its advantage and its target."""
-        steps, streams = batch.rewards.shape
-        obs = nest.map(lambda x: x.flatten(0, 1), batch.obs)
-        values = self.network.value(obs).view(steps + 1, streams)
+        _, values = self.network.unroll(batch.obs, state_before(batch), batch.first)
         advantages = gae(
             batch.rewards,
             batch.discounts,
@@ -179,38 +178,43 @@ class PPOLearner(Learner):
         )
 
     def minibatches(self, rows: Rows) -> Iterator[Rows]:
-        """The rows in a new order, in parts that differ by one row at most."""
+        """The rows in a new order, in parts that differ by one row at most.
+
+        With a memory it is streams that are put in order, and parts are of whole streams.
+        """
         order = torch.randperm(len(rows), generator=self.generator).to(self.device)
         for part in order.tensor_split(min(self.algo.minibatches, len(rows))):
             yield rows[part]
 
     def update(self, rows: Rows, entropy_weight: float) -> dict[str, float | torch.Tensor]:
         """Makes one update; gives what is told of it."""
-        algo = self.algo
-        policy, values = self.network(rows.obs)
+        algo, mask = self.algo, rows.mask
+        policy, values = rows.seen_by(self.network)
         log_ratio = policy.log_prob(rows.actions) - rows.log_probs
         if algo.clip:
-            policy_loss = clipped_surrogate_loss(log_ratio, rows.advantages, algo.clip).mean()
+            gains = clipped_surrogate_loss(log_ratio, rows.advantages, algo.clip)
         else:
-            policy_loss = surrogate_loss(log_ratio, rows.advantages).mean()
+            gains = surrogate_loss(log_ratio, rows.advantages)
         if algo.value_clip:
             errors = clipped_value_loss(values, rows.values, rows.targets, algo.value_clip)
         else:
             errors = squared_loss(values, rows.targets)
-        value_loss, entropy = errors.mean(), policy.entropy().mean()
+        policy_loss, value_loss = masked_mean(gains, mask), masked_mean(errors, mask)
+        entropy = masked_mean(policy.entropy(), mask)
         loss = policy_loss + algo.value_weight * value_loss - entropy_weight * entropy
         if self.kl_penalty.coefficient:
-            divergence = self.network.head.of(rows.policy).kl(policy).mean()
+            divergence = masked_mean(self.network.head.of(rows.policy).kl(policy), mask)
             loss = loss + self.kl_penalty.coefficient * divergence
         grad_norm = self.optimizer.step(loss)
         log_ratio = log_ratio.detach()
+        clipped = (log_ratio.exp() - 1.0).abs() > (algo.clip or 1.0)
         return {
             "loss": loss.detach(),
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),
-            "kl": kl_estimate(log_ratio).mean(),
-            "clip_fraction": (log_ratio.exp() - 1.0).abs().gt(algo.clip or 1.0).float().mean(),
+            "kl": masked_mean(kl_estimate(log_ratio), mask),
+            "clip_fraction": masked_mean(clipped.float(), mask),
             "grad_norm": grad_norm,
             "skipped": float(self.optimizer.skipped),
         }

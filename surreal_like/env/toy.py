@@ -207,8 +207,48 @@ class Target(Env):
         return self._point.copy()
 
 
+class Recall(Env):
+    """What needs a memory: which of `arms` was shown at the start pays 1 at the end.
+
+    The first observation shows the arm, float32 [arms + 1], one-hot; those that follow show
+    nothing, and the last one, after `delay` more steps, that it is time (its last element is 1).
+    Only the action taken then counts; it pays and terminates.
+    Optimum: pull the arm that was shown, 1. Whoever remembers nothing gets 1 / arms.
+    """
+
+    def __init__(self, arms: int = 3, *, delay: int = 4) -> None:
+        _require(arms >= 2 and delay >= 1, "toy:recall: arms must be 2 or more, delay 1 or more")
+        self.arms, self.delay = arms, delay
+        self.obs_spec = {"type": "float32", "dim": [arms + 1]}
+        self.action_spec = {"type": "discrete", "dim": [arms]}
+        self.optimal_return = 1.0
+        self._shown = self._steps = 0
+
+    def reset(self) -> tuple[Array, Info]:
+        """Draws the arm and shows it."""
+        self._shown, self._steps = int(self.rng.integers(self.arms)), 0
+        return _one_hot(self._shown, self.arms + 1), {}
+
+    def step(self, action: int) -> Step:
+        """Waits, and in the end pays."""
+        self._steps += 1
+        blank = np.zeros(self.arms + 1, np.float32)
+        if self._steps > self.delay:
+            return blank, float(action == self._shown), True, False, {}
+        if self._steps == self.delay:
+            blank[self.arms] = 1.0
+        return blank, 0.0, False, False, {}
+
+
 TOYS: Mapping[str, type[Env]] = MappingProxyType(
-    {"bandit": Bandit, "chain": Chain, "clock": Clock, "grid": Grid, "target": Target}
+    {
+        "bandit": Bandit,
+        "chain": Chain,
+        "clock": Clock,
+        "grid": Grid,
+        "recall": Recall,
+        "target": Target,
+    }
 )
 
 

@@ -12,7 +12,8 @@ from session import nest
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like.data.batch import Batch
-from surreal_like.loss.policy import adapted_kl_coefficient
+from surreal_like.loss.policy import adapted_kl_coefficient, masked_mean
+from surreal_like.network.actor_critic import ActorCritic
 from surreal_like.network.distribution import Distribution
 
 Told = Mapping[str, float | torch.Tensor]
@@ -20,7 +21,10 @@ Told = Mapping[str, float | torch.Tensor]
 
 @dataclass(slots=True)
 class Rows:
-    """Rows of unrolls in any order, M of them, from each of which an action was taken.
+    """Rows of unrolls, from which updates are made.
+
+    Without a memory they are flat: `[M]` below is M rows in any order, from each of which an action
+    was taken. With one they are whole streams in order of time: `[M]` is `[T, B]`.
 
     Args:
         obs: nest of tensors `[M, ...]`.
@@ -30,6 +34,9 @@ class Rows:
         advantages: `[M]`.
         values: before the first update, `[M]`.
         targets: of the values, `[M]`.
+        mask: 0 at rows that no action was taken from, `[M]`.
+        first: where an episode begins, bool `[M]`.
+        state: of the memory before the first row, `[B, state_size]`; None without a memory.
     """
 
     obs: Any
@@ -39,6 +46,9 @@ class Rows:
     advantages: torch.Tensor
     values: torch.Tensor
     targets: torch.Tensor
+    mask: torch.Tensor
+    first: torch.Tensor
+    state: torch.Tensor | None
 
     @classmethod
     def of(
@@ -50,45 +60,73 @@ class Rows:
         targets: torch.Tensor,
         policy_of: Callable[[Mapping[str, torch.Tensor]], Distribution],
     ) -> Rows:
-        """Those rows of a batch whose mask is 1.
+        """The rows of a batch.
 
         Args:
             batch: of unrolls, time first.
             advantages, values, targets: `[T, B]`.
             policy_of: the policy of columns, `of` of the head.
         """
-        steps = len(batch.rewards)
+        steps, state = len(batch.rewards), state_before(batch)
         keep = batch.mask.flatten().nonzero().squeeze(1)
 
-        def flat(x: torch.Tensor) -> torch.Tensor:
-            return x[:steps].flatten(0, 1)[keep]
+        def pick(x: torch.Tensor) -> torch.Tensor:
+            return x[:steps].flatten(0, 1)[keep] if state is None else x[:steps]
 
-        actions = flat(flat_actions(batch.actions))
-        policy = {name: flat(batch.extras[name]) for name in policy_columns(batch)}
+        actions = pick(flat_actions(batch.actions))
+        policy = {name: pick(batch.extras[name]) for name in policy_columns(batch)}
         return cls(
-            obs=nest.map(flat, batch.obs),
+            obs=nest.map(pick, batch.obs),
             actions=actions,
             log_probs=policy_of(policy).log_prob(actions),
             policy=policy,
-            advantages=flat(advantages),
-            values=flat(values),
-            targets=flat(targets),
+            advantages=pick(advantages),
+            values=pick(values),
+            targets=pick(targets),
+            mask=pick(batch.mask),
+            first=pick(batch.first),
+            state=state,
         )
 
     def __len__(self) -> int:
-        return len(self.actions)
+        """Rows, or with a memory streams: what `[index]` chooses from."""
+        return self.mask.shape[self._axis]
+
+    @property
+    def _axis(self) -> int:
+        return 0 if self.state is None else 1
 
     def __getitem__(self, index: torch.Tensor) -> Rows:
-        """The rows at `index`, int64 `[m]`."""
+        """The rows, or the streams, at `index`, int64 `[m]`."""
+        axis = self._axis
+
+        def pick(x: torch.Tensor) -> torch.Tensor:
+            return x.index_select(axis, index)
+
         return Rows(
-            obs=nest.map(lambda x: x[index], self.obs),
-            actions=self.actions[index],
-            log_probs=self.log_probs[index],
-            policy={name: column[index] for name, column in self.policy.items()},
-            advantages=self.advantages[index],
-            values=self.values[index],
-            targets=self.targets[index],
+            obs=nest.map(pick, self.obs),
+            actions=pick(self.actions),
+            log_probs=pick(self.log_probs),
+            policy={name: pick(column) for name, column in self.policy.items()},
+            advantages=pick(self.advantages),
+            values=pick(self.values),
+            targets=pick(self.targets),
+            mask=pick(self.mask),
+            first=pick(self.first),
+            state=None if self.state is None else self.state[index],
         )
+
+    def seen_by(self, network: ActorCritic) -> tuple[Distribution, torch.Tensor]:
+        """Policy and values `[M]` of these rows."""
+        if self.state is not None:
+            return network.unroll(self.obs, self.state, self.first)
+        seen: tuple[Distribution, torch.Tensor] = network(self.obs)
+        return seen
+
+
+def state_before(batch: Batch) -> torch.Tensor | None:
+    """What the memory held before the first row of a batch, `[B, state_size]`; None without one."""
+    return batch.extras["memory"][0] if "memory" in batch.extras else None
 
 
 def policy_columns(batch: Batch) -> list[str]:
@@ -149,12 +187,19 @@ class Means:
         return {name: self.value(name) for name in self._told[0]}
 
 
-def explained_variance(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def explained_variance(
+    values: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
     """How much of the targets' variance the values know: 1 is all, 0 no more than their mean does.
 
-    A scalar from tensors of one shape; NaN where the targets do not vary.
+    A scalar, over the elements of mask 1, from tensors of one shape; not finite where the targets
+    do not vary.
     """
-    return 1.0 - (targets - values).var(correction=0) / targets.var(correction=0)
+    return 1.0 - _variance(targets - values, mask) / _variance(targets, mask)
+
+
+def _variance(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return masked_mean((x - masked_mean(x, mask)).square(), mask)
 
 
 def check_synchronous(learner_config: Config, env_config: Config, session_config: Config) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
+from session import nest
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ValueHead, make_policy_head
 from surreal_like.network.module import Module
-from surreal_like.network.torso import TORSO_CONFIG, make_torso
+from surreal_like.network.recurrent import make_core
+from surreal_like.network.torso import TORSO_CONFIG, AnyTorso, make_torso
 
 # The keys of `learner_config.model` from which an ActorCritic is built.
 ACTOR_CRITIC_CONFIG: Mapping[str, Any] = MappingProxyType(
@@ -21,28 +23,20 @@ ACTOR_CRITIC_CONFIG: Mapping[str, Any] = MappingProxyType(
         **TORSO_CONFIG,
         # elu, gelu, relu, silu or tanh.
         "activation": "tanh",
-        # One torso for policy and value; otherwise one for each.
+        # One torso for policy and value, as there always is with a memory; otherwise one for each.
         "shared": False,
+        # What remembers, between torso and heads: lstm, gru; empty: nothing does.
+        "memory": "",
+        # Units of that memory.
+        "memory_size": 64,
         # Where the logarithm of the deviation of continuous actions begins.
         "log_std": 0.0,
     }
 )
 
 
-class PolicyHead(Protocol):
-    """Gives a policy at features, or the one that has been written down as columns."""
-
-    def __call__(self, features: torch.Tensor) -> Distribution:
-        """The policy at features `[..., in_features]`."""
-        ...
-
-    def of(self, columns: Mapping[str, torch.Tensor]) -> Distribution:
-        """The policy of these columns."""
-        ...
-
-
 class ActorCritic(Module):
-    """Policy and value of a nest of observations `[B, ...]`.
+    """Policy and value of a nest of observations.
 
     Layers begin orthogonal, the last one of the policy near 0, so that it begins undecided:
     Andrychowicz et al. 2021, What Matters in On-Policy Reinforcement Learning, section 3.2.
@@ -51,6 +45,9 @@ class ActorCritic(Module):
         obs_spec: the one of the environment config.
         action_spec: the one of the environment config.
         model: the keys of `ACTOR_CRITIC_CONFIG`.
+
+    Attributes:
+        core: what remembers, None where nothing does.
     """
 
     def __init__(
@@ -58,8 +55,13 @@ class ActorCritic(Module):
     ) -> None:
         super().__init__()
         self.torso = make_torso(obs_spec, model)
-        self.value_torso = None if model["shared"] else make_torso(obs_spec, model)
         width = self.torso.out_features
+        self.core = (
+            make_core(model["memory"], width, model["memory_size"]) if model["memory"] else None
+        )
+        alone = model["shared"] or self.core is not None
+        self.value_torso = None if alone else make_torso(obs_spec, model)
+        width = width if self.core is None else self.core.out_features
         self.head = make_policy_head(width, action_spec, log_std=model["log_std"])
         self.value_head = ValueHead(width)
         if not model["torso"]:
@@ -68,24 +70,59 @@ class ActorCritic(Module):
         _orthogonal(self.value_head, 1.0)
 
     def forward(self, obs: Any) -> tuple[Distribution, torch.Tensor]:
-        """Gives the policy and the values `[B]`."""
+        """Gives policy and values `[B]` of observations `[B, ...]`.
+
+        Raises ValueError where there is a memory: then an observation alone does not say enough.
+        """
+        if self.core is not None:
+            raise ValueError("a network with a memory looks at unrolls: call unroll() or act()")
         features = self.torso(obs)
         if self.value_torso is None:
             return self.head(features), self.value_head(features)
         return self.head(features), self.value_head(self.value_torso(obs))
 
-    def policy(self, obs: Any) -> Distribution:
-        """Gives the policy only."""
-        with self.parameter_lock:
-            policy: Distribution = self.head(self.torso(obs))
-        return policy
+    def unroll(
+        self, obs: Any, state: torch.Tensor | None, first: torch.Tensor
+    ) -> tuple[Distribution, torch.Tensor]:
+        """Gives policy `[T, B]` and values `[T, B]` of an unroll.
 
-    def value(self, obs: Any) -> torch.Tensor:
-        """Gives the values `[B]` only."""
+        Args:
+            obs: nest of tensors `[T, B, ...]`.
+            state: before the first row, `[B, state_size]`; None without a memory.
+            first: bool `[T, B]`, where an episode begins.
+        """
         with self.parameter_lock:
-            torso = self.torso if self.value_torso is None else self.value_torso
-            values: torch.Tensor = self.value_head(torso(obs))
-        return values
+            features = self._over_rows(self.torso, obs, first)
+            if self.core is not None and state is not None:
+                features, _ = self.core(features, state, first)
+            policy: Distribution = self.head(features)
+            if self.value_torso is not None:
+                features = self._over_rows(self.value_torso, obs, first)
+            values: torch.Tensor = self.value_head(features)
+        return policy, values
+
+    @staticmethod
+    def _over_rows(torso: AnyTorso, obs: Any, first: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = torso(nest.map(lambda x: x.flatten(0, 1), obs))
+        return features.view(*first.shape, -1)
+
+    def act(
+        self, obs: Any, state: torch.Tensor | None, first: torch.Tensor
+    ) -> tuple[Distribution, torch.Tensor | None]:
+        """Gives the policy, and the state behind, at one row of each stream.
+
+        Args:
+            obs: nest of tensors `[N, ...]`.
+            state: `[N, state_size]`; None without a memory.
+            first: bool `[N]`, where an episode begins.
+        """
+        with self.parameter_lock:
+            features = self.torso(obs)
+            if self.core is not None and state is not None:
+                outs, state = self.core(features.unsqueeze(0), state, first.unsqueeze(0))
+                features = outs[0]
+            policy: Distribution = self.head(features)
+        return policy, state
 
 
 def _initialize(module: nn.Module) -> None:

@@ -169,6 +169,9 @@ def test_A19_noise_is_added_in_training_and_not_in_evaluation() -> None:
     assert actions.dtype == np.float32
     # Half widths of the bounds are 2.
     assert (actions - best).std(0) == pytest.approx([0.2, 0.2], rel=0.1)
+    wild = make_agent(noise={"sigma": 5.0})
+    wild.progress = Progress(10, 1)
+    actions = wild.act(obs)
     assert (actions >= [-2.0, 0.0]).all()
     assert (actions <= [2.0, 4.0]).all()
 

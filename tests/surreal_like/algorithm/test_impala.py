@@ -214,5 +214,5 @@ def test_a_time_limit_is_bootstrapped(tmp_path: Path) -> None:
     run = play(tmp_path / "run", "impala", "toy:clock", env_steps=20_000, **words)
     assert run.result["best_eval"]["mean_return"] == Clock().optimal_return
     policy: Any = load_policy(tmp_path / "run", "latest")
-    running = policy._agents[True].network.value(torch.tensor([[0.0, 1.0]])).item()
+    running = policy._agents[True].network(torch.tensor([[0.0, 1.0]]))[1].item()
     assert running == pytest.approx(Clock().optimal_value(GAMMA), abs=1.0)

@@ -52,7 +52,7 @@ def slow_advantages(learner: PPOLearner, batch: Batch, lambda_: float) -> Any:
     """Advantages `[T, B]`, row by row."""
     with torch.no_grad():
         values = [
-            [learner.network.value(batch.obs[t, b : b + 1]).item() for b in range(B)]
+            [learner.network(batch.obs[t, b : b + 1])[1].item() for b in range(B)]
             for t in range(T + 1)
         ]
     advantages = [[0.0] * B for _ in range(T)]
@@ -102,7 +102,7 @@ def slow_loss(learner: PPOLearner, batch: Batch, coefficient: float) -> dict[str
     policy_losses, value_losses, kls = [], [], []
     for (t, b), advantage in zip(rows, (kept - kept.mean()) / kept.std(), strict=True):
         with torch.no_grad():
-            policy = learner.network.policy(batch.obs[t, b : b + 1])
+            policy, _ = learner.network(batch.obs[t, b : b + 1])
         new = {name: column[0] for name, column in policy.columns().items()}
         old = {name: column[t, b] for name, column in batch.extras.items()}
         action = batch.actions[t, b]
@@ -158,7 +158,7 @@ def test_good_actions_become_likelier(action_spec: Any, obs_spec: Any, shared: b
     # Acted with the policy that learns, so the first ratios are 1.
     rows = learner.prepare(batch)
     with torch.no_grad():
-        policy = learner.network.policy(rows.obs)
+        policy, _ = learner.network(rows.obs)
         before = policy.log_prob(rows.actions).mean()
     flat_rows = batch.mask.flatten().nonzero().squeeze(1)
     for name, column in policy.columns().items():
@@ -166,7 +166,7 @@ def test_good_actions_become_likelier(action_spec: Any, obs_spec: Any, shared: b
     for _ in range(5):
         learner.learn(batch)
     with torch.no_grad():
-        assert learner.network.policy(rows.obs).log_prob(rows.actions).mean() > before + 0.02
+        assert learner.network(rows.obs)[0].log_prob(rows.actions).mean() > before + 0.02
 
 
 @pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)
@@ -275,7 +275,7 @@ def test_an_agent_gives_actions_and_the_policy_they_are_from(action_spec: Any) -
     assert actions.dtype == (np.float32 if continuous else np.int64)
     assert set(extras) == ({"mean", "log_std"} if continuous else {"logits"})
     again = agent.network.head.of({name: torch.tensor(x) for name, x in extras.items()})
-    assert torch.allclose(again.kl(agent.network.policy(obs)), torch.zeros(7), atol=1e-6)
+    assert torch.allclose(again.kl(agent.network(obs)[0]), torch.zeros(7), atol=1e-6)
 
 
 def test_A19_an_agent_explores_in_training_and_not_in_evaluation() -> None:
@@ -333,10 +333,10 @@ def test_agents_that_would_wait_for_ever_are_refused_with_the_arithmetic() -> No
 
 
 def test_explained_variance() -> None:
-    targets = torch.tensor([1.0, 2.0, 3.0])
-    assert explained_variance(targets, targets) == 1.0
-    assert explained_variance(torch.full((3,), 2.0), targets) == 0.0
-    assert explained_variance(-targets, targets) < 0.0
+    targets, ones = torch.tensor([1.0, 2.0, 3.0]), torch.ones(3)
+    assert explained_variance(targets, targets, ones) == 1.0
+    assert explained_variance(torch.full((3,), 2.0), targets, ones) == 0.0
+    assert explained_variance(-targets, targets, ones) < 0.0
 
 
 def test_a_penalty_of_0_stays_off_and_a_nan_changes_nothing() -> None:
@@ -371,7 +371,7 @@ def test_a_time_limit_is_bootstrapped(tmp_path: Path, synchronous: bool) -> None
     run = play(tmp_path / "run", "ppo", "toy:clock", env_steps=12_000, **words)
     assert run.result["best_eval"]["mean_return"] == Clock().optimal_return
     policy: Any = load_policy(tmp_path / "run", "latest")
-    running = policy._agents[True].network.value(torch.tensor([[0.0, 1.0]])).item()
+    running = policy._agents[True].network(torch.tensor([[0.0, 1.0]]))[1].item()
     assert running == pytest.approx(Clock().optimal_value(GAMMA), abs=1.0)
     lag = run.result["lag"]
     if synchronous:

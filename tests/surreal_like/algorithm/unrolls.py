@@ -89,8 +89,16 @@ def spoil_masked_rows(batch: Batch) -> Batch:
     return batch
 
 
-def play(folder: Path, algorithm: str, env: str, *, env_steps: int, **changed: Any) -> Run:
-    """A short serial run on a toy."""
+def play(
+    folder: Path,
+    algorithm: str,
+    env: str,
+    *,
+    env_steps: int,
+    goal: float | None = None,
+    **changed: Any,
+) -> Run:
+    """A short serial run on a toy, up to a goal if there is one."""
     overrides = {
         "learner_config.model.hidden_sizes": [16],
         "learner_config.replay.batch_size": 8,
@@ -98,9 +106,30 @@ def play(folder: Path, algorithm: str, env: str, *, env_steps: int, **changed: A
         "session_config.agent.num": 1,
         "session_config.sender.flush_iteration": 16,
         "session_config.evaluator.interval_seconds": 0.2,
-        "session_config.stop": {"env_steps": env_steps, "eval_episodes": 20},
+        "session_config.stop": {
+            "env_steps": env_steps,
+            "eval_return": goal,
+            "eval_episodes": 20,
+        },
     }
     overrides |= {key.replace("__", "."): value for key, value in changed.items()}
     return train(
         algorithm=algorithm, env=env, overrides=overrides, launcher="serial", folder=folder
     )
+
+
+def acted_batch(agent: Any, *, seed: int = 0) -> Batch:
+    """A batch as it comes from an agent: what it did in rows that episodes begin and end in."""
+    batch = make_batch(DISCRETE, seed=seed)
+    first = torch.rand(T + 1, B) < 0.3
+    actions, extras = [], []
+    for t in range(T):
+        agent.first = first[t].numpy()
+        with torch.no_grad():
+            acted, told = agent.act(batch.obs[t])
+        actions.append(torch.from_numpy(acted))
+        extras.append({name: torch.from_numpy(x.copy()) for name, x in told.items()})
+    batch["first"] = first
+    batch["actions"] = torch.stack(actions)
+    batch["extras"] = {name: torch.stack([x[name] for x in extras]) for name in extras[0]}
+    return batch

@@ -6,7 +6,7 @@ import pytest
 
 from session.errors import ConfigError
 from surreal_like.env.base import Env
-from surreal_like.env.toy import TOYS, Bandit, Chain, Clock, Grid, Target
+from surreal_like.env.toy import TOYS, Bandit, Chain, Clock, Grid, Recall, Target
 from tests.contracts.env import EnvContract
 
 
@@ -30,9 +30,26 @@ class TestGrid(EnvContract):
         return Grid()
 
 
+class TestRecall(EnvContract):
+    def make(self) -> Env:
+        return Recall()
+
+
 class TestTarget(EnvContract):
     def make(self) -> Env:
         return Target()
+
+
+class Remembers:
+    """Keeps what was shown last."""
+
+    def __init__(self) -> None:
+        self.shown = 0
+
+    def __call__(self, obs: Any) -> int:
+        if obs[:-1].any():
+            self.shown = int(obs.argmax())
+        return self.shown
 
 
 BEST: list[tuple[Env, Callable[[Any], Any]]] = [
@@ -41,6 +58,8 @@ BEST: list[tuple[Env, Callable[[Any], Any]]] = [
     (Chain(length=2, cost=0.5), lambda obs: 1),
     (Clock(), lambda obs: 0),
     (Grid(), lambda obs: 1 if obs["column"][-1] == 0 else 2),
+    (Recall(), Remembers()),
+    (Recall(arms=5, delay=1), Remembers()),
     (Target(), lambda obs: obs),
 ]
 
@@ -80,10 +99,22 @@ def test_random_policies_earn_less(env: Any, policy: Any) -> None:
 
 
 def test_every_toy_is_listed_and_says_its_optimum() -> None:
-    assert set(TOYS) == {"bandit", "chain", "clock", "grid", "target"}
+    assert set(TOYS) == {"bandit", "chain", "clock", "grid", "recall", "target"}
     for toy in TOYS.values():
         assert "Optimum" in (toy.__doc__ or "")
         assert isinstance(toy().optimal_return, float)  # type: ignore[attr-defined]
+
+
+def test_only_the_first_observation_shows_what_is_to_be_recalled() -> None:
+    env = Recall(arms=3, delay=2)
+    first, _ = env.reset()
+    assert first.sum() == 1.0
+    blank, reward, over, _, _ = env.step(0)
+    assert (blank.any(), reward, over) == (False, 0.0, False)
+    now, reward, over, _, _ = env.step(0)
+    assert (now.tolist(), reward, over) == ([0, 0, 0, 1], 0.0, False)
+    _, reward, over, _, _ = env.step(int(first.argmax()))
+    assert (reward, over) == (1.0, True)
 
 
 def test_the_values_of_the_chain_by_backward_induction() -> None:
@@ -132,7 +163,8 @@ def test_the_trap_of_the_clock(limit: int) -> None:
 @pytest.mark.parametrize(
     ("toy", "arguments"),
     [("chain", {"length": 1}), ("bandit", {"arms": 1}), ("grid", {"size": 1}),
-     ("clock", {"limit": 1}), ("target", {"steps": 0})],
+     ("clock", {"limit": 1}), ("recall", {"arms": 1}), ("recall", {"delay": 0}),
+     ("target", {"steps": 0})],
 )  # fmt: skip
 def test_sizes_without_meaning_are_refused(toy: str, arguments: Any) -> None:
     with pytest.raises(ConfigError, match=f"toy:{toy}"):

@@ -1,0 +1,156 @@
+"""PPO and IMPALA with a memory: agent and learner see the same, and what was seen is recalled."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from session.errors import ConfigError
+from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.env.toy import Recall
+from surreal_like.evaluate import evaluate
+from surreal_like.learner.on_policy import Rows, state_before
+from surreal_like.network.flat import manifest_of, named_tensors
+from surreal_like.policy import load_policy
+from tests.surreal_like.algorithm.unrolls import B, T, acted_batch, configs, make_obs, play
+
+KINDS = ["lstm", "gru"]
+NAMES = ["ppo", "impala"]
+
+
+def pair(name: str, kind: str) -> tuple[Any, Any]:
+    """Agent and learner with the same parameters."""
+    algorithm: Any = find_algorithm(name)
+    memory = {"model": {"hidden_sizes": [8], "memory": kind, "memory_size": 6}}
+    torch.manual_seed(0)
+    learner = algorithm.learner(**configs(algorithm, learner=memory))
+    agent = algorithm.agent(**configs(algorithm, learner=memory), agent_id=0, agent_mode="training")
+    agent.network.load_flat(learner.network.read_flat())
+    return agent, learner
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_learner_sees_in_an_unroll_what_the_agent_saw_step_by_step(
+    name: str, kind: str
+) -> None:
+    agent, learner = pair(name, kind)
+    acted_batch(agent, seed=1)  # so that a state stands before the first row
+    batch = acted_batch(agent)
+    state = state_before(batch)
+    assert state is not None
+    assert state.any()
+    policy, values = learner.network.unroll(batch.obs, state, batch.first)
+    assert values.shape == (T + 1, B)
+    logits = policy.columns()["logits"][:T].detach()
+    assert torch.allclose(logits, batch.extras["logits"], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_ratios_are_1(kind: str) -> None:
+    agent, learner = pair("ppo", kind)
+    acted_batch(agent, seed=1)
+    batch = acted_batch(agent)
+    rows: Rows = learner.prepare(batch)
+    assert len(rows) == B
+    for part in (rows, rows[torch.tensor([2, 0])]):
+        policy, values = part.seen_by(learner.network)
+        assert torch.allclose(policy.log_prob(part.actions), part.log_probs, atol=1e-5)
+        assert torch.allclose(values, part.values, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_minibatches_are_of_whole_streams(kind: str) -> None:
+    agent, learner = pair("ppo", kind)
+    rows = learner.prepare(acted_batch(agent))
+    parts = list(learner.minibatches(rows))
+    assert [len(part) for part in parts] == [1] * B
+    assert all(part.advantages.shape == (T, 1) for part in parts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_nothing_was_done_at_are_left_out(name: str, kind: str) -> None:
+    results = []
+    for spoilt in (False, True):
+        agent, learner = pair(name, kind)
+        batch = acted_batch(agent)
+        if spoilt:
+            idle = batch.mask == 0
+            batch["rewards"] = torch.where(idle, torch.tensor(1e6), batch.rewards)
+            logits = batch.extras["logits"]
+            batch.extras["logits"] = torch.where(idle.unsqueeze(-1), torch.tensor(3.0), logits)
+        learner.learn(batch)
+        results.append(learner.network.hash())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_A5_agent_and_learner_have_the_same_parameters(name: str) -> None:
+    agent, learner = pair(name, "lstm")
+    manifests = [manifest_of(named_tensors(x.module_dict())) for x in (agent, learner)]
+    assert manifests[0] == manifests[1]
+    assert any("core" in entry.name for entry in manifests[0])
+
+
+def test_an_agent_forgets_where_an_episode_begins() -> None:
+    agent, _ = pair("ppo", "lstm")
+    obs = make_obs(None, 2)
+    agent.first = np.array([True, True])
+    _, fresh = agent.act(obs)
+    assert not agent.initial_state(2).any()
+    agent.first = np.array([False, True])
+    _, later = agent.act(obs)
+    assert np.allclose(later["logits"][1], fresh["logits"][1], atol=1e-6)
+    assert not np.allclose(later["logits"][0], fresh["logits"][0], atol=1e-6)
+    assert later["memory"].shape == (2, 12)
+
+
+def test_another_memory_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'rnn', expected lstm or gru"):
+        pair("ppo", "rnn")
+
+
+def test_a_memory_does_not_look_at_single_observations() -> None:
+    _, learner = pair("ppo", "lstm")
+    with pytest.raises(ValueError, match=r"call unroll\(\) or act\(\)"):
+        learner.network(make_obs(None, 3))
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ppo": {"learner_config__algo__learning_rate__start": 5e-3},
+    "impala": {"learner_config__algo__learning_rate__start": 1e-2},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_shown_is_recalled(name: str, tmp_path: Path) -> None:
+    easy = {"arms": 2, "delay": 2}
+    words = {
+        **SETTINGS[name],
+        "learner_config__model__memory": "lstm",
+        "env_config__env_args": easy,
+    }
+    goal = Recall().optimal_return
+    run = play(tmp_path / "run", name, "toy:recall", env_steps=60_000, goal=goal, **words)
+    assert run.result["goal_met"] is True
+    # The same by the policy of a finished run, whose episodes begin at different times.
+    score = evaluate(tmp_path / "run", episodes=20)
+    assert score["mean_return"] > 0.95
+    policy = load_policy(tmp_path / "run")
+    env = Recall(**easy)
+    env.seed(3)
+    for _ in range(5):
+        (obs, _), state, over = env.reset(), None, False
+        while not over:
+            action, state = policy(obs, state)
+            obs, reward, over, _, _ = env.step(int(action))
+        assert reward == 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_a_memory_it_is_not(name: str, tmp_path: Path) -> None:
+    run = play(tmp_path / "run", name, "toy:recall", env_steps=6000, **SETTINGS[name])
+    assert run.progress()[-1]["train"]["mean_return_100"] < 0.6
