@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from session import nest
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent, make_network
@@ -124,6 +125,7 @@ class ImpalaLearner(Learner):
         loss = policy_loss + self.algo.value_weight * value_loss - entropy_weight * entropy
         self.optimizer.learning_rate = self.learning_rate.at(self)
         grad_norm = self.optimizer.step(loss)
+        self.network.learn_moments(nest.map(lambda x: x[:-1], batch.obs))
         return {
             "loss": loss.detach(),
             "policy_loss": policy_loss.detach(),

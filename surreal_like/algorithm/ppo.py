@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from session import nest
 from session.config import Config
 from session.errors import ConfigError
 from session.seeding import component_seed
@@ -144,6 +145,8 @@ class PPOLearner(Learner):
             if 0.0 < self.algo.kl.stop < part.value("kl"):
                 break
         self.kl_penalty.adapt(part.value("kl"))
+        # Only now: the policy that acted has seen what it has seen by the moments before.
+        self.network.learn_moments(nest.map(lambda x: x[:-1], batch.obs))
         return {
             **means.values(),
             "explained_variance": explained_variance(rows.values, rows.targets, rows.mask),

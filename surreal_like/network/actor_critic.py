@@ -14,6 +14,7 @@ from session import nest
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ValueHead, make_policy_head
 from surreal_like.network.module import Module
+from surreal_like.network.normalizer import Normalizer
 from surreal_like.network.recurrent import make_core
 from surreal_like.network.torso import TORSO_CONFIG, AnyTorso, make_torso
 
@@ -29,6 +30,8 @@ ACTOR_CRITIC_CONFIG: Mapping[str, Any] = MappingProxyType(
         "memory": "",
         # Units of that memory.
         "memory_size": 64,
+        # Observations get mean 0 and deviation 1, by all that have been learned from.
+        "normalize_obs": False,
         # Where the logarithm of the deviation of continuous actions begins.
         "log_std": 0.0,
     }
@@ -48,12 +51,14 @@ class ActorCritic(Module):
 
     Attributes:
         core: what remembers, None where nothing does.
+        normalizer: of observations, updated by the learner alone; None where there is none.
     """
 
     def __init__(
         self, obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any], model: Mapping[str, Any]
     ) -> None:
         super().__init__()
+        self.normalizer = Normalizer(obs_spec) if model["normalize_obs"] else None
         self.torso = make_torso(obs_spec, model)
         width = self.torso.out_features
         self.core = (
@@ -76,6 +81,7 @@ class ActorCritic(Module):
         """
         if self.core is not None:
             raise ValueError("a network with a memory looks at unrolls: call unroll() or act()")
+        obs = self._normalized(obs)
         features = self.torso(obs)
         if self.value_torso is None:
             return self.head(features), self.value_head(features)
@@ -92,6 +98,7 @@ class ActorCritic(Module):
             first: bool `[T, B]`, where an episode begins.
         """
         with self.parameter_lock:
+            obs = self._normalized(obs)
             features = self._over_rows(self.torso, obs, first)
             if self.core is not None and state is not None:
                 features, _ = self.core(features, state, first)
@@ -100,6 +107,14 @@ class ActorCritic(Module):
                 features = self._over_rows(self.value_torso, obs, first)
             values: torch.Tensor = self.value_head(features)
         return policy, values
+
+    def _normalized(self, obs: Any) -> Any:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def learn_moments(self, obs: Any) -> None:
+        """Takes observations `[T, B, ...]` into the normaliser, where there is one."""
+        if self.normalizer is not None:
+            self.normalizer.update(nest.map(lambda x: x.flatten(0, 1), obs))
 
     @staticmethod
     def _over_rows(torso: AnyTorso, obs: Any, first: torch.Tensor) -> torch.Tensor:
@@ -117,7 +132,7 @@ class ActorCritic(Module):
             first: bool `[N]`, where an episode begins.
         """
         with self.parameter_lock:
-            features = self.torso(obs)
+            features = self.torso(self._normalized(obs))
             if self.core is not None and state is not None:
                 outs, state = self.core(features.unsqueeze(0), state, first.unsqueeze(0))
                 features = outs[0]

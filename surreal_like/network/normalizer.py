@@ -1,0 +1,95 @@
+"""Observations with mean 0 and deviation 1, by the moments of all that have been learned from.
+
+The moments belong to the learner, which alone updates them; they travel as buffers with the
+parameters, so agents and evaluators see what the learner sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from session import nest
+from surreal_like.data.spec import ArraySpec, parse_obs_spec
+
+_EPSILON = 1e-8
+_CLIP = 10.0
+
+
+class Moments(nn.Module):
+    """Mean and variance of every element `[*shape]` over all rows so far: Chan et al. 1979.
+
+    Before the first update it changes nothing but what lies beyond +-10, where it clips.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.count: torch.Tensor
+        self.mean: torch.Tensor
+        self.variance: torch.Tensor
+        self.shift: torch.Tensor
+        self.scale: torch.Tensor
+        # float64, because small differences are added to large sums; float32 is what is used.
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("shift", torch.zeros(shape))
+        self.register_buffer("scale", torch.ones(shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Gives `[..., *shape]` normalised, within +-10."""
+        return ((x - self.shift) * self.scale).clamp(-_CLIP, _CLIP)
+
+    @torch.no_grad()
+    def update(self, x: torch.Tensor) -> None:
+        """Takes rows `[M, *shape]` in; rows that are not finite leave it as it was."""
+        rows = x.double()
+        count, mean = float(len(rows)), rows.mean(0)
+        variance = rows.var(0, correction=0)
+        if not bool(torch.isfinite(mean).all() & torch.isfinite(variance).all()):
+            return
+        total = self.count + count
+        apart = mean - self.mean
+        spread = self.count * self.variance + count * variance
+        spread += apart.square() * self.count * count / total
+        self.mean += apart * count / total
+        self.variance.copy_(spread / total)
+        self.count.copy_(total)
+        self.shift.copy_(self.mean)
+        self.scale.copy_((self.variance + _EPSILON).rsqrt())
+
+
+class Normalizer(nn.Module):
+    """Normalises the float32 parts of observations; images, bytes and counts stay as they are.
+
+    Args:
+        obs_spec: the one of the environment config.
+    """
+
+    def __init__(self, obs_spec: Mapping[str, Any]) -> None:
+        super().__init__()
+        specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec))
+        self._paths = tuple(specs)
+        self.parts = nn.ModuleList(
+            Moments(spec.dim) if spec.dtype.kind == "f" else nn.Identity()
+            for spec in specs.values()
+        )
+
+    def forward(self, obs: Any) -> Any:
+        """Gives the same nest, leaves `[..., *shape]`."""
+        # By path: the parts of an observation may stand in another order than those of its spec.
+        leaves = nest.flatten(obs)
+        return nest.unflatten({path: part(leaves[path]) for path, part in self._by_path()})
+
+    def update(self, obs: Any) -> None:
+        """Takes a nest of rows `[M, ...]` in."""
+        leaves = nest.flatten(obs)
+        for path, part in self._by_path():
+            if isinstance(part, Moments):
+                part.update(leaves[path])
+
+    def _by_path(self) -> Iterator[tuple[str, nn.Module]]:
+        return zip(self._paths, self.parts, strict=True)
