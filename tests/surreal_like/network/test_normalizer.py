@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.data.batch import Batch
 from surreal_like.network.normalizer import Moments, Normalizer
 from tests.surreal_like.algorithm.unrolls import DISCRETE, PAIR, VECTOR, configs, make_batch
 
@@ -64,6 +65,10 @@ def test_only_floats_are_normalised() -> None:
     assert seen["a"].mean(0).tolist() == pytest.approx([0.0] * 4, abs=1e-5)
 
 
+def learner_state(batch: Batch, memory: str) -> torch.Tensor | None:
+    return batch.extras["memory"][0] if memory else None
+
+
 @pytest.mark.parametrize("name", ["ppo", "impala"])
 @pytest.mark.parametrize("memory", ["", "gru"])
 def test_the_learner_learns_moments_and_the_agent_gets_them(name: str, memory: str) -> None:
@@ -83,9 +88,17 @@ def test_the_learner_learns_moments_and_the_agent_gets_them(name: str, memory: s
     rows = batch.obs[:-1].flatten(0, 1)
     assert torch.allclose(moments.shift, rows.mean(0), atol=1e-4)
     before = learner.network.normalizer.parts[0].count.item()
-    agent.first = np.ones(3, np.bool_)
-    agent.act(batch.obs[0, :3])
+    first = torch.ones(1, 4, dtype=torch.bool)
+    agent.first = first[0].numpy()
+    _, extras = agent.act(batch.obs[0])
     assert moments.count.item() == before == len(rows)
+    # Both see the same, and not what was observed.
+    policy, _ = learner.network.unroll(batch.obs[:1], learner_state(batch, memory), first)
+    seen = policy.columns()["logits"][0].detach()
+    assert torch.allclose(seen, torch.tensor(extras["logits"]), atol=1e-6)
+    learner.network.normalizer = None
+    policy, _ = learner.network.unroll(batch.obs[:1], learner_state(batch, memory), first)
+    assert not torch.allclose(seen, policy.columns()["logits"][0].detach(), atol=1e-4)
 
 
 def test_a_network_without_it_has_no_moments() -> None:
