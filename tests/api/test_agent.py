@@ -418,7 +418,7 @@ class Asked:
     def __init__(self) -> None:
         self.asked = 0
 
-    def ask(self, account: Any) -> bool:
+    def ask(self, account: Any, *, patient: bool = False) -> bool:
         self.asked += 1
         return True
 
