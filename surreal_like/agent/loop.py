@@ -70,6 +70,7 @@ class AgentService(Service):
         self._obs: Any = None
         # Synchronous agents: the version that the unroll was acted with that has been sent last.
         self._behind: int | None = None
+        self._holder = 0
         self._phase = "acting"
         self._deadline = 0.0
         self._told_to_stop = False
@@ -105,9 +106,12 @@ class AgentService(Service):
         """Whether the version is still to come that follows the unroll that was sent."""
         if self._behind is None:
             return False
-        if self._agent.version > self._behind:
+        # Another start of replay has not got what its forerunner had.
+        lost = self._holder and self._window.replay != self._holder
+        if lost or self._agent.version > self._behind:
             self._behind = None
             return False
+        self._holder = self._window.replay
         if self._fetcher.idle:
             self._fetcher.want_newer()
         return True
@@ -125,7 +129,7 @@ class AgentService(Service):
         if not agent.synchronous:
             self._fetcher.count(ended)
         elif self._window.next_sequence > sent:
-            self._behind = agent.version
+            self._behind, self._holder = agent.version, self._window.replay
         self._report.steps += 1
         if ended:
             self._report.episodes += env.finished

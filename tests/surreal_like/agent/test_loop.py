@@ -313,3 +313,20 @@ def test_a_synchronous_agent_outlives_its_parameter_server(rig: Rig) -> None:
     rig.frames["ps"] = server
     learner.publish()
     rig.until(lambda: len(replay.chunks) == 2)
+
+
+def test_a_synchronous_agent_does_not_wait_for_an_unroll_that_died_with_replay(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = rig.start("agent-0", lambda c: AgentService(c, make_agent(c, PatientAgent, "training")))
+    learner.publish()
+    rig.until(lambda: frame._service)
+    window = service(frame)._sender.window
+    rig.until(lambda: replay.chunks and window.empty)
+    rig.pass_time(1.0)
+    assert len(replay.chunks) == 1
+    replay.die()
+    other = ReplayPeer(rig, 8)
+    rig.until(lambda: other.chunks)
+    assert (other.column("version") == 1).all()
+    rig.pass_time(1.0)
+    assert len(other.chunks) == 1
