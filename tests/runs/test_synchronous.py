@@ -14,6 +14,11 @@ WORDS = (
 )
 
 
+def learns(train: Train) -> None:
+    reached = train.line["iterations"] + 20
+    train.until(lambda: train.line["iterations"] > reached)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_synchronous_run_goes_on_when_a_part_is_killed(run_folder: Path) -> None:
@@ -22,9 +27,7 @@ def test_a_synchronous_run_goes_on_when_a_part_is_killed(run_folder: Path) -> No
         train.until(lambda: train.line.get("iterations", 0) > 20)
         for name in ("agent-1", "replay-0", "ps", "learner"):
             train.kill(name)
-            train.until(lambda: len(train.events_of("lost")) > 0)
-            reached = train.line["iterations"] + 20
-            train.until(lambda wanted=reached: train.line["iterations"] > wanted)
+            learns(train)
         train.signal(2)
         assert train.wait(60) == 130, train.words
     restarts = {name: part["restarts"] for name, part in train.result["components"].items()}
