@@ -26,7 +26,8 @@ LIST = "surreal-like list runs"
 GO_ON = "to go on with it: surreal-like train --resume --folder runs/ended"
 NO_SCREEN = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "SDL_VIDEODRIVER": ""}
 TYPE = "learner_config.replay.type=surreal_like.replay."
-FIFO = f"{TYPE}fifo_replay:FIFOReplay"
+# What learns from unrolls has the queue of them by default.
+FIFO = "algorithm=impala"
 PRIORITIZED = f"{TYPE}prioritized_replay:PrioritizedReplay"
 NO_ENVIRONMENT = "class Nothing:\n    pass\n"
 
