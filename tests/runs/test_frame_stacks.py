@@ -37,6 +37,19 @@ MOTION = {
 }
 
 
+# The same of unrolls, which begin with the frames before them.
+ON_POLICY = {
+    "learner_config.algo.gamma": 0.3,
+    "learner_config.replay": {"batch_size": 32, "capacity": 1024},
+    "env_config.num_envs": 32,
+    "env_config.frame_stack": 2,
+    "session_config.import_path": [str(ROOT)],
+    "session_config.agent": {"num": 1, "fetch_parameter_mode": "step:16"},
+    "session_config.sender": {"flush_iteration": 16, "max_unreceipted_chunks": 1},
+    "session_config.stop": {"env_steps": 40_000, "eval_episodes": 20},
+}
+
+
 def words() -> list[str]:
     """The same as words of a command line."""
     return [f"{key}={value}".replace("'", "") for key, value in MOTION.items()]
@@ -69,6 +82,19 @@ def test_what_one_frame_does_not_tell_is_learned_from_two(
     assert clean(run.result)
     assert evaluate(tmp_path / "r", episodes=50, checkpoint="latest")["mean_return"] > 5.2
     assert play(tmp_path / "r") > 5.0
+
+
+def test_it_is_learned_from_unrolls_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run: Any = train(
+        algorithm="ppo",
+        env="tests.runs.motion:Motion",
+        overrides=ON_POLICY,
+        launcher="serial",
+        folder="r",
+    )
+    assert clean(run.result)
+    assert evaluate(tmp_path / "r", episodes=50, checkpoint="latest")["mean_return"] > 5.2
 
 
 @pytest.mark.slow
