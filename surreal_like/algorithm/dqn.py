@@ -77,6 +77,10 @@ def default_config() -> Config:
                 # Share of random actions in the mode eval_stochastic.
                 "eval_epsilon": 0.01,
             },
+            "replay": {
+                # How often each row is sampled on average, by making either side wait; 0: free.
+                "samples_per_insert": 8.0,
+            },
             "model": dict(TORSO_CONFIG),
         }
     )
