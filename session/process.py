@@ -22,6 +22,7 @@ from session.config import Config
 from session.context import Context, Launch
 from session.errors import DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
+from session.loggerplex.terminal import Terminal
 from session.periodic import Every
 from session.service import Build, Frame
 from session.wire import AddressBook
@@ -73,7 +74,11 @@ def run_service(
 def _run(frame: Frame) -> int:
     _handle_signals(frame.context)
     name = frame.context.name
-    frame.context.warn = lambda text: sys.stderr.write(f"{name}: {text}\n")
+    terminal = Terminal.of_process()
+    if terminal is None:
+        frame.context.warn = lambda text: sys.stderr.write(f"{name}: {text}\n")
+        terminal = Terminal(-1)
+    frame.context.log.show(terminal.record)
     lifeline = _Lifeline(frame.context)
     try:
         while not frame.finished:
@@ -81,11 +86,13 @@ def _run(frame: Frame) -> int:
             if not frame.step():
                 frame.idle()
     except SurrealError as error:
+        terminal.silence()
         trouble = frame.context.wire.trouble() if isinstance(error, DeadlineError) else None
         frame.fail(error)
         sys.stderr.write(f"{frame.context.name}: {error}{f': {trouble}' if trouble else ''}\n")
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - whatever it is, the run must hear of it
+        terminal.silence()
         frame.fail(error)
         traceback.print_exc()
         return 1

@@ -6,10 +6,8 @@ import argparse
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from types import FrameType
 
 from setproctitle import setproctitle
@@ -22,6 +20,7 @@ from session.launchers.adopted import launcher_of
 from session.launchers.instruction import Happening
 from session.launchers.launcher import Outcome
 from session.launchers.supervisor import Supervisor
+from session.loggerplex.terminal import Terminal
 
 _POLL_SECONDS = 0.2
 # SIGHUP comes when the window of a supervisor is closed.
@@ -50,9 +49,15 @@ def run_supervisor(
     given = parser.parse_args(argv)
     setproctitle(f"python -P -m {module} --folder {given.folder}")
     folder = RunFolder(given.folder)
+    # Not standard error, which is kept: there stands what went wrong with the supervisor.
+    terminal = Terminal.of_process() or Terminal(-1)
     try:
         config = Config.load_file(folder.config)
-        outcome = supervise(_make_supervisor(config, topology_of(config), folder, preload), _tell)
+        topology = topology_of(config)
+        names = [component.name for component in topology]
+        terminal.told(f"supervising {len(names)} components: {', '.join(names)}")
+        launcher = _make_supervisor(config, topology, folder, preload)
+        outcome = supervise(launcher, lambda happening: terminal.told(_words(happening)))
     except SurrealError as error:
         sys.stderr.write(f"supervisor: {error}\n")
         return error.exit_code
@@ -71,13 +76,9 @@ def _make_supervisor(
     return LocalLauncher(config, topology, folder, preload=preload)
 
 
-def _tell(happening: Happening) -> None:
-    """Writes it where a person may look: the terminal of this process, if it has one."""
+def _words(happening: Happening) -> str:
     words = (happening.component or "run", happening.kind, happening.detail)
-    line = f"{time.strftime('%H:%M:%S')} {': '.join(word for word in words if word)}\n"
-    # Not to standard error, which is kept: there stands what went wrong with the supervisor.
-    with suppress(OSError), Path("/dev/tty").open("w") as terminal:
-        terminal.write(line)
+    return ": ".join(word for word in words if word)
 
 
 def supervise(launcher: Supervisor, tell: Tell = lambda happening: None) -> Outcome:

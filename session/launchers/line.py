@@ -10,6 +10,7 @@ from typing import Self
 
 from session.component import Component
 from session.launchers.zygote import ONE_THREAD
+from session.loggerplex.terminal import TERMINAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Line:
             "trap '' INT HUP",
             f"exec > >(exec tee -a {shlex.quote(str(said))}) 2>&1",
             "trap - INT HUP",
+            # Nor may what is only shown be kept with them.
+            f"export {TERMINAL}=/dev/tty",
             f"{self._before}exec {self.command}",
         ]
         if self._before:

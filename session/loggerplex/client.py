@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 from session.clock import Clock
@@ -14,6 +15,8 @@ _TEXT_LIMIT = 1 << 14
 _RULE_WIDTH = 72
 _DEPTH_LIMIT = 4
 _INTEGER_LIMIT = 1 << 63
+
+Show = Callable[[float, str, str], object]
 
 
 _WARNINGS = (
@@ -63,6 +66,10 @@ class Log(logging.LoggerAdapter[logging.Logger]):
             note["text"] = sendable(" ".join(word for word in words if word).rstrip(":"))
         self._handler.put(level, note)
 
+    def show(self, show: Show) -> None:
+        """From now on also gives each record to ``show``: its time, level and text."""
+        self._handler.show = show
+
 
 class ChannelHandler(logging.Handler):
     """Turns log records into plain data; an exception becomes text here, at its source.
@@ -79,6 +86,7 @@ class ChannelHandler(logging.Handler):
         self._component = component
         self._channel = channel
         self._clock = clock
+        self.show: Show = lambda seconds, level, text: None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Puts one record on the channel."""
@@ -91,12 +99,14 @@ class ChannelHandler(logging.Handler):
 
     def put(self, level: int, record: dict[str, Any]) -> None:
         """Stamps a record and puts it on the channel."""
-        stamp = {
+        stamp: dict[str, Any] = {
             "time": self._clock.time(),
             "level": logging.getLevelName(level).lower(),
             "component": self._component,
         }
         self._channel.put(stamp | record)
+        if "text" in record:
+            self.show(stamp["time"], stamp["level"], record["text"])
 
 
 def make_log(name: str, channel: Channel, *, level: str, clock: Clock) -> Log:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import select
 import signal
 import subprocess
@@ -103,6 +104,28 @@ def test_processes_end_with_their_launcher_and_the_last_one_tidies_up(folder: Ru
     assert time.monotonic() - closed < 4.0  # the grace of a run is longer
     assert not folder.sockets.exists()
     os.close(reader)
+
+
+def test_in_a_terminal_it_shows_its_records(folder: RunFolder) -> None:
+    person, terminal = pty.openpty()
+    command = [sys.executable, "-P", "-m", MODULE, "--name", "agent-0", "--folder", str(folder)]
+    process = subprocess.Popen(
+        command, stderr=terminal, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    os.close(terminal)
+    with process:
+        try:
+            shown = ""
+            while not shown.endswith("\n"):
+                assert select.select([person], [], [], DEADLINE_SECONDS)[0]
+                shown += os.read(person, 10_000).decode()
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_SECONDS)
+            os.close(person)
+    beat = read_beat(folder.alive, "agent-0")
+    assert beat is not None
+    assert shown.endswith(f" info    start: incarnation {beat.incarnation}\r\n")
 
 
 def test_an_error_of_a_users_code_shows_its_traceback(folder: RunFolder) -> None:

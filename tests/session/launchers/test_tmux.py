@@ -148,6 +148,11 @@ def test_a_window_for_each_component_with_the_line_that_starts_it(run_folder: Pa
         shown = run.server.cmd("capture-pane", "-pJ", "-t", run.pane("agent-0").pane_id).stdout
         assert "said by agent-0" in shown
         assert "said by agent-0" in run.cluster.logs("agent-0")
+        # Its records stand in its window only; the supervisor has a line of its own.
+        assert any(" info    start: incarnation " in line for line in shown)
+        assert "incarnation" not in "".join(run.cluster.logs("agent-0"))
+        shown = run.server.cmd("capture-pane", "-pJ", "-t", run.pane("supervisor").pane_id).stdout
+        assert shown[1].endswith(" supervising 2 components: learner, agent-0")
         # The pane's process is the component itself.
         assert {n: p.pid for n, p in run.session.panes().items() if n in ACTS} == {
             name: row.pid for name, row in rows.items()

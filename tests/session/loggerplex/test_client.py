@@ -70,6 +70,19 @@ def test_exception_is_text_at_its_source(log: Log, kept: Kept) -> None:
     assert lines[-1] == "ValueError: no such thing"
 
 
+def test_what_leaves_can_be_shown_as_well(log: Log, kept: Kept) -> None:
+    shown = []
+    log.show(lambda *record: shown.append(record))
+    log.debug("quiet")
+    log.warning("lag is %d", 3)
+    log.event("start", "incarnation 7", part=2)
+    assert shown == [
+        (12.5, "warning", "lag is 3"),
+        (12.5, "info", "start: incarnation 7 part=2"),
+    ]
+    assert len(kept.records()) == 2
+
+
 def test_wrong_arguments_do_not_raise(log: Log, kept: Kept) -> None:
     log.info("%d %d", 1)
     log.info("%(a)s", {"b": 1})
