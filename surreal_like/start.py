@@ -167,9 +167,11 @@ class SerialStarter:
 
     def __init__(self) -> None:
         self._run: SerialRun | None = None
+        self._began: float | None = None
 
     def started(self, command_started: float) -> float:
         """The counted clock begins at 0."""
+        self._began = command_started
         return 0.0
 
     def resolve(self, user: Config) -> Config:
@@ -178,7 +180,7 @@ class SerialStarter:
 
     def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
         """Every component a service that is ticked in turn."""
-        self._run = SerialRun(config, topology, folder)
+        self._run = SerialRun(config, topology, folder, self._began)
         return self._run
 
     def close(self) -> None:
@@ -194,9 +196,12 @@ class SerialRun:
         config: the resolved experiment.
         topology: its components.
         folder: the run folder, locked already.
+        began: when the command began, seconds since 1970; None: now.
     """
 
-    def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
+    def __init__(
+        self, config: Config, topology: Topology, folder: RunFolder, began: float | None = None
+    ) -> None:
         import torch
 
         from session.launchers.serial import SerialLauncher
@@ -206,7 +211,7 @@ class SerialRun:
         self._restore: Callable[[], None] = lambda: torch.set_num_threads(threads)
         # More threads would add up numbers in another order on another machine.
         self._launcher = SerialLauncher(
-            config, topology, folder, prepare=lambda: torch.set_num_threads(1)
+            config, topology, folder, prepare=lambda: torch.set_num_threads(1), began=began
         )
         self._launcher.launch()
 

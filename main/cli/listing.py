@@ -114,6 +114,7 @@ def _known(folder: RunFolder) -> dict[str, Any]:
         "best_return": (result.get("best_eval") or {}).get("mean_return"),
         "env_steps": result.get("env_steps"),
         "wall_seconds": result.get("wall_seconds"),
+        "real_seconds": result.get("real_seconds"),
     }
 
 
@@ -123,8 +124,16 @@ def _row(known: Mapping[str, Any]) -> list[str]:
         *(MISSING if known[name] is None else str(known[name]) for name in names),
         decimal(known["best_return"]),
         count(known["env_steps"]),
-        duration(known["wall_seconds"]),
+        _took(known),
     ]
+
+
+def _took(known: Mapping[str, Any]) -> str:
+    """The seconds of a serial run are counted: those that it took stand beside them."""
+    took, real = duration(known["wall_seconds"]), known["real_seconds"]
+    if known["launcher"] != "serial" or took == MISSING:
+        return took
+    return f"{took} counted" if real is None else f"{duration(real)} ({took} counted)"
 
 
 def state_of(folder: RunFolder, launcher: str | None = None) -> str:

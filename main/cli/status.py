@@ -115,7 +115,7 @@ def _state_line(view: View, adopted: Adopted) -> str:
         state = f"running on {launcher}" if launcher != "serial" else "running in one thread"
     reason = (view.folder.read_result() or {}).get("reason")
     wall = view.line.get("wall_seconds")
-    words = [state, f"after {duration(wall)}" if wall is not None else "", str(reason or "")]
+    words = [state, f"after {view.time(wall)}" if wall is not None else "", str(reason or "")]
     return " · ".join(filter(None, words))
 
 

@@ -36,13 +36,15 @@ def summary(ended: Run, width: int = 0) -> list[str]:
         width: of the terminal; 0: lines may be of any length.
     """
     result = ended.result
+    counted = _is_counted(result)
     rows = [
         ["best greedy return", _best(result)],
         ["training return", _training(result)],
         ["experience", _experience(result)],
         ["policy lag", _lag(result)],
-        ["where the time went", _way(result)],
-        ["learner waited", _waiting(ended.progress())],
+        # How much of a counted second somebody waits tells nothing of a real one.
+        ["where the time went", "" if counted else _way(result)],
+        ["learner waited", "" if counted else _waiting(ended.progress())],
         ["restarts", _restarts(result)],
         ["run folder", str(ended.folder)],
     ]
@@ -67,14 +69,25 @@ def outcome(result: Mapping[str, Any]) -> str:
     reason = " ".join(str(result.get("reason") or "no reason was left").split())
     if solved is not None and result.get("goal_met"):
         at = count(result["solved"]["greedy_env_steps"])
+        if _is_counted(result):
+            real = duration(result["real_seconds"])
+            at += f" env steps, {real} in all"
+            return f"solved at {solved:.1f} s of counted time and {at}: {reason}"
         return f"solved in {solved:.1f} s and {at} env steps: {reason}"
     words = str(result.get("status"))
     if words == "stopped":
         words = {True: "goal met", False: "goal not met", None: "done"}[result.get("goal_met")]
     if "env_steps" in result:
         took, steps = duration(result["wall_seconds"]), count(result["env_steps"])
+        if _is_counted(result):
+            took = f"{duration(result['real_seconds'])} ({took} of counted time)"
         words += f" after {took} and {steps} env steps"
     return f"{words}: {reason}"
+
+
+def _is_counted(result: Mapping[str, Any]) -> bool:
+    """True where one round of the serial launcher counts as a millisecond."""
+    return "real_seconds" in result
 
 
 def _best(result: Mapping[str, Any]) -> str:
@@ -159,9 +172,10 @@ def _program(name: str) -> str:
 
 def seeds_table(runs: Mapping[int, Run]) -> str:
     """One row per seed, then the median with the band from the worst to the best."""
-    head = ["seed", "outcome", "solved after", "env steps", "best greedy", "run folder"]
     rows = [_seed_row(seed, ended) for seed, ended in runs.items()]
     results = [ended.result for ended in runs.values()]
+    after = "solved after (counted)" if any(map(_is_counted, results)) else "solved after"
+    head = ["seed", "outcome", after, "env steps", "best greedy", "run folder"]
     rows.append(
         [
             "median",

@@ -121,7 +121,7 @@ def _conditions(view: View) -> Table:
         said = f"{decimal(reached)} of {decimal(wanted)} {name}"
         table.add_row(_label("goal"), _bar(share_of(reached, wanted), "green"), said)
     for budget in view.budgets():
-        table.add_row(_label("budget"), _bar(budget.share, "blue"), _budget(budget))
+        table.add_row(_label("budget"), _bar(budget.share, "blue"), _budget(view, budget))
     if not table.rows:
         table.add_row(_label("no goal and no budget: it goes on until Ctrl-C"))
     return table
@@ -142,9 +142,9 @@ def _bar(share: float, style: str) -> Text:
     return Text.assemble((filled, style), (text[len(filled) :], "dim"))
 
 
-def _budget(budget: Budget) -> str:
+def _budget(view: View, budget: Budget) -> str:
     if budget.name == "seconds":
-        return f"{duration(budget.used)} of {duration(budget.limit)}"
+        return f"{duration(budget.used)} of {view.time(budget.limit)}"
     said = f"{count(budget.used)} of {count(budget.limit)} {budget.name.replace('_', ' ')}"
     if budget.left_seconds is not None and budget.used:
         said += f", {duration(budget.left_seconds)} left"

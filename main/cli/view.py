@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.component import Topology
 from session.config import Config
-from session.figures import short_time
+from session.figures import duration, short_time
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
 from session.tail import Tail
@@ -129,6 +129,11 @@ class View:
             f"{config.algorithm} on {config.env_config.env_name} · "
             f"seed {config.session_config.seed}"
         )
+
+    def time(self, seconds: float) -> str:
+        """A duration on the clock of the run; where that is counted the text says so."""
+        serial = (self.config.get("run") or {}).get("launcher") == "serial"
+        return f"{duration(seconds)} counted" if serial else duration(seconds)
 
     def states(self) -> dict[str, str]:
         """Component -> state, ``starting`` where nothing was heard yet."""

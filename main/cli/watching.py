@@ -100,7 +100,7 @@ def progress_line(view: View) -> str:
     line = view.line
     rates, train = line["rates"], line["train"]
     parts = [
-        duration(line["wall_seconds"]),
+        view.time(line["wall_seconds"]),
         f"env steps {count(line['env_steps'])} ({rate(rates['env_steps_per_second'])})",
         f"updates {count(line['iterations'])} ({rate(rates['updates_per_second'])})",
         f"training return {decimal(train['mean_return_100'])}",

@@ -249,6 +249,7 @@ def finish_result(
     *,
     failure: Failure | None = None,
     interrupted: bool = False,
+    real_seconds: float | None = None,
 ) -> Outcome:
     """Completes ``result.json`` and returns what it says of the end.
 
@@ -260,6 +261,7 @@ def finish_result(
         components: name -> restarts, exit_code, alive_seconds.
         failure: why the run failed, if it did.
         interrupted: it was ended by hand.
+        real_seconds: what the run took, where all other seconds are counted.
     """
     result = dict(folder.read_result() or {})
     result.setdefault("algorithm", config.algorithm)
@@ -273,6 +275,8 @@ def finish_result(
         result["status"] = "interrupted" if interrupted else "failed"
         result["reason"] = _INTERRUPTED if interrupted else _NO_RESULT
     result["components"] = dict(components)
+    if real_seconds is not None:
+        result["real_seconds"] = round(real_seconds, 3)
     # On a full disk the old result stays, and what is returned still tells the end.
     with suppress(OSError):
         write_atomically(folder.result, json.dumps(result, indent=2) + "\n")

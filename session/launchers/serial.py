@@ -51,6 +51,7 @@ class SerialLauncher:
         folder: the run folder, made already; it is locked while the run goes on.
         prepare: called once, after the modules of the components have been imported and before
             anything is built: the place to set the number of threads of what computes.
+        began: when the command began, seconds since 1970; None: now.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class SerialLauncher:
         folder: RunFolder,
         *,
         prepare: Callable[[], None] = lambda: None,
+        began: float | None = None,
     ) -> None:
         self.outcome: Outcome | None = None
         self._config = config
@@ -74,6 +76,10 @@ class SerialLauncher:
         self._owner: Owner | None = None
         self._leaving: Leaving | None = None
         self._started_at = 0.0
+        # What the user has waited for so far, imports and earlier parts of the run included.
+        before: float = (folder.read_result() or {}).get("real_seconds", 0.0)
+        age = 0.0 if began is None else max(0.0, time.time() - began)
+        self._began_at = time.monotonic() - age - before
         self._alive_seconds: dict[str, float] = {}
         self._failure: Failure | None = None
         self._interrupted = False
@@ -291,6 +297,7 @@ class SerialLauncher:
             self.components(),
             failure=self._failure,
             interrupted=self._interrupted,
+            real_seconds=time.monotonic() - self._began_at,
         )
         self._close()
 

@@ -136,9 +136,24 @@ def test_runs_as_json(command: Command, runs: list[str]) -> None:
         "best_return": 9.5,
         "env_steps": 200,
         "wall_seconds": 61.0,
+        "real_seconds": None,
     }
     assert found[3]["best_return"] is None
     assert command("list", "algorithms", "--json").code == 2
+
+
+def test_what_a_counted_run_took_is_marked(command: Command) -> None:
+    result = {"status": "stopped", "goal_met": True, "env_steps": 9, "wall_seconds": 3.2}
+    serial = made_config(launcher="serial")
+    made_run(Path("runs") / "a", config=serial, result=result)
+    made_run(Path("runs") / "b", config=serial, result={**result, "real_seconds": 18.4})
+    made_run(Path("runs") / "c", config=serial)
+    rows = sorted(command("list", "runs").out.splitlines()[1:])
+    assert [row.split("   ")[-1].strip() for row in rows] == [
+        "00:03 counted",
+        "00:18 (00:03 counted)",
+        "-",
+    ]
 
 
 def test_no_runs_as_json_is_an_empty_list(command: Command) -> None:

@@ -29,6 +29,7 @@ SOLVED: dict[str, Any] = {
     "components": {"agent-0": {"restarts": 1}, "learner": {"restarts": 0}},
 }
 BUDGET = {**SOLVED, "goal_met": False, "reason": "budget of 9 env_steps used", "solved": {}}
+COUNTED = {**SOLVED, "real_seconds": 18.4}
 UNSTARTED = {"status": "interrupted", "goal_met": None, "reason": "before\nthe learner"}
 
 
@@ -56,6 +57,16 @@ def found(monkeypatch: pytest.MonkeyPatch) -> None:
             f"failed after 00:12 and 46,300 env steps: {BUDGET['reason']}",
         ),
         (UNSTARTED, "interrupted: before the learner"),
+        (
+            COUNTED,
+            "solved at 11.8 s of counted time and 46,300 env steps, 00:18 in all: "
+            f"{SOLVED['reason']}",
+        ),
+        (
+            {**BUDGET, "real_seconds": 78.4},
+            "goal not met after 01:18 (00:12 of counted time) and 46,300 env steps: "
+            "budget of 9 env_steps used",
+        ),
     ],
 )
 def test_the_outcome_in_one_line(result: dict[str, Any], line: str) -> None:
@@ -85,6 +96,16 @@ def test_the_summary_tells_what_there_is(tmp_path: Path) -> None:
     assert rows["learner waited"] == "20 % of its time"
     assert rows["restarts"] == "agent-0 1x"
     assert rows["next"] == f"surreal-like evaluate {tmp_path}"
+
+
+def test_of_counted_time_nobodys_waiting_is_told(tmp_path: Path) -> None:
+    line = {"iterations": 5, "waiting_share": 0.94}
+    (tmp_path / "progress.jsonl").write_text(f"{json.dumps(line)}\n")
+    assert "learner waited" in "\n".join(summary(Run(tmp_path, SOLVED)))
+    lines = "\n".join(summary(Run(tmp_path, COUNTED)))
+    assert "waited" not in lines
+    assert "where the time went" not in lines
+    assert "(counted)" in seeds_table({1: Run(tmp_path, COUNTED)})
 
 
 def test_a_long_text_goes_on_below_itself(tmp_path: Path) -> None:

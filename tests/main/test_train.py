@@ -46,14 +46,17 @@ def test_a_run_is_told_in_lines_and_summed_up(command: Command) -> None:
     first, *lines = said.out.splitlines()
     folder = re.fullmatch(r"dqn on toy:chain · seed 0 · (runs/small-\d{8}-\d{6})", first)
     assert folder is not None
-    assert any(re.match(r"\d\d:\d\d  env steps \d+ \(", line) for line in lines)
-    assert any(line.startswith("done after 00:0") for line in lines)
-    assert f"run folder            {folder[1]}" in lines
-    assert "experience            " in said.out
+    assert any(re.match(r"\d\d:\d\d counted  env steps \d+ \(", line) for line in lines)
+    (done,) = (line for line in lines if line.startswith("done after "))
+    assert re.match(r"done after \d\d:\d\d \(00:0\d of counted time\) and [\d,]+ env steps", done)
+    assert f"run folder           {folder[1]}" in lines
+    assert "experience           " in said.out
     assert f"surreal-like evaluate {folder[1]}" in said.out
     result = read_json(f"{folder[1]}/result.json")
     assert result["status"] == "stopped"
     assert result["goal_met"] is None
+    # From the command's start, and not in rounds.
+    assert result["real_seconds"] > result["components"]["learner"]["alive_seconds"]
     rows = result["experience"]
     assert rows["pushed"] == rows["inserted"] + rows["dropped"]
 
@@ -91,6 +94,7 @@ def test_a_budget_that_ends_before_the_goal_gives_3_and_a_larger_one_goes_on(
     assert second["env_steps"] >= 2500
     assert second["iterations"] > first["iterations"]
     assert second["wall_seconds"] > first["wall_seconds"]
+    assert second["real_seconds"] > first["real_seconds"] > 0
     for name in ("env_steps", "iterations", "episodes", "wall_seconds"):
         values = [line[name] for line in progress("r")]
         assert values == sorted(values), name
