@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_GAP = "   "
+GAP = "   "
 
 
 def columns(
@@ -25,5 +25,5 @@ def columns(
             text.rjust(width) if i in right else text.ljust(width)
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
-        lines.append(_GAP.join(cells).rstrip())
+        lines.append(GAP.join(cells).rstrip())
     return "\n".join(lines)

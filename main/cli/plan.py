@@ -7,13 +7,14 @@ import json
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from main.cli.asked import Asked, add_experiment, asked_of
 from main.cli.diagram import mermaid
 from main.cli.parser import Parser
-from session.columns import columns
+from session.columns import GAP, columns
 from session.component import Component, Topology
 from session.config import Config
 from session.errors import UsageError
@@ -35,6 +36,9 @@ an overlay into the folder, and all in one file, k8s/mine.yaml.
 """
 _WITH_FOLDER = ("shell", "procfile", "yaml")
 _HERE_ONLY = ("shell", "procfile")
+# Of what is explained, where it goes into a file or a pipe.
+_WIDTH = 120
+_LEAST_WIDTH = 20
 
 
 def run(argv: Sequence[str]) -> int:
@@ -116,7 +120,18 @@ def _explained(asked: Asked) -> str:
         asked.config, asked.overrides, algorithm=asked.algorithm, env_name=asked.env
     )
     rows = [[path, json.dumps(value), origin] for path, (value, origin) in found.items()]
-    return columns(["setting", "value", "from"], rows)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    beside = sum(max(len(row[column]) for row in rows) for column in (0, 2)) + 2 * len(GAP)
+    return columns(["setting", "value", "from"], _wrapped(rows, width - beside))
+
+
+def _wrapped(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:
+    """The rows with values that go on below themselves where there is no room beside the last."""
+    wrapped = []
+    for path, value, origin in rows:
+        first, *others = textwrap.wrap(value, max(room, _LEAST_WIDTH), break_on_hyphens=False)
+        wrapped += [[path, first, origin], *(["", other, ""] for other in others)]
+    return wrapped
 
 
 def _table(plan: Plan, folder: Path) -> str:

@@ -209,6 +209,19 @@ def test_plan_explains_who_decided(command: Command) -> None:
     assert rows["learner_config.algo.gamma"] == ["0.99", "default"]
 
 
+def test_a_long_value_hides_nobody_who_decided(command: Command) -> None:
+    labels = ["cloud.example.org/a-rather-long-label=true", "x" * 150]
+    setting = f"session_config.kubernetes.spot_labels={json.dumps(labels)}"
+    _, *lines = command("plan", "small.yaml", "--explain", setting).out.splitlines()
+    assert max(map(len, lines)) <= 120
+    place = next(i for i, line in enumerate(lines) if "spot_labels" in line)
+    assert lines[place].endswith("   command line")
+    below = [line.strip() for line in lines[place + 1 :]]
+    count = next(i for i, line in enumerate(below) if line.startswith("session_config"))
+    value = lines[place].removesuffix("command line").split(maxsplit=1)[1] + "".join(below[:count])
+    assert "".join(value.split()) == json.dumps(labels, separators=(",", ":"))
+
+
 @pytest.mark.usefixtures("quick")
 def test_plan_takes_specs_where_the_environment_is_not_installed(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
