@@ -79,8 +79,8 @@ class LiveTable(Watch):
         if view is None or self._canvas is None or not self._due():
             return
         read(view)
-        for line in news_lines(view):
-            self._write(line, "")
+        for when, line in news_lines(view):
+            self._write(line, "", None if view.counted else when)
         now = (self._clock(), view.states(), view.restarts, view.line.get("wall_seconds"))
         if now != self._drawn:
             self._drawn = now
@@ -92,9 +92,9 @@ class LiveTable(Watch):
             self._canvas.close()
             self._canvas = None
 
-    def _write(self, text: str, style: str) -> None:
+    def _write(self, text: str, style: str, when: float | None = None) -> None:
         if self._canvas is not None:
-            self._canvas.write(f"{self._clock()}  {text}", style)
+            self._canvas.write(f"{self._clock(when)}  {text}", style)
 
-    def _clock(self) -> str:
-        return duration(time.time() - self._started)
+    def _clock(self, when: float | None = None) -> str:
+        return duration((time.time() if when is None else when) - self._started)

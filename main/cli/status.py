@@ -100,7 +100,8 @@ def _head(view: View, adopted: Adopted) -> list[str]:
     ]
     for budget in view.budgets() if adopted.running else []:
         left = f"{duration(budget.left_seconds)} left" if budget.left_seconds is not None else ""
-        used = f"{count(budget.used)} of {count(budget.limit)}"
+        show = duration if budget.name == "seconds" else count
+        used = f"{show(budget.used)} of {show(budget.limit)}"
         rows.append([f"budget {budget.name}", used, left])
     return [*lines, "", columns([], rows, right=(1,))]
 

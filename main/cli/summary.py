@@ -6,13 +6,13 @@ import os
 import statistics
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shutil import which
 from typing import Any
 
 from session.columns import columns
-from session.figures import MISSING, count, decimal, duration, percent, short_time
+from session.figures import MISSING, count, decimal, duration, percent, short_time, tenths
 from surreal_like.run import Run
 
 _WAY = {
@@ -72,8 +72,8 @@ def outcome(result: Mapping[str, Any]) -> str:
         if _is_counted(result):
             real = duration(result["real_seconds"])
             at += f" env steps, {real} in all"
-            return f"solved at {solved:.1f} s of counted time and {at}: {reason}"
-        return f"solved in {solved:.1f} s and {at} env steps: {reason}"
+            return f"solved at {tenths(solved)} of counted time and {at}: {reason}"
+        return f"solved in {tenths(solved)} and {at} env steps: {reason}"
     words = str(result.get("status"))
     if words == "stopped":
         words = {True: "goal met", False: "goal not met", None: "done"}[result.get("goal_met")]
@@ -180,9 +180,9 @@ def seeds_table(runs: Mapping[int, Run]) -> str:
         [
             "median",
             f"{sum(ended.ok for ended in runs.values())} of {len(runs)}",
-            _band([(r.get("solved") or {}).get("greedy_seconds") for r in results], "{:.1f} s"),
-            _band([r.get("env_steps") for r in results], "{:,.0f}"),
-            _band([(r.get("best_eval") or {}).get("mean_return") for r in results], "{:.1f}"),
+            _band([(r.get("solved") or {}).get("greedy_seconds") for r in results], tenths),
+            _band([r.get("env_steps") for r in results], count),
+            _band([(r.get("best_eval") or {}).get("mean_return") for r in results], decimal),
             "",
         ]
     )
@@ -196,16 +196,16 @@ def _seed_row(seed: int, ended: Run) -> list[str]:
     return [
         str(seed),
         outcome(result).split(maxsplit=1)[0] if ended.ok else f"exit code {ended.exit_code}",
-        f"{seconds:.1f} s" if seconds is not None else MISSING,
+        tenths(seconds) if seconds is not None else MISSING,
         count(result.get("env_steps")),
         decimal(best),
         str(ended.folder),
     ]
 
 
-def _band(values: list[float | None], form: str) -> str:
+def _band(values: list[float | None], show: Callable[[float], str]) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return MISSING
-    low, middle, high = (form.format(f(known)) for f in (min, statistics.median, max))
+    low, middle, high = (show(f(known)) for f in (min, statistics.median, max))
     return f"{middle} ({low} to {high})"

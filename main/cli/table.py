@@ -67,7 +67,9 @@ def render(view: View, clock: str) -> Group:
     title = Text.assemble((view.title, "bold"), (f" · {clock} · {view.folder}", "dim"))
     if not view.line:
         return Group(gap, title, gap, _components(view))
-    return Group(gap, title, gap, _numbers(view), gap, _conditions(view), gap, _components(view))
+    return Group(
+        gap, title, gap, _numbers(view), gap, _conditions(view, clock), gap, _components(view)
+    )
 
 
 def _numbers(view: View) -> Table:
@@ -112,7 +114,7 @@ def _numbers(view: View) -> Table:
     return table
 
 
-def _conditions(view: View) -> Table:
+def _conditions(view: View, clock: str) -> Table:
     """Goal and budgets, each with its bar."""
     table = Table.grid(padding=(0, 2))
     goal = view.goal()
@@ -121,7 +123,7 @@ def _conditions(view: View) -> Table:
         said = f"{decimal(reached)} of {decimal(wanted)} {name}"
         table.add_row(_label("goal"), _bar(share_of(reached, wanted), "green"), said)
     for budget in view.budgets():
-        table.add_row(_label("budget"), _bar(budget.share, "blue"), _budget(view, budget))
+        table.add_row(_label("budget"), _bar(budget.share, "blue"), _budget(view, budget, clock))
     if not table.rows:
         table.add_row(_label("no goal and no budget: it goes on until Ctrl-C"))
     return table
@@ -142,9 +144,11 @@ def _bar(share: float, style: str) -> Text:
     return Text.assemble((filled, style), (text[len(filled) :], "dim"))
 
 
-def _budget(view: View, budget: Budget) -> str:
+def _budget(view: View, budget: Budget, clock: str) -> str:
     if budget.name == "seconds":
-        return f"{duration(budget.used)} of {view.time(budget.limit)}"
+        # The last report is a moment old: the clock above it would be ahead.
+        used = duration(budget.used) if view.counted else clock
+        return f"{used} of {view.time(budget.limit)}"
     said = f"{count(budget.used)} of {count(budget.limit)} {budget.name.replace('_', ' ')}"
     if budget.left_seconds is not None and budget.used:
         said += f", {duration(budget.left_seconds)} left"

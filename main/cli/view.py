@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -73,10 +74,10 @@ class View:
         self.beats: dict[str, Beat] = {}
         self.restarts: dict[str, int] = {}
         self.rows: dict[str, ComponentStatus] = {}
-        self.new_best: Mapping[str, Any] | None = None
         self._progress = Tail(folder.progress)
         self._events = Tail(folder.events)
         self._told: dict[tuple[str, str, str], int] = {}
+        self._best = -math.inf
 
     def look(self, components: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
         """Reads what is new; True if there is a new line of progress.
@@ -88,7 +89,6 @@ class View:
             self.restarts = {name: each["restarts"] for name, each in components.items()}
         lines = self._progress.objects()
         if lines:
-            self.new_best = _new_best(self.line, lines[-1])
             self.line = lines[-1]
         self.beats = read_beats(self.folder.alive)
         return bool(lines)
@@ -115,11 +115,17 @@ class View:
         if kind not in TOLD_EVENTS:
             return False
         if kind == "evaluation":
-            # Of the others only the best are told, and those stand in the lines of progress.
-            return str(event.get("detail")).endswith("(again)")
+            return str(event.get("detail")).endswith("(again)") or self._is_best(event)
         key = (str(event.get("component")), str(kind), str(event.get("detail")))
         self._told[key] = self._told.get(key, 0) + 1
         return self._told[key] <= _REPEATS
+
+    def _is_best(self, score: Mapping[str, Any]) -> bool:
+        """True once for a score above all that were told; parameters that never learned aside."""
+        if "env_steps" not in score or not score["mean_return"] > self._best:
+            return False
+        self._best = score["mean_return"]
+        return bool(score["env_steps"])
 
     @property
     def title(self) -> str:
@@ -130,10 +136,14 @@ class View:
             f"seed {config.session_config.seed}"
         )
 
+    @property
+    def counted(self) -> bool:
+        """True where the clock of the run is not that of people: it counts rounds."""
+        return (self.config.get("run") or {}).get("launcher") == "serial"
+
     def time(self, seconds: float) -> str:
         """A duration on the clock of the run; where that is counted the text says so."""
-        serial = (self.config.get("run") or {}).get("launcher") == "serial"
-        return f"{duration(seconds)} counted" if serial else duration(seconds)
+        return f"{duration(seconds)} counted" if self.counted else duration(seconds)
 
     def states(self) -> dict[str, str]:
         """Component -> state, ``starting`` where nothing was heard yet."""
@@ -194,9 +204,9 @@ class View:
         return None
 
     def take_new_best(self) -> Mapping[str, Any] | None:
-        """The best evaluation, once after it has become that."""
-        best, self.new_best = self.new_best, None
-        return best
+        """The best evaluation, once after it has become that, if no event has told of it."""
+        best: Mapping[str, Any] = self.line.get("best_eval") or {}
+        return best if self._is_best(best) else None
 
     @property
     def replay_fill(self) -> float | None:
@@ -205,11 +215,3 @@ class View:
         if "size" not in replay:
             return None
         return float(replay["size"]) / float(self.config.learner_config.replay.capacity)
-
-
-def _new_best(before: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    old, new = before.get("best_eval"), now.get("best_eval")
-    if not new or (old and old["mean_return"] >= new["mean_return"]):
-        return None
-    best: Mapping[str, Any] = new
-    return best

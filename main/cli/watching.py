@@ -52,23 +52,26 @@ class Lines(Watch):
         if self._view is None:
             return
         news = self._view.look(components)
-        for line in news_lines(self._view):
+        for _, line in news_lines(self._view):
             self.note(line)
         if news and self._view.line["env_steps"] and self._clock() >= self._due:
             self._due = self._clock() + _SECONDS
             self.note(progress_line(self._view))
 
 
-def news_lines(view: View) -> list[str]:
-    """What has happened since the last call, and a new best evaluation."""
-    lines = [event_line(event) for event in view.new_events()]
+def news_lines(view: View) -> list[tuple[float | None, str]]:
+    """What has happened since the last call, in its order: when, since 1970 if known, and what."""
+    lines = [(event.get("time"), event_line(event)) for event in view.new_events()]
+    # The report that has it comes later than its event, which may have been lost.
     best = view.take_new_best()
-    if best is not None and best["env_steps"]:
-        lines.append(
-            f"best greedy return so far: {decimal(best['mean_return'])} over {best['episodes']} "
-            f"episodes, at {count(best['env_steps'])} env steps"
-        )
-    return lines
+    return lines if best is None else [*lines, (None, _best_line(best))]
+
+
+def _best_line(best: Mapping[str, Any]) -> str:
+    return (
+        f"best greedy return so far: {decimal(best['mean_return'])} over {best['episodes']} "
+        f"episodes, at {count(best['env_steps'])} env steps"
+    )
 
 
 def is_news(happening: Happening) -> bool:
@@ -86,6 +89,8 @@ def happening_line(happening: Happening) -> str:
 def event_line(event: Mapping[str, Any]) -> str:
     """An event as one line."""
     kind, detail = event.get("event"), " ".join(str(event.get("detail", "")).split())
+    if kind == "evaluation" and not detail.endswith("(again)"):
+        return _best_line(event)
     if kind == "evaluation":
         return f"the same on new episodes: {detail.removesuffix(' (again)')}"
     if kind == "ending":

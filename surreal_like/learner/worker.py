@@ -276,7 +276,9 @@ class LearnerService(Service):
             f"mean return {evaluation['mean_return']:.2f} over {evaluation['episodes']} episodes"
             + (" (again)" if evaluation["confirm"] else ""),
             iteration=evaluation["iteration"],
+            env_steps=evaluation["env_steps"],
             mean_return=evaluation["mean_return"],
+            episodes=evaluation["episodes"],
         )
         self._report.hear_evaluation(seen)
         if self._ending is None:

@@ -30,6 +30,7 @@ from session.launchers.adopted import adopt
 from session.launchers.tmux_session import default_socket
 from surreal_like.launching import check_launcher
 from tests.main.conftest import Command
+from tests.session.made_run import made_line
 
 LONG = "session_config.stop={seconds: 300}"
 DEADLINE_SECONDS = 60.0
@@ -196,6 +197,23 @@ def test_attaching_needs_a_terminal(command: Command, tmp_path: Path) -> None:
     finally:
         folder.unlock()
     assert "attach needs a terminal; without one: surreal-like logs r --follow" in said
+
+
+def test_status_tells_seconds_as_its_clock_does(command: Command, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "r", launcher="serial")
+    config = Config.load_file(folder.config)
+    config.session_config.stop.seconds = 60
+    config.dump_file(folder.config)
+    folder.addresses.write_text("{}")
+    folder.progress.write_text(json.dumps(made_line(790)) + "\n")
+    write_beat(folder.alive, Beat("learner", 1, "running", os.getpid(), time.time()))
+    folder.lock()
+    try:
+        said = command("status", "r").out
+    finally:
+        folder.unlock()
+    assert "running in one thread · after 00:07 counted" in said
+    assert re.search(r"budget seconds +00:07 of 01:00 +00:52 left", said)
 
 
 def test_a_serial_run_takes_no_commands(command: Command, tmp_path: Path) -> None:

@@ -55,6 +55,9 @@ def test_a_run_is_told_in_lines_and_summed_up(command: Command) -> None:
     result = read_json(f"{folder[1]}/result.json")
     assert result["status"] == "stopped"
     assert result["goal_met"] is None
+    events = map(json.loads, Path(folder[1], "events.jsonl").read_text().splitlines())
+    evaluations = [event for event in events if event["event"] == "evaluation"]
+    assert {"mean_return", "episodes", "env_steps", "iteration"} <= evaluations[0].keys()
     # From the command's start, and not in rounds.
     assert result["real_seconds"] > result["components"]["learner"]["alive_seconds"]
     rows = result["experience"]

@@ -57,10 +57,10 @@ class Writer:
         with self.folder.progress.open("a") as file:
             file.write(json.dumps({**line, **changed}) + "\n")
 
-    def event(self, component: str, kind: str, detail: str) -> None:
+    def event(self, component: str, kind: str, detail: str, **fields: Any) -> None:
         event = {"time": 1.0, "component": component, "event": kind, "detail": detail}
         with self.folder.events.open("a") as file:
-            file.write(json.dumps(event) + "\n")
+            file.write(json.dumps(event | fields) + "\n")
 
     def beat(self, name: str, state: str, *, age: float = 0.0, doing: str = "") -> None:
         beat = Beat(name, 1, state, 1, time.time() - age, doing=doing)
@@ -126,6 +126,27 @@ def test_a_new_best_is_told_once(writer: Writer, config: Config) -> None:
     assert "greedy 20.0, best 20.0" in line
     writer.line(1100, best=20.0)
     assert told.look(10.1) == []
+
+
+def test_the_end_is_told_in_its_order(writer: Writer, config: Config) -> None:
+    """The report that has the best evaluation comes up to a second after the events of the end."""
+    told = Told(writer, config)
+    score = {"mean_return": 3.0, "episodes": 100, "env_steps": 0}
+    writer.event("learner", "evaluation", "mean return 3.00 over 100 episodes", **score)
+    for mean in (500.0, 480.0):
+        score = {"mean_return": mean, "episodes": 100, "env_steps": 1000}
+        writer.event("learner", "evaluation", f"mean return {mean} over 100 episodes", **score)
+    writer.event("learner", "evaluation", "mean return 499.00 over 100 episodes (again)", **score)
+    writer.event("learner", "ending", "eval_return 475 reached")
+    best = "best greedy return so far: 500.0 over 100 episodes, at 1,000 env steps"
+    assert told.look(0.0) == [
+        best,
+        "the same on new episodes: mean return 499.00 over 100 episodes",
+        "ending: eval_return 475 reached",
+    ]
+    writer.line(1000, best=500.0)
+    (line,) = told.look(0.1)
+    assert "best 500.0" in line
 
 
 def test_events_are_told_but_not_again_and_again(writer: Writer, config: Config) -> None:
@@ -265,6 +286,11 @@ def test_the_live_table_draws_only_what_has_changed(
     assert len(stream.getvalue()) == drawn
     table.look({"agent-0": {"restarts": 1}})
     assert "restarted 1x" in stream.getvalue()[drawn:]
+    # An event stands at its own time; a budget of seconds on the clock at the head.
+    writer.event("learner", "ending", "eval_return 475 reached", time=clock - 2.2)
+    table.look(COMPONENTS)
+    assert "00:11  ending: eval_return 475 reached" in stream.getvalue()
+    assert "00:14 of 01:40" in stream.getvalue()
     table.happened(Happening("agent-0", "lost", "killed by SIGKILL"))
     table.note("stopping cleanly")
     assert "00:14  agent-0: lost: killed by SIGKILL" in stream.getvalue()

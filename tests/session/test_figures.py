@@ -2,7 +2,7 @@
 
 import pytest
 
-from session.figures import bar, count, decimal, duration, percent, rate, short_time, size
+from session.figures import bar, count, decimal, duration, percent, rate, short_time, size, tenths
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,11 @@ from session.figures import bar, count, decimal, duration, percent, rate, short_
         (percent(0.123), "12 %"),
         (percent(None), "-"),
         (duration(75.4), "01:15"),
-        (duration(59.7), "01:00"),
+        (duration(59.97), "00:59"),
+        (duration(-0.5), "00:00"),
+        (tenths(11.88), "11.8 s"),
+        (tenths(0.3), "0.3 s"),
+        (tenths(16.1), "16.1 s"),
         (duration(3675), "1:01:15"),
         (duration(90061), "1d 01:01:01"),
         (duration(None), "-"),
