@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from session.figures import MISSING, rate, short_time, size
-from session.launchers.status import ComponentStatus
+
+if TYPE_CHECKING:
+    from session.launchers.status import ComponentStatus
 
 HEAD = ("component", "state", "work", "lag", "memory", "last beat", "pid", "restarts", "doing")
 # Which numbers of a component's state say how fast it works, and in what.
@@ -19,6 +21,8 @@ _WORK = {
 }
 
 _ENDED = ("gone", "dead")
+# A death that is longer ago does not explain what is seen now.
+_DEATH_MATTERS_SECONDS = 600.0
 
 
 def component_rows(
@@ -27,7 +31,7 @@ def component_rows(
     """One row for each component.
 
     Each has ``name``, ``state``, ``age_seconds`` since its last beat, ``pid``, ``restarts``,
-    ``exit_code``, ``doing``, ``died``, ``work`` (its rates in words), ``lag_versions`` and
+    ``exit_code``, ``doing``, ``last_death``, ``work`` (its rates in words), ``lag_versions`` and
     ``rss_bytes``; what is unknown is None.
 
     Args:
@@ -50,8 +54,17 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         MISSING if age is None else f"{short_time(age)} ago",
         str(row["pid"]) if row["pid"] else MISSING,
         str(row["restarts"]),
-        row["doing"] or row["died"],
+        row["doing"] or row["last_death"],
     ]
+
+
+def last_death(status: ComponentStatus) -> str:
+    """How and when the process before this one died, for as long as that matters, else empty."""
+    seconds = status.died_seconds
+    past = seconds is not None and seconds > _DEATH_MATTERS_SECONDS
+    if not status.died or status.state in _ENDED or past:
+        return ""
+    return f"last death: {status.died}" + (f" {short_time(seconds)} ago" if seconds else "")
 
 
 def _row(status: ComponentStatus, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +81,7 @@ def _row(status: ComponentStatus, told: Mapping[str, Any]) -> dict[str, Any]:
         "restarts": status.restarts,
         "exit_code": status.exit_code,
         "doing": status.doing,
-        "died": status.died,
+        "last_death": last_death(status),
         "work": ", ".join(work),
         "lag_versions": numbers.get("version_lag"),
         "rss_bytes": told.get("rss_bytes"),

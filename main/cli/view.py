@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from session.component import Topology
+from session.component_table import last_death
 from session.config import Config
-from session.figures import duration, short_time
+from session.figures import duration
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
 from session.tail import Tail
@@ -154,8 +155,8 @@ class View:
     def doing(self, name: str) -> str:
         """What a component says that it is doing, where that keeps it from beating."""
         beat, row = self.beats.get(name), self.rows.get(name)
-        if row is not None and row.died and row.state != "gone":
-            return f"{row.died} {short_time(row.died_seconds or 0.0)} ago"
+        if row is not None and (death := last_death(row)):
+            return death
         if beat is None:
             return row.doing if row is not None else ""
         occupied = beat.state in ("starting", "failed") or beat.age_seconds > _BUSY_SECONDS

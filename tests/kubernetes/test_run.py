@@ -109,6 +109,13 @@ def test_what_died_before_is_told() -> None:
     container = status("agent", {"running": {}}, lastState=died, restartCount=2)
     row = rows(pod("run-agent-0", "agent", container))["agent-0"]
     assert (row.died, row.restarts) == ("OOMKilled, exit code 137", 2)
+    assert row.died_seconds is None
+    for ended in ("2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z"):
+        died["terminated"]["finishedAt"] = ended
+        row = rows(pod("run-agent-0", "agent", container))["agent-0"]
+        assert row.died_seconds is not None
+        # A clock that is ahead of ours.
+        assert (row.died_seconds == 0.0) == ended.startswith("2100")
     container["lastState"]["terminated"]["exitCode"] = 0
     assert rows(pod("run-agent-0", "agent", container))["agent-0"].died == ""
 

@@ -17,6 +17,7 @@ from session.config import Config
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
 from session.launchers.instruction import Happening
+from session.launchers.status import ComponentStatus
 from surreal_like.experiment import read_experiment, resolve
 
 COMPONENTS = {"agent-0": {"restarts": 0}}
@@ -210,6 +211,10 @@ def test_states_of_components(writer: Writer, config: Config) -> None:
     assert states["ps"] == "done"
     assert states["agent-7"] == states["replay-0"] == "starting"
     assert list(states)[-1] == "agent-7"
+    view.rows["ps"] = ComponentStatus(
+        "ps", "running", 1, 0.1, 1, None, "", "its window closed", 3.0
+    )
+    assert view.doing("ps") == "last death: its window closed 3.0 s ago"
 
 
 def test_budgets_come_in_the_order_in_which_they_end(writer: Writer) -> None:

@@ -1,5 +1,7 @@
 """The table of components: what the launcher knows beside what the component tells."""
 
+import pytest
+
 from session.component_table import HEAD, cells, component_rows
 from session.launchers.status import ComponentStatus
 
@@ -43,8 +45,26 @@ def test_what_a_dead_process_has_told_is_not_shown() -> None:
     for status in (again, gone):
         [row] = component_rows([status], {"agent-0": TOLD})
         assert (row["work"], row["rss_bytes"], row["lag_versions"]) == ("", None, None)
-    assert cells(component_rows([again], {})[0])[-1] == "killed by SIGKILL"
+    assert cells(component_rows([again], {})[0])[-1] == "last death: killed by SIGKILL"
     assert cells(component_rows([gone], {})[0])[1] == "gone, exit code 0"
+
+
+@pytest.mark.parametrize(
+    ("state", "doing", "seconds", "shown"),
+    [
+        ("running", "", 12.34, "last death: killed by SIGKILL 12.3 s ago"),
+        ("running", "not ready", 12.34, "not ready"),
+        ("waiting", "", None, "last death: killed by SIGKILL"),
+        ("running", "", 601.0, ""),
+        ("gone", "", 12.34, ""),
+        ("dead", "", 12.34, ""),
+    ],
+)
+def test_a_death_is_told_as_past_and_while_it_matters(
+    state: str, doing: str, seconds: float | None, shown: str
+) -> None:
+    died = ComponentStatus("a", state, 1, 0.1, 1, None, doing, "killed by SIGKILL", seconds)
+    assert cells(component_rows([died], {})[0])[-1] == shown
 
 
 def test_two_rates_are_both_told() -> None:

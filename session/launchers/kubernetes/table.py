@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from session.launchers.status import ComponentStatus
@@ -86,6 +88,7 @@ def row_of(container: Container, heard: Data) -> ComponentStatus:
         exit_code=exit_code,
         doing=doing,
         died=_death(container),
+        died_seconds=_death_seconds(container),
     )
 
 
@@ -117,3 +120,13 @@ def _death(container: Container) -> str:
         return ""
     reason = before.get("reason") or "Error"
     return f"{reason}, exit code {before.get('exitCode')}"
+
+
+def _death_seconds(container: Container) -> float | None:
+    """How long ago that was, as far as two clocks agree; None where the cluster does not say."""
+    before = container.status.get("lastState", {}).get("terminated") or {}
+    try:
+        ended = datetime.fromisoformat(before["finishedAt"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return max(0.0, time.time() - ended.timestamp())
