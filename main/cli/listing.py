@@ -151,10 +151,21 @@ def state_of(folder: RunFolder, launcher: str | None = None) -> str:
         # Its files are there, and to ask for them takes a cluster.
         return "on kubernetes"
     if status == "running":
-        return "cut off" if folder.progress.exists() else "planned"
+        return _without_result(folder)
     if status != "stopped":
         return status
     return {True: "goal met", False: "goal not met", None: "done"}[result.get("goal_met")]
+
+
+def _without_result(folder: RunFolder) -> str:
+    """Where a run stands in which nobody lives and of whose end nobody has written."""
+    if folder.progress.exists():
+        return "cut off"
+    beats = read_beats(folder.alive).values()
+    if not beats:
+        return "planned"
+    # A learner's script reports no progress, and writes no result.
+    return "ended" if all(beat.state == "done" for beat in beats) else "cut off"
 
 
 def _is_heard(folder: RunFolder) -> bool:

@@ -68,7 +68,10 @@ SHOWN = {
     ],
     "kubernetes.md": ["test_kubectl.py runs it"] * 4,
     "performance.md": ["installs four peers, and measures for minutes"],
-    "scripts.md": ["runs until it is ended; test_scripts.py starts the same"],
+    "scripts.md": [
+        "runs until it is ended; test_scripts.py starts the same",
+        "the loop of learner.py, where test_scripts.py puts it",
+    ],
     "timesteps.md": ["one line of a loss"],
 }
 

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 import zmq
 
+from main.cli.listing import state_of
 from session.config import Config, apply_overrides
 from session.folder import RunFolder
 from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import DealerSocket
 from tests.docs.examples import ROOT, blocks, program, run_examples, write_files
+from tests.docs.test_metrics import curves_of
 
 PAGE = ROOT / "docs" / "scripts.md"
 SAMPLES = Path(__file__).resolve().parents[1] / "golden" / "entry_samples"
@@ -162,6 +164,25 @@ def test_three_scripts_are_a_run(terminals: Terminals) -> None:
     log = (terminals.folder.logs / "all.log").read_text()
     assert all(f"{name}: start" in log for name in ("agent-0", "learner", "replay-0"))
     assert not terminals.sockets.exists()
+
+
+def test_what_a_learners_script_reports_is_drawn(terminals: Terminals) -> None:
+    script = terminals.path / "learner.py"
+    before, start, _ = script.read_text().partition("for i, batch in")
+    [loop] = [block.text for block in blocks(PAGE) if "update_tensorplex" in block.text]
+    assert start in loop
+    script.write_text(before + loop)
+    for name in SERVERS:
+        terminals.start_module(name, name)
+    for name in ("replay", "learner", "agent"):
+        terminals.start(name, f"{name}.py")
+    terminals.until(
+        lambda: curves_of(terminals.folder.tensorboard).get(("learner", "learner/loss")),
+        "a curve of the learner",
+    )
+    for name in ("agent", "learner", "replay", *reversed(SERVERS)):
+        terminals.end(name)
+    assert state_of(terminals.folder) == "ended"
 
 
 def test_scripts_end_by_themselves_when_the_run_is_over(terminals: Terminals) -> None:

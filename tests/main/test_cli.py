@@ -148,6 +148,10 @@ def test_the_state_of_a_run_in_a_word(tmp_path: Path) -> None:
     write_beat(folder.alive, beat)
     assert state_of(folder) == "running"
     write_beat(folder.alive, replace(beat, time=time.time() - 60))
+    assert state_of(folder) == "cut off"
+    # Scripts leave no result.
+    write_beat(folder.alive, replace(beat, state="done", time=time.time() - 60))
+    assert state_of(folder) == "ended"
     folder.progress.touch()
     assert state_of(folder) == "cut off"
     for status, goal_met, state in (
