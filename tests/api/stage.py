@@ -34,6 +34,8 @@ def experiment(*overrides: str, algorithm: str = "dqn", env: str = "gym:CartPole
         "env_config.num_envs=2",
         "learner_config.replay.min_size=64",
         "learner_config.replay.batch_size=16",
+        # Or agents wait where a test has no learner.
+        "learner_config.replay.samples_per_insert=0.0",
         "learner_config.parameter_publish.min_publish_interval=0.0",
     )
     return resolve(read_experiment(None, [*small, *overrides], algorithm=algorithm, env_name=env))

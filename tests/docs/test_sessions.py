@@ -113,7 +113,7 @@ def test_the_other_rows_of_that_table() -> None:
     experiment = "surreal-like {} configs/cartpole_dqn.yaml --on {}"
     assert rows["serial alone"] == experiment.format("train", "serial")
     assert rows["kubernetes alone"] == experiment.format("launch", "kubernetes")
-    overlay = re.search(r"`kubectl apply -k ([^`]*)`", README.read_text())
+    overlay = re.search(r"&& kubectl apply -k ([^`]*)`", README.read_text())
     assert overlay is not None
     assert (ROOT / overlay[1] / "kustomization.yaml").is_file()
 
