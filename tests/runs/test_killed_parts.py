@@ -85,7 +85,7 @@ def test_each_part_is_killed_in_quick_succession(run_folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_agent_that_hangs_is_replaced(run_folder: Path) -> None:
-    words = ("session_config.heartbeat.timeout=3", "session_config.stop={env_steps: 30000}")
+    words = ("session_config.heartbeat.timeout=3", "session_config.stop={env_steps: 90000}")
     with Train(run_folder, CARTPOLE, *words) as train:
         train.steps(1000)
         before = train.running_beat("agent-0")

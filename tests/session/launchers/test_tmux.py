@@ -249,7 +249,7 @@ def test_a_line_that_is_pasted_into_a_shell_is_adopted_and_nothing_runs_twice(
             run.until(lambda: run.rows()[name].pid == pasted.pid)
             run.until(lambda: run.processes(name) == {pasted.pid})
             assert run.running()[name].restarts == 1
-            assert not psutil.pid_exists(old)
+            run.until(lambda: not psutil.pid_exists(old))
             # It is commanded like any other, and then lives in its window again.
             run.cluster.restart(name)
             pasted.wait(DEADLINE_SECONDS)
