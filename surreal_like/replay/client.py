@@ -21,6 +21,8 @@ from surreal_like.replay.turns import Turns
 
 _KEEP_FINISHED = 1000
 _COUNTS_SECONDS = 0.25
+# A shard that takes none gives no batches either, so there are never many.
+_UNSENT_PRIORITIES = 64
 # A shard that has not answered by then has no rows to give, or is gone: the others go on.
 _PATIENCE_SECONDS = 0.5
 
@@ -34,6 +36,12 @@ class _Shard:
     counts: Mapping[str, Any] | None = None
     key: str = ""
     lost: bool = False
+    unsent: deque[Message] = field(default_factory=lambda: deque(maxlen=_UNSENT_PRIORITIES))
+
+    def send_priorities(self) -> None:
+        """Sends what could not leave at once."""
+        while self.unsent and self.priorities.send(self.unsent[0]):
+            self.unsent.popleft()
 
     def withholds(self, now: float) -> bool:
         """Whether it has left a request unanswered for long."""
@@ -145,6 +153,7 @@ class ReplayClient:
             while (reply := shard.batches.receive()) is not None:
                 came = True
                 self._take(index, shard, reply)
+            shard.send_priorities()
         if self._counts_due():
             self.ask_counts()
         if ask and self.waiting <= self._enough:
@@ -246,4 +255,6 @@ class ReplayClient:
         """Sends new priorities of a batch's rows to where they came from; never waits."""
         arrays = {"indices": sampled.columns["indices"], "priorities": priorities}
         message = Message("priorities", {"replay": sampled.incarnation}, arrays)
-        self._shards[sampled.shard].priorities.send(message)
+        shard = self._shards[sampled.shard]
+        shard.unsent.append(message)
+        shard.send_priorities()

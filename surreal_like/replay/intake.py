@@ -50,7 +50,6 @@ class Intake:
         self._replay = replay
         self._experience = wire.pull(f"{name}.experience", high_water_mark=high_water_mark)
         self._receipts = wire.publisher(f"{name}.receipts")
-        self._goodbyes: set[str] = set()
         self._finished: dict[bytes, deque[dict[str, Any]]] = {}
         self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)
         self._stamps: dict[str, float] = {}
@@ -123,7 +122,6 @@ class Intake:
             receipted=fields.get("receipted", 0),
             receipted_rows=fields.get("receipted_rows", 0),
         )
-        self._goodbyes.add(f"{who.name}/{who.incarnation}")
         self.send_receipts()
 
     def receipts_due(self) -> bool:
@@ -171,13 +169,6 @@ class Intake:
     def wait_on(self) -> list[zmq.Socket[bytes]]:
         """Its socket, while experience is taken."""
         return [] if self.waiting.held else [self._experience.raw]
-
-    def senders(self) -> dict[str, dict[str, Any]]:
-        """Name and incarnation of each sender -> its account, and whether it has said goodbye."""
-        senders: dict[str, dict[str, Any]] = dict(self.ledger.senders())
-        for key, sender in senders.items():
-            sender["goodbye"] = key in self._goodbyes
-        return senders
 
     def take_finished(self, peer: bytes) -> list[dict[str, Any]]:
         """Summaries of the episodes that ended since this peer asked last."""

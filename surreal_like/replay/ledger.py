@@ -176,7 +176,7 @@ class Ledger:
     def senders(self) -> dict[str, dict[str, int]]:
         """Rows of each sender incarnation (``name/incarnation``); ``base`` was handled elsewhere.
 
-        ``rows = base + inserted + dropped + holes``.
+        ``rows = base + inserted + dropped + holes``; ``goodbye`` says that no more will come.
         """
         told = {}
         for (sender, incarnation), account in self._accounts.items():
@@ -189,6 +189,7 @@ class Ledger:
                 "holes": account.holes,
                 "env_steps": account.env_steps,
                 "episodes": account.episodes,
+                "goodbye": account.ended,
             }
         return told
 

@@ -189,7 +189,7 @@ class ReplayService(Service):
             "waiting_insert_seconds": self._intake.waiting.seconds,
             "waiting_sample_seconds": self._waiting.seconds,
             "draining": self._intake.draining,
-            "senders": self._intake.senders(),
+            "senders": self._intake.ledger.senders(),
             "finished": self._intake.take_finished(request.peer),
         }
 

@@ -169,8 +169,11 @@ def test_accounts_of_every_sender() -> None:
             "holes": 2,
             "env_steps": 50,
             "episodes": 5,
+            "goodbye": False,
         }
     }
+    ledger.goodbye("a", 1, rows=10, sequence=6)
+    assert ledger.senders()["a/1"]["goodbye"]
     with pytest.raises(KeyError):
         ledger.account("b", 1)
 

@@ -20,7 +20,7 @@ from session.service import Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.sockets import poll
 from surreal_like.data.experience import Chunk
-from surreal_like.replay.client import ReplayClient
+from surreal_like.replay.client import ReplayClient, Sampled
 from surreal_like.replay.kind import load_kind
 from surreal_like.replay.server import ReplayService
 
@@ -306,6 +306,23 @@ def test_bad_experience_is_rejected_and_the_server_lives(
     bench.until(lambda: bench.push.send(message))
     bench.send()
     bench.until(lambda: bench.receipt() == [11, 1, 10, 0, 0])
+
+
+def test_priorities_that_cannot_leave_at_once_leave_later(make: Callable[..., Bench]) -> None:
+    bench = make(type="surreal_like.replay.prioritized_replay:PrioritizedReplay")
+    late = ReplayClient(bench.wire("learner", 1), bench.clock, shards=1, batch_size=4)
+    indices = {"indices": np.arange(4, dtype=np.int64)}
+    # Nobody is there yet.
+    late.update_priorities(Sampled(indices, 0, 7, {}), np.full(4, 0.5, np.float32))
+    bench.send()
+    before = bench.counts()["mass"]
+
+    def lower() -> bool:
+        late.tick(ask=False)
+        return bool(bench.counts()["mass"] < before)
+
+    bench.until(lower)
+    late.sockets()[0]._wire.close(0)
 
 
 def test_a_bad_request_is_refused(make: Callable[..., Bench]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from session.config import Config
 from session.context import Context
 from session.folder import RunFolder
+from surreal_like.learner.ending import still_here
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
 PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
@@ -109,6 +110,16 @@ def test_unrolls_outlive_the_process_too(make: Make) -> None:
 
 def counts_size(cluster: Cluster) -> int:
     return int(cluster.client.counts()["replay-0/2"]["size"])
+
+
+def test_who_has_left_is_not_waited_for_by_the_next_process(make: Make) -> None:
+    cluster = make()
+    cluster.send(0, 2)
+    cluster.senders[0].say_goodbye()
+    cluster.until(cluster.receipted)
+    end(cluster)
+    cluster.start(0, incarnation=2)
+    assert still_here({"replay-0": counts(cluster, "replay-0/2")}) == set()
 
 
 def test_the_next_part_of_a_run_has_the_rows_and_begins_its_accounts_anew(make: Make) -> None:
