@@ -102,7 +102,7 @@ def small_out(given: Given, ours: Mapping[int, Ours], reverb: Reverb | None) -> 
         Side(
             f"{n_step}-step x {per_request}",
             "surreal_like",
-            f"ReplayClient, batches of {BATCH_SIZE}, {per_request} per request, two in flight; "
+            f"ReplayClient, batches of {BATCH_SIZE}, {per_request} per request, 16 under way; "
             "numpy columns of each batch",
             partial(ours[n_step].out, per_request),
         )

@@ -45,13 +45,15 @@ class Sampling:
     def _client(self, batches_per_request: int) -> ReplayClient:
         if batches_per_request not in self._clients:
             config, context = self._context.config, self._context
+            learner = config.session_config.learner
+            under_way = learner.prefetch_requests * learner.batches_per_request
             self._clients[batches_per_request] = ReplayClient(
                 context.wire,
                 context.clock,
                 shards=config.learner_config.replay.replay_shards,
                 batch_size=BATCH_SIZE,
                 batches_per_request=batches_per_request,
-                requests_in_flight=config.session_config.learner.prefetch_requests,
+                requests_in_flight=under_way // batches_per_request,
                 collate=load_kind(config.learner_config).collate(config.learner_config),
             )
         return self._clients[batches_per_request]

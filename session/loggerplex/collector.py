@@ -14,7 +14,7 @@ from session.loggerplex.append_file import AppendFile
 from session.periodic import Every, Rate
 from session.service import Service
 from session.wire import Identity, Message
-from session.wire.codec import Array
+from session.wire.layout import Array
 
 _RECORDS_PER_TICK = 1000
 _WRITE_SECONDS = 0.2

@@ -15,7 +15,7 @@ from session.errors import UsageError
 from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Collector
 from session.wire import Identity, Message
-from session.wire.codec import Array
+from session.wire.layout import Array
 
 _COMPONENT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _REORDER_SECONDS = 0.5

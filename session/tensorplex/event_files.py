@@ -17,7 +17,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from session.loggerplex.append_file import AppendFile
 from session.tensorplex.pictures import animated_png, png
-from session.wire.codec import Array
+from session.wire.layout import Array
 
 _PREFIX = "events.out.tfevents."
 

@@ -15,7 +15,7 @@ from session.tensorplex.groups import bin_size_of, standard_groups
 from session.tensorplex.prometheus import Page, exposition
 from session.tensorplex.table import ComponentTable
 from session.wire import Identity, Message
-from session.wire.codec import Array
+from session.wire.layout import Array
 
 _REQUESTS_PER_TICK = 100
 

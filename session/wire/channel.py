@@ -8,7 +8,8 @@ from itertools import islice
 from typing import Any
 
 from session.errors import OversizeError
-from session.wire.codec import Array, Message
+from session.wire.codec import Message
+from session.wire.layout import Array
 from session.wire.sockets import PushSocket, poll
 
 _RECORDS_PER_MESSAGE = 500

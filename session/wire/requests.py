@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from session.errors import AdmissionError, DeadlineError, RefusedError
-from session.wire.codec import Array, Buffer, Message, ProtocolError
+from session.wire.codec import Message, ProtocolError
+from session.wire.layout import Array, Buffer
 from session.wire.socket import Socket
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class RouterSocket(Socket):
 
     def receive(self) -> Request | None:
         """The next good request, or None if there is none now."""
-        self._send_held()
+        self.send_held()
         while (frames := self._receive()) is not None:
             self._asking = frames[0].bytes
             message = self._decode(frames[1:], one_run=False)
@@ -84,13 +85,23 @@ class RouterSocket(Socket):
         kind: str,
         fields: dict[str, Any] | None = None,
         arrays: Mapping[str, Array] | None = None,
+        *,
+        later: bool = False,
     ) -> None:
-        """Answers a request."""
+        """Answers a request.
+
+        Args:
+            request: what was asked.
+            kind: of the answer.
+            fields: of the answer.
+            arrays: of the answer.
+            later: with the next :meth:`send_held` or :meth:`receive`, together with others.
+        """
         answer = Message(kind, dict(fields or {}), arrays or {})
         answer.fields["id"] = request.message.fields["id"]
         frames = self._encode(answer)
         peer = self._peers.get(request.peer)
-        if peer is None and self._send(request.peer, frames):
+        if peer is None and not later and self._send(request.peer, frames):
             return
         self._hold(request.peer, frames)
 
@@ -125,7 +136,8 @@ class RouterSocket(Socket):
         else:
             self.counters.unanswered += 1
 
-    def _send_held(self) -> None:
+    def send_held(self) -> None:
+        """Sends the answers that are held, to every peer that takes them."""
         for identity, peer in list(self._peers.items()):
             while peer.held and self._send(identity, peer.held[0]):
                 peer.held.popleft()

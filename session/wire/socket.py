@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import zmq
 
 from session.errors import AdmissionError, OversizeError, UsageError, WireError
-from session.wire.codec import Buffer, Message, ProtocolError, decode, encode, size_bytes
+from session.wire.codec import Message, ProtocolError, decode, encode, size_bytes
+from session.wire.layout import Buffer
 from session.wire.link import BROKEN_OFF, LOST, MADE, WRONG_KEY, WRONG_PROTOCOL, Link, Monitor
 from session.wire.security import TCP
 

@@ -21,6 +21,8 @@ from surreal_like.replay.snapshot import Snapshots
 from surreal_like.replay.waiting import Waiting
 
 _PARKED_REQUESTS = 64
+# Answers that leave together, about.
+_TOGETHER_BYTES = 1 << 20
 _QUIET_SECONDS = 2.0
 _END_SECONDS = 1.0
 _COUNTS_SECONDS = 0.1
@@ -115,6 +117,15 @@ class ReplayService(Service):
             self._replay.hear_learner(least_mass=least, **told)
 
     def _answer_parked(self) -> bool:
+        """Answers several small requests at once: each message alone costs a wake-up."""
+        end = self._batches.counters.sent_bytes + _TOGETHER_BYTES
+        answered = False
+        while self._batches.counters.sent_bytes < end and self._answer_first():
+            answered = True
+        self._batches.send_held()
+        return answered
+
+    def _answer_first(self) -> bool:
         if not self._parked:
             return False
         request, since = self._parked[0]
@@ -138,7 +149,7 @@ class ReplayService(Service):
             "counts": self._counts(request) if self._counts_due() else None,
             "stamps": self._way(since, now),
         }
-        self._batches.reply(request, "batch", fields, columns)
+        self._batches.reply(request, "batch", fields, columns, later=True)
         return True
 
     def _sample(self, batch_size: int, batches: int) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class ColumnStorage:
         self.next_number = 0
         self._max_bytes = max_bytes
         self._manifest: Manifest | None = None
+        self._row_bytes = 0
         self._columns: dict[str, Array] = {}
         self._to_next: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self._to_previous: npt.NDArray[np.int32] = np.zeros(0, np.int32)
@@ -59,7 +60,7 @@ class ColumnStorage:
     @property
     def row_bytes(self) -> int:
         """Bytes that one row takes, links included; 0 before the first chunk."""
-        return 0 if self._manifest is None else row_bytes(self._manifest) + LINK_BYTES
+        return self._row_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -157,6 +158,7 @@ class ColumnStorage:
     def _allocate(self, manifest: Manifest) -> None:
         self.capacity = self._capacity_for(manifest)
         self._manifest = manifest
+        self._row_bytes = row_bytes(manifest) + LINK_BYTES
         self._columns = {
             name: np.zeros((self.capacity, *trailing), dtype)
             for name, (dtype, trailing) in manifest.items()

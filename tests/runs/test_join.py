@@ -184,7 +184,7 @@ def test_strangers_are_refused_and_a_flood_of_them_does_no_harm(
             run.there([*COMMAND, "join", run.address], "join"), "--token TOKEN is missing"
         )
         other = [sys.executable, "-c", OTHER_PROTOCOL, "join", run.address, "--token", run.token]
-        check_refused(run.there(other, "join"), "'ps' speaks protocol 2, this is protocol 3")
+        check_refused(run.there(other, "join"), "'ps' speaks protocol 3, this is protocol 4")
         join = run.join()
         until(lambda: run.running("agent-1000", "agent-1001"))
         check_refused(run.join(), "this token has been used by another machine")
@@ -204,7 +204,7 @@ def test_strangers_are_refused_and_a_flood_of_them_does_no_harm(
     restarts = {name: each["restarts"] for name, each in result["components"].items()}
     assert {name for name, number in restarts.items() if number} == {"eval-0"}
     said = (run.folder.logs / "all.log").read_text()
-    assert "'join' speaks protocol 3, this is protocol 2" in said
+    assert "'join' speaks protocol 4, this is protocol 3" in said
     assert "ps.door: wrong token" in said
     assert "ps.requests: refused a connection from 10.77.0.2" in said
 

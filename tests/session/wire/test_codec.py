@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.errors import DecodeError, OversizeError, WireError
-from session.wire import PROTOCOL_VERSION, Identity, Message, decode, encode
-from session.wire.codec import Buffer, size_bytes
+from session.wire import PROTOCOL_VERSION, Identity, Message, decode, encode, layout
+from session.wire.codec import size_bytes
+from session.wire.layout import Buffer
 
 LIMIT = 1 << 20
 DTYPES = "?bBhHiIqQefd"
@@ -230,7 +231,7 @@ def test_hostile_bytes_raise_the_named_error(frames: list[bytes]) -> None:
 
 
 def test_another_protocol_version_is_named() -> None:
-    with pytest.raises(DecodeError, match="'agent-0' speaks protocol 9, this is protocol 2"):
+    with pytest.raises(DecodeError, match="'agent-0' speaks protocol 9, this is protocol 3"):
         decode([header(version=9)], LIMIT)
 
 
@@ -271,3 +272,16 @@ def test_small_arrays_share_a_frame_and_large_ones_do_not() -> None:
     assert not any(array.flags.writeable for array in back.values())
     large = {**small, "d": np.zeros(1 << 16, np.uint8)}
     assert [len(frame) for frame in encode(Message("x", arrays=large))[1:]] == [3, 16, 0, 1 << 16]
+
+
+def test_layouts_are_kept_unless_they_are_long() -> None:
+    kept = layout._unpack_kept
+    short = Message("x", {}, {"kept or not": np.zeros(3)})
+    decode(encode(short), LIMIT)
+    hits = kept.cache_info().hits
+    decode(encode(short), LIMIT)
+    assert kept.cache_info().hits == hits + 1
+    long = Message("x", {}, {"n" * 5000: np.zeros(3)})
+    before = kept.cache_info()
+    decode(encode(long), LIMIT)
+    assert kept.cache_info() == before

@@ -180,6 +180,16 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
     context.destroy(0)
 
 
+def record(patch: pytest.MonkeyPatch, of: object, name: str, note: Callable[[], None]) -> None:
+    real = getattr(of, name)
+
+    def call(*given: Any, **named: Any) -> Any:
+        note()
+        return real(*given, **named)
+
+    patch.setattr(of, name, call)
+
+
 def test_what_is_sent_is_inserted_receipted_and_sampled(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.send()
@@ -201,6 +211,37 @@ def test_a_batch_is_not_answered_before_there_is_enough(make: Callable[..., Benc
     assert bench.client.waiting == 0
     bench.send()
     bench.until(lambda: bench.client.waiting)
+
+
+def test_small_answers_leave_together_and_are_asked_for_together(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make()
+    bench.send()
+    bench.until(bench.receipt)
+    wire = bench.wire("learner", 2)
+    client = ReplayClient(
+        wire, bench.clock, shards=1, batch_size=4, batches_per_request=1, requests_in_flight=8
+    )
+    bench.until(client.sockets()[0].writable)
+    done: list[str] = []
+    service = bench.service
+    record(monkeypatch, service, "_sample", lambda: done.append("sample"))
+    record(monkeypatch, service._batches, "_send", lambda: done.append("send"))
+    (shard,) = client._shards
+    asked: list[int] = []
+
+    def taken() -> bool:
+        before = set(shard.asked)
+        client.tick()
+        asked.extend(filter(None, [len(set(shard.asked) - before)]))
+        return client.next() is not None and len(asked) > 20
+
+    bench.until(taken)
+    assert asked[0] == 8
+    assert min(asked) >= 4
+    assert "".join(name[1] for name in done).count("aaaa" + "eeee") > 5
+    wire.close(0)
 
 
 def test_a_chunk_that_comes_twice_is_stored_once(make: Callable[..., Bench]) -> None:
