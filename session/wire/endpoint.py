@@ -11,7 +11,8 @@ from pathlib import Path
 
 from session.errors import ConfigError
 
-_TRANSPORTS = ("inproc://", "ipc://", "tcp://")
+IPC = "ipc://"
+_TRANSPORTS = ("inproc://", IPC, "tcp://")
 _IPC_PATH_LIMIT = 107
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 LOOPBACK = "127.0.0.1"
@@ -106,6 +107,6 @@ def _check(endpoint: str, text: str) -> None:
     if not text.startswith(_TRANSPORTS):
         known = ", ".join(_TRANSPORTS)
         raise ConfigError(f"address '{text}' of {endpoint}: the transport must be one of {known}")
-    path = text.removeprefix("ipc://")
+    path = text.removeprefix(IPC)
     if path != text and len(path.encode()) > _IPC_PATH_LIMIT:
         raise ConfigError(f"ipc path '{path}' of {endpoint} is longer than {_IPC_PATH_LIMIT} bytes")

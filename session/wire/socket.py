@@ -19,6 +19,7 @@ import zmq
 
 from session.errors import AdmissionError, OversizeError, UsageError, WireError
 from session.wire.codec import Message, ProtocolError, decode, encode, size_bytes
+from session.wire.endpoint import IPC
 from session.wire.layout import Buffer
 from session.wire.link import BROKEN_OFF, LOST, MADE, WRONG_KEY, WRONG_PROTOCOL, Link, Monitor
 from session.wire.security import TCP
@@ -145,12 +146,12 @@ class Socket:
     def _bind(self, address: str) -> None:
         try:
             self._guard(address)
-            path = Path(address.removeprefix("ipc://"))
-            if address.startswith("ipc://"):
+            path = Path(address.removeprefix(IPC))
+            if address.startswith(IPC):
                 # The last process of a run removes this folder; one that starts again makes it.
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.raw.bind(address)
-            if address.startswith("ipc://"):
+            if address.startswith(IPC):
                 self._file = (path, path.stat().st_ino)
         except (OSError, zmq.ZMQError) as error:
             raise UsageError(

@@ -175,6 +175,8 @@ class Learner:
     def fetch_iterator(self) -> Iterator[Batch]:
         """Batches without end, for a script; each is learned from before the next is asked for.
 
+        The memory of a batch may be used again for the next: copy what is to be kept.
+
         Ends when the process is asked to stop.
         """
         context = self._connected()

@@ -18,6 +18,7 @@ from session.tensorplex.client import TensorplexClient
 from session.wire.channel import Channel
 from surreal_like.data.batch import Collate, split
 from surreal_like.data.experience import Chunk
+from surreal_like.replay.storage import Empty
 
 Array = npt.NDArray[Any]
 
@@ -45,6 +46,8 @@ class Replay:
         newest_version: the newest parameter version known of, for whatever goes by age.
         env_steps: environment steps of the whole run, as far as the learner has told.
         iteration: updates of the learner, as it has told; schedules go by these two.
+        empty: makes columns of a batch, as :func:`numpy.empty` does, but in memory shared with the
+            learner that is answered just now; None where there is none. It saves a copy to use it.
     """
 
     overlap: int = 0
@@ -58,6 +61,7 @@ class Replay:
         self.env_config = env_config
         self.session_config = session_config
         self.clock: Clock = WallClock()
+        self.empty: Empty | None = None
         self.log: Log = make_log(
             "replay", Channel(None, "loggerplex"), level="info", clock=self.clock
         )

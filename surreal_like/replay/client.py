@@ -14,9 +14,11 @@ import numpy.typing as npt
 from session.clock import Clock
 from session.periodic import Every
 from session.wire import Message, Wire
+from session.wire.endpoint import IPC
 from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket, Socket
 from surreal_like.data.batch import Collate, Columns, split
+from surreal_like.replay.slab import ANSWER_BYTES, HERE, Slab, large_bytes
 from surreal_like.replay.turns import Turns
 
 _KEEP_FINISHED = 1000
@@ -28,11 +30,28 @@ _PATIENCE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
+class _Asked:
+    """A request under way, and where its answer may lie."""
+
+    since: float
+    slab: Slab | None = None
+    slot: int = -1
+
+    def give_back(self) -> None:
+        """The answer is not needed any more, or lies elsewhere."""
+        if self.slab is not None:
+            self.slab.give_back(self.slot)
+            self.slab = None
+
+
+@dataclass(slots=True)
 class _Shard:
     name: str
     batches: DealerSocket
     priorities: PushSocket
-    asked: dict[int, float] = field(default_factory=dict)
+    lends: bool
+    asked: dict[int, _Asked] = field(default_factory=dict)
+    slab: Slab | None = None
     counts: Mapping[str, Any] | None = None
     key: str = ""
     lost: bool = False
@@ -45,7 +64,28 @@ class _Shard:
 
     def withholds(self, now: float) -> bool:
         """Whether it has left a request unanswered for long."""
-        return any(now - since > _PATIENCE_SECONDS for since in self.asked.values())
+        return any(now - asked.since > _PATIENCE_SECONDS for asked in self.asked.values())
+
+    def lose(self) -> None:
+        """Its server is gone: nothing is answered, and what it still writes must hurt nobody."""
+        self.lost = True
+        self.asked.clear()
+        if self.slab is not None:
+            self.slab.close()
+            self.slab = None
+
+    def lend(self, slots: int, slot_bytes: int) -> None:
+        """Lends memory for answers as large as one that has come."""
+        if not self.lends or slot_bytes < ANSWER_BYTES:
+            return
+        if self.slab is not None:
+            if self.slab.slot_bytes >= slot_bytes:
+                return
+            self.slab.close()
+        try:
+            self.slab = Slab(slots, slot_bytes)
+        except OSError:
+            self.slab, self.lends = None, False
 
     def told(self, name: str, otherwise: float) -> float:
         """A number of its newest counts; none of a shard that is gone."""
@@ -62,6 +102,7 @@ class _Answer:
     stamps: Mapping[str, float]
     left: int
     batches: Iterator[Columns]
+    asked: _Asked
 
 
 @dataclass(slots=True)
@@ -122,12 +163,14 @@ class ReplayClient:
         # More than this lies ready: nothing more is asked for until some is used.
         self._enough = batches_per_request * (requests_in_flight - 1)
         self._ready: deque[_Answer] = deque()
+        self._used: _Asked | None = None
         self._finished: list[dict[str, Any]] = []
         self._shards = [
             _Shard(
                 f"replay-{index}",
                 wire.dealer(f"replay-{index}.batches"),
                 wire.push(f"replay-{index}.priorities"),
+                lends=HERE and wire.addresses[f"replay-{index}.batches"].connect.startswith(IPC),
             )
             for index in range(shards)
         ]
@@ -146,10 +189,10 @@ class ReplayClient:
         came = False
         for index, shard in enumerate(self._shards):
             for made in shard.batches.connection_events():
-                shard.lost = not made
-                if shard.lost:
-                    # What was asked of a server that is gone is never answered.
-                    shard.asked.clear()
+                if made:
+                    shard.lost = False
+                else:
+                    shard.lose()
             while (reply := shard.batches.receive()) is not None:
                 came = True
                 self._take(index, shard, reply)
@@ -197,10 +240,15 @@ class ReplayClient:
             "iteration": self.iteration,
             "least": min(others, default=math.inf),
         }
-        request_id = shard.batches.send("sample", {**self._fields, **told})
+        asked = _Asked(self._clock.now())
+        place: dict[str, Any] = {}
+        if shard.slab is not None and (lent := shard.slab.lend()) is not None:
+            asked.slab, (asked.slot, place) = shard.slab, lent
+        request_id = shard.batches.send("sample", {**self._fields, **told, **place})
         if request_id is None:
+            asked.give_back()
             return False
-        shard.asked[request_id] = self._clock.now()
+        shard.asked[request_id] = asked
         return True
 
     def _take(self, index: int, shard: _Shard, reply: Message) -> None:
@@ -214,20 +262,31 @@ class ReplayClient:
             shard.lost = False
         if reply.kind != "batch":
             return
-        shard.asked.pop(fields["id"], None)
+        asked = shard.asked.pop(fields["id"], None) or _Asked(self._clock.now())
+        arrays, placed = dict(reply.arrays), fields.get("placed")
+        if placed is None:
+            asked.give_back()
+        elif asked.slab is None:
+            return  # its server had been lost, and the memory for it with that
+        else:
+            arrays |= asked.slab.columns(asked.slot, placed)
+        shard.lend(2 * self._in_flight + 1, large_bytes(arrays))
         stamps = fields.get("stamps") or {}
         batches = fields["batches"]
-        taken = iter(self._collate(reply.arrays, batches))
-        self._ready.append(_Answer(index, reply.sender.incarnation, stamps, batches, taken))
+        taken = iter(self._collate(arrays, batches))
+        self._ready.append(_Answer(index, reply.sender.incarnation, stamps, batches, taken, asked))
 
     def next(self) -> Sampled | None:
         """The next batch, None if none has come yet; it lasts until the one after it."""
         if not self._ready:
             return None
+        if self._used is not None:
+            self._used.give_back()
+            self._used = None
         answer = self._ready[0]
         answer.left -= 1
         if not answer.left:
-            self._ready.popleft()
+            self._used = self._ready.popleft().asked
         return Sampled(next(answer.batches), answer.shard, answer.incarnation, answer.stamps)
 
     def ask_counts(self) -> None:

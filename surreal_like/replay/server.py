@@ -14,9 +14,11 @@ from session.context import Context
 from session.errors import SurrealError
 from session.periodic import Every, Rate
 from session.service import Service
+from session.wire.endpoint import IPC
 from session.wire.requests import Request
 from surreal_like.replay.base import Replay
 from surreal_like.replay.intake import Intake
+from surreal_like.replay.slab import Slabs
 from surreal_like.replay.snapshot import Snapshots
 from surreal_like.replay.waiting import Waiting
 
@@ -52,6 +54,9 @@ class ReplayService(Service):
         self._batches = wire.router(f"{name}.batches")
         self._priorities = wire.pull(f"{name}.priorities")
         self._parked: deque[tuple[Request, float]] = deque()
+        self._slabs = Slabs()
+        # Who connects another way is on another machine, or may be anybody.
+        self._shares = wire.addresses[self._batches.endpoint].bind.startswith(IPC)
         self._ignored_priorities = 0
         self._leaving = False
         self._waiting = Waiting(clock.now)
@@ -138,7 +143,7 @@ class ReplayService(Service):
         self._parked.popleft()
         now = self._context.clock.now()
         try:
-            columns = self._sample(batch_size, batches)
+            columns, placed = self._sample(batch_size * batches, request)
         except SurrealError as error:
             self._batches.refuse(request, str(error))
             return True
@@ -148,13 +153,25 @@ class ReplayService(Service):
             "batch_size": batch_size,
             "counts": self._counts(request) if self._counts_due() else None,
             "stamps": self._way(since, now),
+            **placed,
         }
         self._batches.reply(request, "batch", fields, columns, later=True)
         return True
 
-    def _sample(self, batch_size: int, batches: int) -> dict[str, Any]:
-        """Several batches behind each other; rows are drawn independently, so one draw will do."""
-        return self._replay.sample_columns(batch_size * batches)
+    def _sample(self, rows: int, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Columns to send of several batches behind each other, and where the other columns are.
+
+        Rows are drawn independently, so one draw will do.
+        """
+        part = self._slabs.part(request.message.fields) if self._shares else None
+        if part is None:
+            return self._replay.sample_columns(rows), {}
+        self._replay.empty = part.empty
+        try:
+            left, placed = part.place(self._replay.sample_columns(rows))
+        finally:
+            self._replay.empty = None
+        return left, {"placed": placed}
 
     def _way(self, asked: float, sampled: float) -> dict[str, float]:
         """The stamps of one traced chunk, once."""

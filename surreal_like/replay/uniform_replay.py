@@ -156,7 +156,7 @@ class UniformReplay(Replay):
         Raises:
             DataError: a row has been evicted since.
         """
-        batch = self._view.gather(self._storage, sample.numbers)
+        batch = self._view.gather(self._storage, sample.numbers, self.empty)
         batch["weights"] = sample.weights
         return batch
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from session.errors import ConfigError
 from surreal_like.data.timestep import StepType
 from surreal_like.replay.frame_stacks import FrameStacks
-from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.storage import ColumnStorage, Empty
 from surreal_like.replay.stream_table import Rows
 
 Array = npt.NDArray[Any]
@@ -185,12 +185,15 @@ class NStepView:
             going &= storage.take("step_type", end) != LAST
         return ready
 
-    def gather(self, storage: ColumnStorage, numbers: Rows) -> dict[str, Array]:
+    def gather(
+        self, storage: ColumnStorage, numbers: Rows, empty: Empty | None = None
+    ) -> dict[str, Array]:
         """The transitions that start at sampleable rows.
 
         Args:
             storage: that holds the rows.
             numbers: ``[B]``.
+            empty: makes the arrays of observations.
 
         Returns:
             ``[B, ...]`` each: ``obs``, ``actions``, ``obs_next`` (for nests ``obs/<path>``, and so
@@ -211,8 +214,8 @@ class NStepView:
         for name in storage.names:
             kind, slash, path = name.partition("/")
             if kind == "obs":
-                batch[name] = storage.take(name, seen)
-                batch[f"obs_next{slash}{path}"] = storage.take(name, seen_next)
+                batch[name] = storage.take(name, seen, empty)
+                batch[f"obs_next{slash}{path}"] = storage.take(name, seen_next, empty)
             elif kind == "action":
                 batch[f"actions{slash}{path}"] = storage.take(name, start)
             elif kind in ("extras", "version"):

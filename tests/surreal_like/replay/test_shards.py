@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from surreal_like.replay import client, slab
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
+UNIFORM = "surreal_like.replay.uniform_replay:UniformReplay"
 PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
 FIFO = "surreal_like.replay.fifo_replay:FIFOReplay"
 
@@ -149,3 +151,83 @@ def test_unrolls_of_all_shards_come(make: Callable[..., Cluster]) -> None:
     for sender in (0, 1, 1, 0):
         cluster.send(sender, 1)
     assert cluster.sample(4) == {0: 20, 1: 20}
+
+
+def copied(cluster: Cluster) -> dict[str, Any]:
+    """The next batch."""
+    cluster.until(lambda: cluster.client.waiting)
+    sampled = cluster.client.next()
+    assert sampled is not None
+    return {name: each.copy() for name, each in sampled.columns.items()}
+
+
+@pytest.fixture
+def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All batches go through shared memory, though they are small."""
+    monkeypatch.setattr(slab, "LEAST_BYTES", 1)
+    monkeypatch.setattr(client, "ANSWER_BYTES", 1)
+
+
+@pytest.mark.usefixtures("small_is_large")
+@pytest.mark.parametrize("kind", [UNIFORM, PRIORITIZED, FIFO])
+def test_batches_through_shared_memory_are_as_those_that_are_sent(
+    tmp_path: Path, kind: str
+) -> None:
+    all_in = {} if kind == FIFO else {"min_size": 298}
+    drawn: dict[bool, list[dict[str, Any]]] = {}
+    for shares in (True, False):
+        cluster = Cluster(tmp_path, config(1, type=kind, queue_bound=100, **all_in))
+        cluster.start(0)
+        (shard,) = cluster.client._shards
+        assert shard.lends
+        shard.lends = shares
+        cluster.send(0, 30)
+        drawn[shares] = [copied(cluster) for _ in range(5)]
+        assert (shard.slab is not None) == shares
+        cluster.close()
+    for one, other in zip(drawn[True], drawn[False], strict=True):
+        assert one.keys() == other.keys()
+        for name, column in one.items():
+            np.testing.assert_array_equal(column, other[name])
+
+
+@pytest.mark.usefixtures("small_is_large")
+def test_a_batch_in_shared_memory_lasts_until_the_one_after_it(
+    make: Callable[..., Cluster],
+) -> None:
+    cluster = make(1)
+    cluster.send(0, 30)
+    cluster.until(cluster.receipted)
+    cluster.sample(3)
+    shared = cluster.client._shards[0]
+    assert shared.slab is not None
+    for _ in range(50):
+        cluster.until(lambda: cluster.client.waiting)
+        sampled = cluster.client.next()
+        assert sampled is not None
+        before = {name: each.copy() for name, each in sampled.columns.items()}
+        for _ in range(5):  # what is under way comes meanwhile
+            cluster.step()
+        for name, column in before.items():
+            np.testing.assert_array_equal(sampled.columns[name], column)
+    under_way = [asked.slot for asked in shared.asked.values()]
+    assert len(set(under_way)) == len(under_way)
+
+
+@pytest.mark.usefixtures("small_is_large")
+def test_memory_is_lent_anew_to_a_shard_that_starts_again(make: Callable[..., Cluster]) -> None:
+    cluster = make(2)
+    cluster.send(0, 20)
+    cluster.send(1, 20)
+    cluster.until(cluster.receipted)
+    cluster.sample(20)
+    first = cluster.client._shards[1].slab
+    assert first is not None
+    cluster.stop(1)
+    cluster.until(lambda: cluster.client._shards[1].slab is None)
+    cluster.start(1, incarnation=2)
+    cluster.send(1, 20)
+    while cluster.client._shards[1].slab is None:
+        cluster.sample(1)
+    assert cluster.client._shards[1].slab is not first
+    assert cluster.sample(100)[1]

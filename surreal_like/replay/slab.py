@@ -1,0 +1,224 @@
+"""Large batches by shared memory: a learner lends it to the replay servers on its machine.
+
+A batch of frames that goes through a socket is copied three times more than it need be. So the
+learner makes an anonymous file in memory and says in each request where its answer may lie; the
+server gathers large columns right into it. Whatever is in the way of that (another machine, another
+user, no such memory), the answer comes through the socket as ever, and nobody notices.
+
+The file belongs to the learner alone: it is gone with it, however that ends. What a server opens is
+checked before it is written to, for the place comes out of a message.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+import sys
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.errors import DecodeError
+from session.wire import layout as layouts
+
+Array = npt.NDArray[Any]
+
+# Smaller columns are sent: they cost less than a page that is touched for the first time.
+LEAST_BYTES = 1 << 16
+# A smaller answer fits into the socket's own buffers whole.
+ANSWER_BYTES = 1 << 20
+HERE = sys.platform == "linux"
+
+_NAME = "surreal-like-batches"
+_TOKEN_BYTES = 16
+_ALIGNMENT = 4096
+_FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if HERE else 0
+_KEPT = 16
+
+
+def large_bytes(columns: Mapping[str, Array]) -> int:
+    """Room in a slot that the large ones of some columns take."""
+    return sum(_room(each.nbytes) for each in columns.values() if each.nbytes >= LEAST_BYTES)
+
+
+def _room(size: int) -> int:
+    return size + -size % _ALIGNMENT
+
+
+class Slab:
+    """The learner's side: memory for some answers of one server.
+
+    Args:
+        slots: answers that it holds at once.
+        slot_bytes: room for the large columns of one.
+
+    Raises:
+        OSError: there is no such memory.
+    """
+
+    def __init__(self, slots: int, slot_bytes: int) -> None:
+        self.slot_bytes = _room(slot_bytes)
+        size = _ALIGNMENT + slots * self.slot_bytes
+        self._token = secrets.token_bytes(_TOKEN_BYTES)
+        self._free = list(range(slots))
+        self._file = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.posix_fallocate(self._file, 0, size)
+            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, _FIXED)
+            self._memory = mmap.mmap(self._file, size)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._memory[:_TOKEN_BYTES] = self._token
+        self._close = weakref.finalize(self, os.close, self._file)
+
+    def lend(self) -> tuple[int, dict[str, Any]] | None:
+        """A free slot, and what to say of it in a request; None if there is none."""
+        if not self._free:
+            return None
+        slot = self._free.pop()
+        place = [os.getpid(), self._file, self._token, self._begin(slot), self.slot_bytes]
+        return slot, {"slab": place}
+
+    def _begin(self, slot: int) -> int:
+        return _ALIGNMENT + slot * self.slot_bytes
+
+    def give_back(self, slot: int) -> None:
+        """The answer in a slot is not needed any more."""
+        self._free.append(slot)
+
+    def columns(self, slot: int, placed: Any) -> dict[str, Array]:
+        """What the server has laid into a slot, as read-only views.
+
+        Args:
+            slot: of the request.
+            placed: the answer's field of that name.
+
+        Raises:
+            DecodeError: it is none of this slot.
+        """
+        part = memoryview(self._memory).toreadonly()[self._begin(slot) :][: self.slot_bytes]
+        columns: dict[str, Array] = {}
+        try:
+            packed, offsets = placed
+            for place, offset in zip(layouts.unpack(packed).places, offsets, strict=True):
+                if not 0 <= offset <= self.slot_bytes:
+                    raise ValueError(f"offset {offset}")
+                columns[place.name] = np.ndarray(place.shape, place.dtype, part, offset)
+        except (TypeError, ValueError) as error:
+            raise DecodeError(f"columns that are not in their slot: {error}") from None
+        return columns
+
+    def close(self) -> None:
+        """No server can open it any more; views on it stay as they are."""
+        self._close()
+
+
+class Part:
+    """The server's side: where the large columns of one answer go.
+
+    Args:
+        memory: room for them.
+    """
+
+    def __init__(self, memory: memoryview) -> None:
+        self._memory = memory
+        self._at = 0
+        self._placed: dict[int, int] = {}  # address of an array -> where it lies
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """As numpy's: in the shared memory if it is large and there is room."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if size < LEAST_BYTES or self._at + size > len(self._memory):
+            return np.empty(shape, dtype)
+        array: Array = np.ndarray(shape, dtype, self._memory, self._at)
+        self._placed[array.ctypes.data] = self._at
+        self._at += _room(size)
+        return array
+
+    def place(self, columns: Mapping[str, Array]) -> tuple[dict[str, Array], list[Any]]:
+        """Lays what is large and not there yet into the shared memory.
+
+        Returns:
+            The columns that are left to be sent, and the answer's field ``placed``.
+        """
+        left, entries, offsets = dict(columns), [], []
+        for name, column in columns.items():
+            text = column.dtype.str
+            if column.nbytes < LEAST_BYTES or text not in layouts.DTYPES:
+                continue
+            offset = self._offset(column)
+            if offset is not None:
+                entries.append((name, text, column.shape))
+                offsets.append(offset)
+                del left[name]
+        return left, [layouts.pack(tuple(entries))[0], offsets]
+
+    def _offset(self, column: Array) -> int | None:
+        """Where a column lies, or a copy of it; None if there is no room."""
+        if column.ctypes.data in self._placed and column.flags.c_contiguous:
+            return self._placed[column.ctypes.data]
+        copy = self.empty(column.shape, column.dtype)
+        copy[...] = column
+        return self._placed.get(copy.ctypes.data)
+
+
+class Slabs:
+    """The server's side: the memory of the learners that it has heard of."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[str, mmap.mmap | None]] = {}
+
+    def part(self, fields: Mapping[str, Any]) -> Part | None:
+        """Where a request wants its answer; None: through the socket."""
+        place = fields.get("slab")
+        if not HERE or type(place) is not list or len(place) != 5:
+            return None
+        process, file, token, begin, size = place
+        numbers = (process, file, begin, size)
+        if type(token) is not bytes or not all(type(n) is int and n >= 0 for n in numbers):
+            return None
+        memory = self._memory(f"/proc/{process}/fd/{file}", token)
+        if memory is None or begin < _ALIGNMENT or begin + size > len(memory):
+            return None
+        return Part(memoryview(memory)[begin : begin + size])
+
+    def _memory(self, path: str, token: bytes) -> mmap.mmap | None:
+        if token not in self._known:
+            # What its learner has closed only takes room; its number may be another's by now.
+            self._known = {
+                known: (place, memory)
+                for known, (place, memory) in self._known.items()
+                if place != path and os.path.lexists(place)
+            }
+            if len(self._known) >= _KEPT:
+                return None
+            self._known[token] = (path, _open(path, token))
+        return self._known[token][1]
+
+
+def _open(path: str, token: bytes) -> mmap.mmap | None:
+    """A learner's memory, if that is what it is: nothing else is ever written to."""
+    try:
+        if os.readlink(path) != f"/memfd:{_NAME} (deleted)":
+            return None
+        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # One that could still shrink would end this process when it is written to.
+        seals = fcntl.fcntl(opened, fcntl.F_GET_SEALS)
+        if os.fstat(opened).st_uid != os.geteuid() or seals & _FIXED != _FIXED:
+            return None
+        memory = mmap.mmap(opened, 0)
+        return memory if memory[:_TOKEN_BYTES] == token else None
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(opened)
