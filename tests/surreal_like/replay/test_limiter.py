@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,6 +81,65 @@ def test_never_a_deadlock_and_the_ratio_holds(
         if limiter.sampled:
             due = ratio * (limiter.inserted - min_size)
             assert abs(due - limiter.sampled) <= limiter.tolerance
+
+
+class History:
+    """The twin: goes through all that has happened whenever it is asked, in exact numbers."""
+
+    def __init__(self, limiter: Limiter, chunk: int, request: int) -> None:
+        self.chunk, self.request = chunk, request
+        self.ratio = Fraction(limiter.samples_per_insert)
+        self.least, self.tolerance = limiter.min_size, Fraction(limiter.tolerance)
+        self.events: list[tuple[str, int]] = []
+
+    def now(self) -> tuple[Fraction, int]:
+        """How many samples are owed beyond those of the start, and the rows that are there."""
+        owed, size = -self.ratio * self.least, 0
+        for what, rows in self.events:
+            if what == "insert":
+                owed, size = min(owed + self.ratio * rows, self.tolerance), size + rows
+            elif what == "sample":
+                owed -= rows
+            else:
+                size -= rows
+        return owed, size
+
+    def allowed(self) -> tuple[bool, bool]:
+        owed, size = self.now()
+        if size < self.least:
+            return True, False
+        if not self.ratio:
+            return True, True
+        insert = owed + self.ratio * self.chunk <= self.tolerance
+        return insert, owed - self.request >= -self.tolerance
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    min_size=st.integers(1, 60),
+    ratio=st.sampled_from([0.0, 0.25, 1.0, 4.0, 32.0]),
+    chunk=st.integers(1, 50),
+    request=st.integers(1, 300),
+    choices=st.lists(
+        st.tuples(st.sampled_from(["insert", "sample", "evict"]), st.integers(1, 50)), max_size=60
+    ),
+)
+def test_the_limiter_is_its_twin(
+    min_size: int, ratio: float, chunk: int, request: int, choices: list[tuple[str, int]]
+) -> None:
+    limiter = Limiter(min_size, ratio, chunk_rows=chunk, request_rows=request)
+    twin = History(limiter, chunk, request)
+    for what, rows in choices:
+        insert, sample = twin.allowed()
+        assert (limiter.can_insert(), limiter.can_sample()) == (insert, sample)
+        if what == "evict":
+            rows = min(rows, limiter.size)
+        elif what == "insert":
+            rows = min(rows, chunk) if insert else 0
+        else:
+            rows = request if sample else 0
+        getattr(limiter, what)(rows)
+        twin.events.append((what, rows))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from session.errors import ConfigError
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
+from surreal_like.replay.turns import Turns
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
 from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
@@ -116,3 +118,59 @@ def test_restored_replay_goes_on_as_the_saved_one() -> None:
         ours, theirs = saved.sample(16), again.sample(16)
         assert ours.numbers.tolist() == theirs.numbers.tolist()
         assert ours.weights.tolist() == theirs.weights.tolist()
+
+
+class OneTable:
+    """The twin of several shards: all their sampleable rows in one dictionary."""
+
+    def __init__(self) -> None:
+        self.masses: dict[tuple[int, int], float] = {}
+
+    def shares(self) -> dict[tuple[int, int], float]:
+        total = sum(self.masses.values())
+        return {row: mass / total for row, mass in self.masses.items()}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shards_together_draw_and_weigh_as_one_table_would(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    priority = {"alpha": 1.0, "beta": {"start": 0.7}, "epsilon": 1e-6}
+    shards = [make(capacity=16, priority=priority) for _ in range(3)]
+    twin, turns = OneTable(), Turns(3)
+    for index, rows in enumerate((16, 9, 5)):
+        shards[index].reseed(seed + index)
+        shards[index].insert(chunk_of("F" + "M" * (rows - 1)))
+        fresh = random.uniform(0.2, 4.0, rows - 2).astype(np.float32)
+        shards[index].update_priorities(np.arange(rows - 2), fresh)
+        twin.masses |= {(index, row): float(mass) for row, mass in enumerate(fresh)}
+    # The episode goes on: four rows go, and four have their two successors now.
+    highest = max(mass for (shard, _), mass in twin.masses.items() if shard == 0)
+    shards[0].insert(chunk_of("MMMM", sequence=2))
+    for row in range(4):
+        del twin.masses[0, row]
+    twin.masses |= {(0, row): highest for row in range(14, 18)}
+    for index, shard in enumerate(shards):
+        others = [each for each in shards if each is not shard]
+        shard.hear_learner(
+            version=0, least_mass=min(each.statistics()["priority_least"] for each in others)
+        )
+        assert shard.mass == pytest.approx(
+            sum(mass for (where, _), mass in twin.masses.items() if where == index), rel=1e-5
+        )
+    seen: Counter[tuple[int, int]] = Counter()
+    shares = twin.shares()
+    for _ in range(600):
+        chosen = turns.choose([shard.mass for shard in shards])
+        assert chosen is not None
+        sample = shards[chosen].sample(64)
+        seen.update((chosen, int(row)) for row in sample.numbers)
+        for row, weight in zip(sample.numbers, sample.weights, strict=True):
+            expected = (shares[chosen, int(row)] / min(shares.values())) ** -0.7
+            assert weight == pytest.approx(expected, rel=1e-4)
+    assert seen.keys() == shares.keys()
+    statistic = sum(
+        (seen[row] - 600 * 64 * share) ** 2 / (600 * 64 * share) for row, share in shares.items()
+    )
+    # The mean is one less than the rows, the variance twice that: five deviations.
+    freedom = len(shares) - 1
+    assert statistic < freedom + 5 * (2 * freedom) ** 0.5
