@@ -114,20 +114,29 @@ class History:
         return insert, owed - self.request >= -self.tolerance
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
-    min_size=st.integers(1, 60),
-    ratio=st.sampled_from([0.0, 0.25, 1.0, 4.0, 32.0]),
-    chunk=st.integers(1, 50),
-    request=st.integers(1, 300),
+    min_size=st.integers(1, 10),
+    ratio=st.sampled_from([0.0, 0.25, 1.0, 4.0]),
+    chunk=st.integers(1, 4),
+    request=st.integers(1, 8),
+    narrow=st.booleans(),
     choices=st.lists(
-        st.tuples(st.sampled_from(["insert", "sample", "evict"]), st.integers(1, 50)), max_size=60
+        st.tuples(st.sampled_from(["insert", "insert", "sample", "evict"]), st.integers(1, 4)),
+        min_size=50,
+        max_size=80,
     ),
 )
 def test_the_limiter_is_its_twin(
-    min_size: int, ratio: float, chunk: int, request: int, choices: list[tuple[str, int]]
+    min_size: int,
+    ratio: float,
+    chunk: int,
+    request: int,
+    narrow: bool,
+    choices: list[tuple[str, int]],
 ) -> None:
-    limiter = Limiter(min_size, ratio, chunk_rows=chunk, request_rows=request)
+    tolerance = ratio * chunk + request if narrow else 0
+    limiter = Limiter(min_size, ratio, tolerance, chunk_rows=chunk, request_rows=request)
     twin = History(limiter, chunk, request)
     for what, rows in choices:
         insert, sample = twin.allowed()
