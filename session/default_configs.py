@@ -26,6 +26,12 @@ BASE_LEARNER_CONFIG = Config(
             "gamma": 0.99,
             # Rewards that are summed before the bootstrap value [steps].
             "n_step": 1,
+            # Each reward is kept within +- this for learning, before any sum; 0: as it is.
+            "reward_clip": 0.0,
+            # Then multiplied by this.
+            "reward_scale": 1.0,
+            # Then this is added.
+            "reward_shift": 0.0,
         },
         # What is stored, and how it is sampled.
         "replay": {

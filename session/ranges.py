@@ -27,6 +27,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
     {
         "learner_config.algo.gamma": _SHARE,
         "learner_config.algo.n_step": _ONE,
+        "learner_config.algo.reward_clip": _ANY,
         "learner_config.replay.batch_size": _ONE,
         "learner_config.replay.capacity": _ONE,
         "learner_config.replay.replay_shards": _ONE,

@@ -45,8 +45,6 @@ def default_config() -> Config:
             "algo": {
                 # Rewards that are summed before the bootstrap value [steps].
                 "n_step": 3,
-                # Each reward is cut to at most this size before the sum; 0: not.
-                "reward_clip": 0.0,
                 # Choose the next action with the online network, value it with the target network.
                 "double": True,
                 # Split Q into the value of the state and the advantages of the actions.

@@ -44,8 +44,6 @@ def default_config() -> Config:
                 "clip_rho": 1.0,
                 # Upper bound of the weights of the policy gradient; 0: none.
                 "clip_pg_rho": 1.0,
-                # Rewards are kept within +- this; 0: as they are.
-                "reward_clip": 0.0,
                 # Weight of the loss of the values.
                 "value_weight": 0.5,
                 # Weight of the entropy: a schedule.
@@ -144,12 +142,10 @@ class ImpalaLearner(Learner):
 
     def correct(self, batch: Batch, log_rhos: torch.Tensor, values: torch.Tensor) -> VTrace:
         """Targets and advantages `[T, B]`, from values `[T + 1, B]`."""
-        algo, rewards = self.algo, batch.rewards
-        if algo.reward_clip:
-            rewards = rewards.clamp(-algo.reward_clip, algo.reward_clip)
+        algo = self.algo
         return vtrace(
             log_rhos,
-            rewards,
+            batch.rewards,
             batch.discounts,
             values[:-1],
             values[-1],
@@ -189,6 +185,6 @@ def _check(algo: Config) -> None:
         raise ConfigError(f"{where}.vtrace_lambda is {algo.vtrace_lambda}, expected 0 to 1")
     if algo.clip_c <= 0:
         raise ConfigError(f"{where}.clip_c is {algo.clip_c}, expected more than 0")
-    for key in ("clip_rho", "clip_pg_rho", "reward_clip", "value_weight", "max_grad_norm"):
+    for key in ("clip_rho", "clip_pg_rho", "value_weight", "max_grad_norm"):
         if algo[key] < 0:
             raise ConfigError(f"{where}.{key} is {algo[key]}, below 0")

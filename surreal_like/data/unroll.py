@@ -15,6 +15,7 @@ import numpy.typing as npt
 from surreal_like.data.experience import LEAD_IN
 from surreal_like.data.frames import stack_rows
 from surreal_like.data.timestep import StepType
+from surreal_like.transform.reward import RewardTransform
 
 Array = npt.NDArray[Any]
 Columns = Mapping[str, Array]
@@ -43,10 +44,12 @@ class UnrollBuffer:
 
     Args:
         gamma: discount per step, multiplied with the environment's own.
+        transform: of single rewards.
     """
 
-    def __init__(self, gamma: float) -> None:
+    def __init__(self, gamma: float, *, transform: RewardTransform | None = None) -> None:
         self._gamma = np.float32(gamma)
+        self._transform = transform or RewardTransform()
         self._columns: dict[str, Array] = {}
         self._stacks: dict[str, _Stack] = {}
 
@@ -109,7 +112,7 @@ class UnrollBuffer:
         last = step_type[1:] == StepType.LAST
         batch: dict[str, Array] = {
             "first": step_type == StepType.FIRST,
-            "rewards": columns["reward"][1:],
+            "rewards": self._transform(columns["reward"][1:]),
             "discounts": self._gamma * discount,
             "dones": (last & (discount == 0.0)).astype(np.float32),
             "mask": (step_type[:-1] != StepType.LAST).astype(np.float32),

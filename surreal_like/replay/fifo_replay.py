@@ -23,6 +23,7 @@ from surreal_like.replay.storage import LINK_BYTES
 from surreal_like.replay.unroll_plan import plan_unrolls
 from surreal_like.replay.unroll_queue import Unroll, UnrollQueue, pack, unpack
 from surreal_like.replay.unroll_ring import UnrollRing
+from surreal_like.transform.reward import make_reward_transform
 
 _REPLAYED = "replayed"
 
@@ -162,7 +163,7 @@ class FIFOReplay(Replay):
 
     def aggregate_batch(self, sample: Sequence[Unroll]) -> dict[str, Array]:
         """The unrolls side by side; see :meth:`UnrollBuffer.lay`, and ``replayed`` bool ``[B]``."""
-        buffer = UnrollBuffer(self.learner_config["algo"]["gamma"])
+        buffer = _make_buffer(self.learner_config)
         return _lay(buffer, [unroll.chunk.arrays for unroll in sample], _flags(sample))
 
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
@@ -178,7 +179,7 @@ class FIFOReplay(Replay):
     @classmethod
     def collate(cls, learner_config: Mapping[str, Any]) -> Collate:
         """Lays the unrolls of each batch side by side, when it is its turn."""
-        buffer = UnrollBuffer(learner_config["algo"]["gamma"])
+        buffer = _make_buffer(learner_config)
 
         def lay(columns: Mapping[str, Array], batches: int) -> Iterator[Columns]:
             unrolls: dict[str, Columns] = {}
@@ -268,6 +269,11 @@ class FIFOReplay(Replay):
         self._ring.restore(again, state["ring"]["generator"])
         # What was replayed is counted by the process that gave it out.
         self._inserted, self._sampled, self._evicted = state["counts"]
+
+
+def _make_buffer(learner_config: Mapping[str, Any]) -> UnrollBuffer:
+    algo = learner_config["algo"]
+    return UnrollBuffer(algo["gamma"], transform=make_reward_transform(algo))
 
 
 def _flags(unrolls: Sequence[Unroll]) -> npt.NDArray[np.bool_]:

@@ -8,22 +8,18 @@ from session.config import Config
 from session.errors import ConfigError
 from session.seeding import component_seed
 from surreal_like.data.frames import stack_size
-from surreal_like.replay.view import NStepView, RewardTransform
+from surreal_like.replay.view import NStepView
+from surreal_like.transform.reward import make_reward_transform
 
 
 def make_view(learner_config: Config, env_config: Config) -> NStepView:
-    """The n-step view of ``learner_config.algo``, on stacks by ``env_config.frame_stack``.
-
-    An algorithm may have ``reward_clip``, ``reward_scale`` and ``reward_shift`` there.
-    """
+    """The n-step view of ``learner_config.algo``, on stacks by ``env_config.frame_stack``."""
     algo = learner_config["algo"]
-    transform = RewardTransform(
-        clip=algo.get("reward_clip") or 0.0,
-        scale=algo.get("reward_scale", 1.0),
-        shift=algo.get("reward_shift", 0.0),
-    )
     return NStepView(
-        algo["n_step"], algo["gamma"], transform=transform, frame_stack=stack_size(env_config)
+        algo["n_step"],
+        algo["gamma"],
+        transform=make_reward_transform(algo),
+        frame_stack=stack_size(env_config),
     )
 
 

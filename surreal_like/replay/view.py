@@ -10,7 +10,6 @@ to LAST)``, bootstrapped from the observation m rows on with ``gamma^m prod_{i<=
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,41 +20,13 @@ from surreal_like.data.timestep import StepType
 from surreal_like.replay.frame_stacks import FrameStacks
 from surreal_like.replay.storage import ColumnStorage, Empty
 from surreal_like.replay.stream_table import Rows
+from surreal_like.transform.reward import RewardTransform
 
 Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 
 LAST = int(StepType.LAST)
-
-
-@dataclass(frozen=True)
-class RewardTransform:
-    """What happens to each single reward before it is summed: clip, then scale, then shift.
-
-    Attributes:
-        clip: rewards are cut to ``[-clip, clip]``; 0 leaves them alone.
-        scale: factor.
-        shift: added last.
-    """
-
-    clip: float = 0.0
-    scale: float = 1.0
-    shift: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.clip < 0:
-            raise ConfigError(f"reward clip is {self.clip}, expected 0 (none) or a positive bound")
-
-    def __call__(self, rewards: Floats) -> Floats:
-        """Applied to an array of single rewards, float32."""
-        if self.clip:
-            rewards = np.clip(rewards, -self.clip, self.clip)
-        if self.scale != 1.0:
-            rewards = rewards * np.float32(self.scale)
-        if self.shift:
-            rewards = rewards + np.float32(self.shift)
-        return rewards
 
 
 class Transitions(NamedTuple):

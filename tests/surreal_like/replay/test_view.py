@@ -16,7 +16,8 @@ from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.selector import UniformSelector
 from surreal_like.replay.storage import ColumnStorage
-from surreal_like.replay.view import NStepView, RewardTransform
+from surreal_like.replay.view import NStepView
+from surreal_like.transform.reward import RewardTransform
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of
 from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
 from tests.surreal_like.replay.twin import Twin, transition
@@ -176,14 +177,6 @@ def test_rewards_are_clipped_before_they_are_summed() -> None:
     np.testing.assert_array_equal(batch["rewards"], [1.75])
 
 
-def test_clip_then_scale_then_shift() -> None:
-    transform = RewardTransform(clip=2.0, scale=3.0, shift=1.0)
-    rewards = np.array([-5, 0, 1, 5], np.float32)
-    np.testing.assert_array_equal(transform(rewards), [-5, 1, 4, 7])
-    assert transform(rewards).dtype == np.float32
-    assert RewardTransform()(rewards) is rewards
-
-
 def test_dtypes_and_names() -> None:
     table = Table(2)
     batch = table.gather(table.insert(chunk_of("FMMT")))
@@ -239,8 +232,6 @@ def test_an_evicted_row_is_refused() -> None:
 def test_impossible_views_are_refused(n: int, gamma: float, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         NStepView(n, gamma)
-    with pytest.raises(ConfigError, match="clip is -1"):
-        RewardTransform(clip=-1)
 
 
 def test_the_environment_discounts_inside_an_episode_too() -> None:

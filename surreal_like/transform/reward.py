@@ -1,0 +1,55 @@
+"""What becomes of each single reward before anything is summed or learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.errors import ConfigError
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class RewardTransform:
+    """Clips, then scales, then shifts. Returns of episodes are counted before, from raw rewards.
+
+    Attributes:
+        clip: rewards are cut to ``[-clip, clip]``; 0 leaves them alone.
+        scale: factor.
+        shift: added last.
+    """
+
+    clip: float = 0.0
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.clip < 0:
+            raise ConfigError(f"reward_clip is {self.clip}, expected 0 (none) or a positive bound")
+
+    def __call__(self, rewards: Floats) -> Floats:
+        """Applied to an array of single rewards, float32; the same array where nothing is to do."""
+        if self.clip:
+            rewards = np.clip(rewards, -self.clip, self.clip)
+        if self.scale != 1.0:
+            rewards = rewards * np.float32(self.scale)
+        if self.shift:
+            rewards = rewards + np.float32(self.shift)
+        return rewards
+
+
+def make_reward_transform(algo: Mapping[str, Any]) -> RewardTransform:
+    """The one of ``learner_config.algo``: its ``reward_clip``, ``reward_scale``, ``reward_shift``.
+
+    Raises ConfigError for a clip below 0.
+    """
+    return RewardTransform(
+        clip=algo.get("reward_clip", 0.0),
+        scale=algo.get("reward_scale", 1.0),
+        shift=algo.get("reward_shift", 0.0),
+    )

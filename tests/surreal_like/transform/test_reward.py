@@ -1,0 +1,51 @@
+"""Rewards as they are learned from: one by one, before any sum, whatever the replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session.errors import ConfigError
+from surreal_like.replay.fifo_replay import FIFOReplay
+from surreal_like.replay.uniform_replay import UniformReplay
+from surreal_like.transform.reward import RewardTransform, make_reward_transform
+from tests.surreal_like.replay.chunks import chunk_of, columns_of
+from tests.surreal_like.replay.configs import configs
+
+GIVEN = {"reward_clip": 2.0, "reward_scale": 0.5, "reward_shift": 1.0}
+
+
+def slow(reward: float) -> float:
+    return max(-2.0, min(2.0, reward)) * 0.5 + 1.0
+
+
+def test_clip_then_scale_then_shift() -> None:
+    transform = make_reward_transform(GIVEN)
+    rewards = np.array([-5, 0, 1, 5], np.float32)
+    np.testing.assert_array_equal(transform(rewards), [slow(x) for x in rewards.tolist()])
+    assert transform(rewards).dtype == np.float32
+    assert RewardTransform()(rewards) is rewards
+
+
+def test_a_clip_below_0_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"reward_clip is -1.*expected 0 \(none\) or a positive"):
+        RewardTransform(clip=-1)
+
+
+def test_rows_are_transformed_before_they_are_summed() -> None:
+    replay = UniformReplay(**configs(algo={"gamma": 0.5, "n_step": 3, **GIVEN}, min_size=1))
+    replay.insert(chunk_of("FMMM", rewards=[0, 5, -5, 1]))
+    expected = slow(5) + 0.5 * slow(-5) + 0.25 * slow(1)
+    np.testing.assert_array_equal(replay.aggregate_batch(replay.sample(1))["rewards"], [expected])
+
+
+def test_unrolls_are_transformed_where_they_are_laid() -> None:
+    config: Any = configs(algo={"gamma": 0.5, **GIVEN})["learner_config"]
+    columns = columns_of(["FMMT"], rewards=[0, 5, -5, 1])
+    sent = {f"0/{name}": column for name, column in columns.items()}
+    [batch] = FIFOReplay.collate(config)({**sent, "replayed": np.zeros(1, np.bool_)}, 1)
+    np.testing.assert_array_equal(batch["rewards"][:, 0], [slow(5), slow(-5), slow(1)])
+    # What came is left as it was: it may be replayed.
+    np.testing.assert_array_equal(columns["reward"][:, 0], [0, 5, -5, 1])
