@@ -153,6 +153,8 @@ class DDPGLearner(Learner):
         # Counted over the whole run, so that a restored learner keeps step.
         turn = self.iteration % self.algo.policy_delay == 0
         told = self.improve(batch) if turn else {}
+        for network in (self.policy, self.critics):
+            network.learn_moments(batch.obs)
         optimizers = (self.critic_optimizer, self.policy_optimizer)
         return {
             "loss": critic_loss.detach(),

@@ -35,6 +35,7 @@ from surreal_like.loss.value import (
 )
 from surreal_like.network.head import DuelingHead, QHead
 from surreal_like.network.module import Module
+from surreal_like.network.obs_module import ObsModule
 from surreal_like.network.torso import TORSO_CONFIG, make_torso
 
 
@@ -84,7 +85,7 @@ def default_config() -> Config:
     )
 
 
-class QNetwork(Module):
+class QNetwork(ObsModule):
     """The values of all actions, `[B, num_actions]`, of a nest of observations `[B, ...]`."""
 
     def __init__(
@@ -95,14 +96,14 @@ class QNetwork(Module):
         model: Mapping[str, Any] = TORSO_CONFIG,
         dueling: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(obs_spec, model)
         self.torso = make_torso(obs_spec, model)
         head = DuelingHead if dueling else QHead
         self.head = head(self.torso.out_features, num_actions)
 
     def forward(self, obs: Any) -> torch.Tensor:
         """Gives Q, float32 `[B, num_actions]`."""
-        q_values: torch.Tensor = self.head(self.torso(obs))
+        q_values: torch.Tensor = self.head(self.torso(self.seen(obs)))
         return q_values
 
 
@@ -184,6 +185,7 @@ class DQNLearner(Learner):
             losses = squared_loss(q_tm1, target_tm1)
         loss = (losses * batch.weights).mean()
         grad_norm = self.optimizer.step(loss)
+        self.q_network.learn_moments(batch.obs)
         self.target.update()
         q_tm1 = q_tm1.detach()
         td_error = (target_tm1 - q_tm1).abs_()

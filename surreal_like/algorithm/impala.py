@@ -123,7 +123,7 @@ class ImpalaLearner(Learner):
         loss = policy_loss + self.algo.value_weight * value_loss - entropy_weight * entropy
         self.optimizer.learning_rate = self.learning_rate.at(self)
         grad_norm = self.optimizer.step(loss)
-        self.network.learn_moments(nest.map(lambda x: x[:-1], batch.obs))
+        self.network.learn_moments(nest.map(lambda x: x[:-1].flatten(0, 1), batch.obs))
         return {
             "loss": loss.detach(),
             "policy_loss": policy_loss.detach(),

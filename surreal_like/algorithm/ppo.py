@@ -146,7 +146,7 @@ class PPOLearner(Learner):
                 break
         self.kl_penalty.adapt(part.value("kl"))
         # Only now: the policy that acted has seen what it has seen by the moments before.
-        self.network.learn_moments(nest.map(lambda x: x[:-1], batch.obs))
+        self.network.learn_moments(nest.map(lambda x: x[:-1].flatten(0, 1), batch.obs))
         return {
             **means.values(),
             "explained_variance": explained_variance(rows.values, rows.targets, rows.mask),

@@ -161,6 +161,8 @@ class SACLearner(Learner):
         if self.temperature_optimizer.learning_rate:
             loss = temperature_loss(self.temperature.log, log_prob, self.target_entropy).mean()
             self.temperature_optimizer.step(loss)
+        for network in (self.policy, self.critics):
+            network.learn_moments(batch.obs)
         self.target.update()
         optimizers = (self.critic_optimizer, self.policy_optimizer)
         return {

@@ -13,8 +13,7 @@ from torch import nn
 from session import nest
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ValueHead, make_policy_head
-from surreal_like.network.module import Module
-from surreal_like.network.normalizer import Normalizer
+from surreal_like.network.obs_module import ObsModule
 from surreal_like.network.recurrent import make_core
 from surreal_like.network.torso import TORSO_CONFIG, AnyTorso, make_torso
 
@@ -30,15 +29,13 @@ ACTOR_CRITIC_CONFIG: Mapping[str, Any] = MappingProxyType(
         "memory": "",
         # Units of that memory.
         "memory_size": 64,
-        # Observations get mean 0 and deviation 1, by all that have been learned from.
-        "normalize_obs": False,
         # Where the logarithm of the deviation of continuous actions begins.
         "log_std": 0.0,
     }
 )
 
 
-class ActorCritic(Module):
+class ActorCritic(ObsModule):
     """Policy and value of a nest of observations.
 
     Layers begin orthogonal, the last one of the policy near 0, so that it begins undecided:
@@ -51,14 +48,12 @@ class ActorCritic(Module):
 
     Attributes:
         core: what remembers, None where nothing does.
-        normalizer: of observations, updated by the learner alone; None where there is none.
     """
 
     def __init__(
         self, obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any], model: Mapping[str, Any]
     ) -> None:
-        super().__init__()
-        self.normalizer = Normalizer(obs_spec) if model["normalize_obs"] else None
+        super().__init__(obs_spec, model)
         self.torso = make_torso(obs_spec, model)
         width = self.torso.out_features
         self.core = (
@@ -81,7 +76,7 @@ class ActorCritic(Module):
         """
         if self.core is not None:
             raise ValueError("a network with a memory looks at unrolls: call unroll() or act()")
-        obs = self._normalized(obs)
+        obs = self.seen(obs)
         features = self.torso(obs)
         if self.value_torso is None:
             return self.head(features), self.value_head(features)
@@ -98,7 +93,7 @@ class ActorCritic(Module):
             first: bool `[T, B]`, where an episode begins.
         """
         with self.parameter_lock:
-            obs = self._normalized(obs)
+            obs = self.seen(obs)
             features = self._over_rows(self.torso, obs, first)
             if self.core is not None and state is not None:
                 features, _ = self.core(features, state, first)
@@ -107,14 +102,6 @@ class ActorCritic(Module):
                 features = self._over_rows(self.value_torso, obs, first)
             values: torch.Tensor = self.value_head(features)
         return policy, values
-
-    def _normalized(self, obs: Any) -> Any:
-        return obs if self.normalizer is None else self.normalizer(obs)
-
-    def learn_moments(self, obs: Any) -> None:
-        """Takes observations `[T, B, ...]` into the normaliser, where there is one."""
-        if self.normalizer is not None:
-            self.normalizer.update(nest.map(lambda x: x.flatten(0, 1), obs))
 
     @staticmethod
     def _over_rows(torso: AnyTorso, obs: Any, first: torch.Tensor) -> torch.Tensor:
@@ -132,7 +119,7 @@ class ActorCritic(Module):
             first: bool `[N]`, where an episode begins.
         """
         with self.parameter_lock:
-            features = self.torso(self._normalized(obs))
+            features = self.torso(self.seen(obs))
             if self.core is not None and state is not None:
                 outs, state = self.core(features.unsqueeze(0), state, first.unsqueeze(0))
                 features = outs[0]

@@ -20,7 +20,7 @@ from surreal_like.errors import SpecError
 from surreal_like.network.distribution import SquashedGaussian
 from surreal_like.network.encoder import make_encoder
 from surreal_like.network.head import SquashedGaussianHead
-from surreal_like.network.module import Module
+from surreal_like.network.obs_module import ObsModule
 from surreal_like.network.torso import ACTIVATIONS, make_torso
 
 
@@ -61,34 +61,34 @@ class ActionScale:
         return (actions.reshape(-1, self.size) - self._middle) / self._half
 
 
-class DeterministicPolicy(Module):
+class DeterministicPolicy(ObsModule):
     """One action for each observation: a torso, and the tangent of a linear layer."""
 
     def __init__(self, obs_spec: Mapping[str, Any], size: int, model: Mapping[str, Any]) -> None:
-        super().__init__()
+        super().__init__(obs_spec, model)
         self.torso = make_torso(obs_spec, model)
         self.head = nn.Linear(self.torso.out_features, size)
 
     def forward(self, obs: Any) -> torch.Tensor:
         """Gives actions from -1 to 1, `[B, size]`."""
-        return torch.tanh(self.head(self.torso(obs)))
+        return torch.tanh(self.head(self.torso(self.seen(obs))))
 
 
-class SquashedPolicy(Module):
+class SquashedPolicy(ObsModule):
     """A squashed Gaussian for each observation."""
 
     def __init__(self, obs_spec: Mapping[str, Any], size: int, model: Mapping[str, Any]) -> None:
-        super().__init__()
+        super().__init__(obs_spec, model)
         self.torso = make_torso(obs_spec, model)
         self.head = SquashedGaussianHead(self.torso.out_features, size)
 
     def forward(self, obs: Any) -> SquashedGaussian:
         """Gives the policy over actions from -1 to 1, `[B, size]`."""
-        policy: SquashedGaussian = self.head(self.torso(obs))
+        policy: SquashedGaussian = self.head(self.torso(self.seen(obs)))
         return policy
 
 
-class Critics(Module):
+class Critics(ObsModule):
     """The values of actions by several networks that share nothing, computed at once.
 
     Args:
@@ -102,7 +102,7 @@ class Critics(Module):
     def __init__(
         self, obs_spec: Mapping[str, Any], size: int, model: Mapping[str, Any], *, count: int = 2
     ) -> None:
-        super().__init__()
+        super().__init__(obs_spec, model)
         self.encoders = nn.ModuleList(_encoder(obs_spec, model) for _ in range(count))
         width = int(self.encoders[0].out_features)  # type: ignore[arg-type]
         # Where nothing in them learns they are all the same, and one of them will do.
@@ -113,6 +113,7 @@ class Critics(Module):
 
     def forward(self, obs: Any, actions: torch.Tensor) -> torch.Tensor:
         """Gives the values `[count, B]` of actions `[B, size]`."""
+        obs = self.seen(obs)
         if self._learns:
             features = torch.stack([encoder(obs) for encoder in self.encoders])
             actions = actions.expand(len(features), *actions.shape)

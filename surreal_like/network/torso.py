@@ -41,6 +41,8 @@ TORSO_CONFIG: Mapping[str, Any] = MappingProxyType(
         "activation": "relu",
         # Features that the Nature CNN makes of each image.
         "image_features": 512,
+        # Observations get mean 0 and deviation 1, by all that have been learned from.
+        "normalize_obs": False,
     }
 )
 

@@ -1,5 +1,6 @@
 """Moments by parts are the moments of all; who may learn them, and who only uses them."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.data.batch import Batch
-from surreal_like.network.normalizer import Moments, Normalizer
+from surreal_like.transform.normalizer import Moments, Normalizer
+from tests.surreal_like.algorithm.transitions import ACTION, make_transitions
 from tests.surreal_like.algorithm.unrolls import DISCRETE, PAIR, VECTOR, configs, make_batch
 
 MIXED = {**PAIR, "c": {"type": "uint8", "dim": [2]}}
@@ -105,3 +107,70 @@ def test_a_network_without_it_has_no_moments() -> None:
     algorithm: Any = find_algorithm("ppo")
     learner = algorithm.learner(**configs(algorithm, obs_spec=VECTOR))
     assert not [name for name in learner.network.state_dict() if "normalizer" in name]
+
+
+OFF_POLICY = {"dqn": "q_network", "ddpg": "policy", "td3": "policy", "sac": "policy"}
+
+
+def off_policy(name: str) -> tuple[Any, Any, Batch]:
+    """Agent, learner, and a batch of observations far from 0."""
+    algorithm: Any = find_algorithm(name)
+    torch.manual_seed(0)
+    options = configs(
+        algorithm,
+        DISCRETE if name == "dqn" else ACTION,
+        learner={"model": {"hidden_sizes": [8], "normalize_obs": True}},
+    )
+    batch = make_transitions()
+    for key in ("obs", "obs_next"):
+        batch[key] = 20.0 + 3.0 * batch[key]
+    if name == "dqn":
+        batch["actions"] = torch.arange(len(batch.weights)) % 3
+    agent = algorithm.agent(**options, agent_id=0, agent_mode="eval_deterministic")
+    return agent, algorithm.learner(**options), batch
+
+
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_so_do_learners_of_rows_and_all_their_networks(name: str) -> None:
+    agent, learner, batch = off_policy(name)
+    for iteration in range(120):
+        learner.iteration = iteration
+        learner.learn(batch)
+    network, acting = (getattr(each, OFF_POLICY[name]) for each in (learner, agent))
+    acting.load_flat(network.read_flat())
+    saved = [each.module for each in learner.saveables().values() if hasattr(each, "module")]
+    critics = [learner.critics] if hasattr(learner, "critics") else []
+    for each in (acting, network, *saved, *critics):
+        [moments] = each.normalizer.parts
+        assert torch.allclose(moments.shift, batch.obs.mean(0), atol=1e-4)
+    # Nobody learned by looking.
+    before = acting.normalizer.parts[0].count.item()
+    agent.act(batch.obs)
+    assert acting.normalizer.parts[0].count.item() == before == 120 * len(batch.obs)
+    # What is seen is not what was observed.
+    outs = [network(batch.obs)]
+    network.normalizer = None
+    outs.append(network(batch.obs))
+    means = [getattr(getattr(out, "gaussian", None), "mean", out) for out in outs]
+    assert not torch.allclose(means[0], means[1], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_moments_are_restored_with_the_rest(name: str) -> None:
+    _, learner, batch = off_policy(name)
+    _, again, _ = off_policy(name)
+    learner.learn(batch)
+    parts = zip(again.module_dict().values(), learner.module_dict().values(), strict=True)
+    for mine, theirs in parts:
+        mine.load_flat(theirs.read_flat())
+    for key, saveable in again.saveables().items():
+        saveable.load_state_dict(copy.deepcopy(learner.saveables()[key].state_dict()))
+    if hasattr(learner, "generator"):
+        again.generator.set_state(learner.generator.get_state())
+    for each in (learner, again):
+        each.iteration = 1
+        each.learn(batch)
+    for mine, theirs in zip(
+        again.module_dict().values(), learner.module_dict().values(), strict=True
+    ):
+        assert mine.hash() == theirs.hash()
