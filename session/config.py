@@ -21,6 +21,7 @@ from session.extension import (
     paths,
     refuse_reserved,
     shown,
+    spell_out,
 )
 from session.placeholder import expectation, is_unresolved
 
@@ -68,7 +69,7 @@ class Config(dict[str, Any]):
         """
         base = base if isinstance(base, Config) else Config(base)
         extension = Extension(base, self._path, strict=strict, reserved=_RESERVED)
-        merged = extension.merge(self, base, self._path)
+        merged = extension.merge(spell_out(self, base), base, self._path)
         if extension.missing and not abstract:
             raise missing_error(extension.missing)
         _adopt(self, merged)
@@ -192,11 +193,13 @@ def explain(layers: Sequence[tuple[str, Config]]) -> dict[str, tuple[Any, str]]:
     the file's layer is the file after the overrides, and the overrides alone are the layer above.
     """
     resolved: dict[str, Any] = {}
-    for _, layer in layers:
+    origin: dict[str, str] = {}
+    for name, layer in layers:
+        given = spell_out(layer, resolved)
         # What was open is not seen any more, so no name is reserved here.
         extension = Extension(resolved, "", strict=False, reserved=frozenset())
-        resolved = extension.merge(layer, resolved, "")
-    origin = {path: name for name, layer in layers for path in leaves(layer)}
+        resolved = extension.merge(given, resolved, "")
+        origin |= dict.fromkeys(leaves(given), name)
     return {path: (value, origin[path]) for path, value in leaves(resolved).items()}
 
 

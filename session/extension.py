@@ -11,6 +11,10 @@ from session.placeholder import expectation, is_unresolved
 
 Section = Mapping[str, Any]
 
+# The keys by which a mapping is known as a schedule, and as a model that takes a user's torso.
+_SCHEDULE = frozenset({"kind", "by", "start", "end", "steps", "points"})
+_MODEL = frozenset({"torso", "torso_args"})
+
 
 class Extension:
     """One walk: `merge` gives the filled config, `missing` then holds what is still demanded."""
@@ -50,6 +54,26 @@ class Extension:
     def _refuse_unknown(self, path: str, value: Any) -> None:
         if self._strict:
             raise ConfigError(f"unknown key {path} = {shown(value)}{nearest(path, self._known)}")
+
+
+def spell_out(user: Section, base: Section) -> dict[str, Any]:
+    """The entries of `user` with what they stand for where `base` has a mapping of a known kind.
+
+    A number in place of a schedule is a constant one; a text in place of a model is its torso.
+    """
+    return {key: _spelled(value, base.get(key)) for key, value in user.items()}
+
+
+def _spelled(value: Any, default: Any) -> Any:
+    if not isinstance(default, dict):
+        return value
+    if isinstance(value, dict):
+        return spell_out(value, default)
+    if isinstance(value, int | float) and not isinstance(value, bool) and {*default} >= _SCHEDULE:
+        return {"kind": "constant", "start": value}
+    if isinstance(value, str) and {*default} >= _MODEL:
+        return {"torso": value}
+    return value
 
 
 def _checked(value: Any, default: Any, path: str) -> Any:

@@ -23,6 +23,7 @@ from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
 from surreal_like.exploration.noise import NOISE_CONFIG, Noise
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
 from surreal_like.learner.base import Learner
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.learner.target import TargetNetwork
@@ -34,10 +35,10 @@ from surreal_like.network.torso import TORSO_CONFIG
 # The keys of `learner_config.algo`; TD3 has the same.
 ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
-        # Step size of Adam for the policy.
-        "learning_rate": 1e-4,
+        # Step size of Adam for the policy: a schedule.
+        "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-4, "end": 0.0},
         # The same for the critics.
-        "critic_learning_rate": 1e-3,
+        "critic_learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
         # Longer gradients are scaled to this norm; 0: never.
         "max_grad_norm": 0.0,
         # Two critics, of which the lower value is the target.
@@ -129,12 +130,16 @@ class DDPGLearner(Learner):
         count = 2 if algo.twin else 1
         self.policy = DeterministicPolicy(env.obs_spec, size, model).to(self.device)
         self.critics = Critics(env.obs_spec, size, model, count=count).to(self.device)
-        limit = algo.max_grad_norm
+        limit, where = algo.max_grad_norm, "learner_config.algo"
+        self.learning_rate = make_schedule(algo.learning_rate, f"{where}.learning_rate")
+        self.critic_learning_rate = make_schedule(
+            algo.critic_learning_rate, f"{where}.critic_learning_rate"
+        )
         self.policy_optimizer = Optimizer(
-            self.policy, learning_rate=algo.learning_rate, max_grad_norm=limit
+            self.policy, learning_rate=self.learning_rate.at(self), max_grad_norm=limit
         )
         self.critic_optimizer = Optimizer(
-            self.critics, learning_rate=algo.critic_learning_rate, max_grad_norm=limit
+            self.critics, learning_rate=self.critic_learning_rate.at(self), max_grad_norm=limit
         )
         self.target_policy = TargetNetwork(self.policy, mode="soft", tau=algo.tau)
         self.target_critics = TargetNetwork(self.critics, mode="soft", tau=algo.tau)
@@ -143,6 +148,8 @@ class DDPGLearner(Learner):
 
     def learn(self, batch: Batch) -> dict[str, Any]:
         """Makes one update from a batch of transitions; the policy's turn comes less often."""
+        self.policy_optimizer.learning_rate = self.learning_rate.at(self)
+        self.critic_optimizer.learning_rate = self.critic_learning_rate.at(self)
         targets = self.bootstrap(batch)
         q_tm1 = self.critics(batch.obs, self.scale.to_unit(batch.actions))
         losses = squared_loss(q_tm1, targets.expand_as(q_tm1)) * batch.weights
@@ -161,6 +168,7 @@ class DDPGLearner(Learner):
             "mean_q": q_tm1.detach().mean(),
             "td_error": td_error.mean(),
             "grad_norm": critic_norm,
+            "learning_rate": self.policy_optimizer.learning_rate,
             **told,
             "skipped": float(any(each.skipped for each in optimizers)),
             "nan_updates": sum(each.nan_updates for each in optimizers),

@@ -52,8 +52,8 @@ def default_config() -> Config:
                 "dueling": False,
                 # The loss is linear beyond this TD error; 0: squared everywhere.
                 "huber_kappa": 1.0,
-                # Step size of Adam.
-                "learning_rate": 1e-3,
+                # Step size of Adam: a schedule.
+                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
                 # Added to the root of Adam's second moment.
                 "adam_epsilon": 1e-8,
                 # Longer gradients are scaled to this norm; 0: never.
@@ -166,9 +166,10 @@ class DQNLearner(Learner):
         self.double: bool = algo.double
         self.huber_kappa: float = algo.huber_kappa
         self.q_network = make_network(self.learner_config, self.env_config).to(self.device)
+        self.learning_rate = make_schedule(algo.learning_rate, "learner_config.algo.learning_rate")
         self.optimizer = Optimizer(
             self.q_network,
-            learning_rate=algo.learning_rate,
+            learning_rate=self.learning_rate.at(self),
             max_grad_norm=algo.max_grad_norm,
             epsilon=algo.adam_epsilon,
         )
@@ -184,6 +185,7 @@ class DQNLearner(Learner):
         else:
             losses = squared_loss(q_tm1, target_tm1)
         loss = (losses * batch.weights).mean()
+        self.optimizer.learning_rate = self.learning_rate.at(self)
         grad_norm = self.optimizer.step(loss)
         self.q_network.learn_moments(batch.obs)
         self.target.update()

@@ -21,6 +21,7 @@ from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
 from surreal_like.learner.base import Learner
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.learner.target import TargetNetwork
@@ -35,10 +36,15 @@ def default_config() -> Config:
     return Config(
         {
             "algo": {
-                # Step size of Adam for the policy.
-                "learning_rate": 3e-4,
+                # Step size of Adam for the policy: a schedule.
+                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 3e-4, "end": 0.0},
                 # The same for the critics.
-                "critic_learning_rate": 3e-4,
+                "critic_learning_rate": {
+                    **SCHEDULE_CONFIG,
+                    "kind": "constant",
+                    "start": 3e-4,
+                    "end": 0.0,
+                },
                 # Longer gradients are scaled to this norm; 0: never.
                 "max_grad_norm": 0.0,
                 # How entropy is weighed against reward.
@@ -133,12 +139,16 @@ class SACLearner(Learner):
         self.temperature = Temperature(algo.temperature.start).to(self.device)
         wanted = algo.temperature.target_entropy
         self.target_entropy = float(-size if wanted is None else wanted)
-        limit = algo.max_grad_norm
+        limit, where = algo.max_grad_norm, "learner_config.algo"
+        self.learning_rate = make_schedule(algo.learning_rate, f"{where}.learning_rate")
+        self.critic_learning_rate = make_schedule(
+            algo.critic_learning_rate, f"{where}.critic_learning_rate"
+        )
         self.policy_optimizer = Optimizer(
-            self.policy, learning_rate=algo.learning_rate, max_grad_norm=limit
+            self.policy, learning_rate=self.learning_rate.at(self), max_grad_norm=limit
         )
         self.critic_optimizer = Optimizer(
-            self.critics, learning_rate=algo.critic_learning_rate, max_grad_norm=limit
+            self.critics, learning_rate=self.critic_learning_rate.at(self), max_grad_norm=limit
         )
         self.temperature_optimizer = Optimizer(
             self.temperature, learning_rate=algo.temperature.learning_rate
@@ -149,6 +159,8 @@ class SACLearner(Learner):
 
     def learn(self, batch: Batch) -> dict[str, Any]:
         """Makes one update of critics, policy and temperature from a batch of transitions."""
+        self.policy_optimizer.learning_rate = self.learning_rate.at(self)
+        self.critic_optimizer.learning_rate = self.critic_learning_rate.at(self)
         alpha = self.temperature.value
         targets = self.bootstrap(batch, alpha)
         q_tm1 = self.critics(batch.obs, self.scale.to_unit(batch.actions))
@@ -174,6 +186,7 @@ class SACLearner(Learner):
             "temperature": alpha,
             "grad_norm": critic_norm,
             "policy_grad_norm": policy_norm,
+            "learning_rate": self.policy_optimizer.learning_rate,
             "skipped": float(any(each.skipped for each in optimizers)),
             "nan_updates": sum(each.nan_updates for each in optimizers),
         }

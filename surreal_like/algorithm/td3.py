@@ -8,6 +8,7 @@ from __future__ import annotations
 from session.config import Config
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.ddpg import ALGO_CONFIG, DDPGAgent, DDPGLearner
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.network.torso import TORSO_CONFIG
 
 
@@ -17,7 +18,7 @@ def default_config() -> Config:
         {
             "algo": {
                 **ALGO_CONFIG,
-                "learning_rate": 1e-3,
+                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
                 "twin": True,
                 "policy_delay": 2,
                 "target_noise": 0.2,

@@ -206,6 +206,15 @@ def test_explain_names_the_strongest_layer() -> None:
     }
 
 
+def test_explain_knows_a_number_that_stands_for_a_schedule() -> None:
+    schedule = {"kind": "linear", "by": "x", "start": 1.0, "end": 0.5, "steps": 9, "points": []}
+    told = explain([("base", Config({"rate": schedule})), ("file", Config({"rate": 3}))])
+    assert told["rate.start"] == (3.0, "file")
+    assert told["rate.kind"] == ("constant", "file")
+    assert told["rate.steps"] == (9, "base")
+    assert "rate" not in told
+
+
 def test_fingerprint_is_stable_across_processes_and_orders(tmp_path: Path) -> None:
     fingerprint = Config(EXPERIMENT).fingerprint()
     assert fingerprint == "ad69b6cf5cf1c90862dcc5d4f8410de4fbd39229c959e1adeafe70db054b174b"

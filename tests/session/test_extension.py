@@ -243,3 +243,25 @@ def test_C24_reserved_names_stand_in_open_dicts() -> None:
     config = Config({"env_args": {"keys": 1, "copy": True}}).extend({"env_args": {}}, strict=True)
     assert config.env_args["keys"] == 1
     assert list(config.env_args.keys()) == ["keys", "copy"]
+
+
+SCHEDULE = {"kind": "linear", "by": "x", "start": 1.0, "end": 0.5, "steps": 9, "points": []}
+
+
+@pytest.mark.parametrize("number", [3e-4, 1])
+def test_a_number_in_place_of_a_schedule_is_a_constant_one(number: float) -> None:
+    config = Config({"a": {"rate": number}}).extend({"a": {"rate": SCHEDULE}}, strict=True)
+    assert config.a.rate == {**SCHEDULE, "kind": "constant", "start": float(number)}
+    assert isinstance(config.a.rate.start, float)
+
+
+def test_a_text_in_place_of_a_model_is_its_torso() -> None:
+    base = {"model": {"torso": "", "torso_args": {}, "width": 1}}
+    config = Config({"model": "a.b:C"}).extend(base, strict=True)
+    assert config == {"model": {"torso": "a.b:C", "torso_args": {}, "width": 1}}
+
+
+@pytest.mark.parametrize("wrong", [True, "x", [1.0]])
+def test_nothing_else_is_taken_for_a_schedule(wrong: Any) -> None:
+    assert "expected a mapping" in refusal({"rate": wrong}, {"rate": SCHEDULE})
+    assert "expected a mapping" in refusal({"rate": 1.0}, {"rate": {"kind": "", "start": 0.0}})

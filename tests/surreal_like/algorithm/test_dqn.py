@@ -229,3 +229,13 @@ def test_options_out_of_range_are_refused(algo: dict[str, Any], words: str) -> N
 def test_a_misspelt_option_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"algo\.learning_rat .*learning_rate"):
         make_learner(learning_rat=0.1)
+
+
+def test_the_step_size_follows_its_schedule() -> None:
+    falling = {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": 1000}
+    learner = make_learner(learning_rate=falling)
+    learner.env_steps = 500
+    assert learner.learn(make_batch())["learning_rate"] == pytest.approx(5e-4)
+    learner.env_steps, before = 1000, learner.q_network.hash()
+    assert learner.learn(make_batch())["learning_rate"] == 0.0
+    assert learner.q_network.hash() == before

@@ -163,3 +163,14 @@ def test_continuous_actions_come_near_the_optimum(tmp_path: Path) -> None:
     words |= {"learner_config__algo__temperature": {"start": 0.1, "learning_rate": 3e-3}}
     run = play(tmp_path / "run", "sac", "toy:target", env_steps=2500, **words)
     assert run.result["best_eval"]["mean_return"] > -0.5
+
+
+def test_step_sizes_follow_their_schedules() -> None:
+    falling = {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": 1000}
+    learner = make_learner(learning_rate=falling, critic_learning_rate={**falling, "steps": 2000})
+    learner.env_steps = 500
+    assert learner.learn(make_transitions())["learning_rate"] == pytest.approx(5e-4)
+    learner.env_steps, before = 1000, (learner.policy.hash(), learner.critics.hash())
+    assert learner.learn(make_transitions(1))["learning_rate"] == 0.0
+    after = learner.policy.hash(), learner.critics.hash()
+    assert [x == y for x, y in zip(before, after, strict=True)] == [True, False]

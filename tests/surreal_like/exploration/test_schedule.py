@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from session.config import Config
 from session.errors import ConfigError
-from surreal_like.exploration.schedule import make_schedule
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
+from surreal_like.network.torso import TORSO_CONFIG
 
 VALUES = st.floats(1e-3, 10.0)
 STEPS = st.floats(-1e6, 1e6)
@@ -85,3 +87,10 @@ def test_kind_alone_can_be_changed() -> None:
 def test_what_is_no_schedule_is_refused_with_its_key(config: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make_schedule(config, "algo.epsilon")
+
+
+def test_what_is_spelled_out_is_what_the_defaults_have() -> None:
+    """The keys by which it is known are written in two packages."""
+    base = {"rate": dict(SCHEDULE_CONFIG), "model": dict(TORSO_CONFIG)}
+    config = Config({"rate": 2.0, "model": "a:B"}).extend(base, strict=True)
+    assert (config.rate.kind, config.rate.start, config.model.torso) == ("constant", 2.0, "a:B")
