@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 from session.config import Config, apply_overrides, check_resolved
 from session.default_configs import BASE_CONFIG, check_choices
 from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
+from session.extension import leaves, paths
 from session.folder import RunFolder
 from session.ranges import check_ranges
 from session.version import VERSION
+from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
     from surreal_like.algorithm.base import Algorithm
@@ -122,7 +124,7 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
 
     sys.path.extend(user.session_config.get("import_path", []))
     default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
-    config = user.copy().extend(default, strict=True)
+    config = extended(user, default)
     check_choices(config)
     check_ranges(config)
     check_resolved(config)
@@ -133,6 +135,28 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     algorithm.check_replay(config.learner_config)
     rehearse(config, algorithm, starts_here=must_be_installed)
     return _record(config)
+
+
+def extended(user: Config, default: Config) -> Config:
+    """The user's settings over the defaults.
+
+    Raises:
+        ConfigError: one of them is wrong; of one that only other algorithms have it says so.
+    """
+    from surreal_like.algorithm.registry import list_algorithms
+
+    try:
+        return user.copy().extend(default, strict=True)
+    except ConfigError:
+        # Only now: the defaults of all of them take a while to import.
+        known = set(paths(default))
+        for path in leaves(user):
+            others = [name for name in list_algorithms() if path in paths(defaults(name))]
+            if path not in known and others:
+                raise ConfigError(
+                    f"{user.algorithm} has no {path}: it is an option of {' and '.join(others)}"
+                ) from None
+        raise
 
 
 def _check_stop(session: Config) -> None:
@@ -167,6 +191,8 @@ def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str,
                 f"installed, surreal-like list environments --specs {env_config.env_name} "
                 "prints them"
             ) from None
+        if isinstance(error, SpecError) and env_config.env_name not in str(error):
+            raise SpecError(f"{env_config.env_name}: {error}") from None
         if isinstance(error, SurrealError):
             raise
         # Its constructor is the user's code and may raise anything.

@@ -13,7 +13,7 @@ from session.default_configs import BASE_CONFIG
 from session.folder import RunFolder
 from session.launchers.launcher import make_addresses, protect, write_run_files
 from surreal_like.code_snapshot import keep_algorithm
-from surreal_like.experiment import defaults, read_experiment, resolve_elsewhere
+from surreal_like.experiment import defaults, extended, read_experiment, resolve_elsewhere
 from surreal_like.run_folder import held
 from surreal_like.topology import make_topology
 
@@ -80,7 +80,7 @@ def explain_experiment(
     if env_name is not None:
         said.env_config = {"env_name": env_name}
     default = defaults(user.algorithm)
-    user.copy().extend(default.copy().extend(BASE_CONFIG, abstract=True), strict=True)
+    extended(user, default.copy().extend(BASE_CONFIG, abstract=True))
     return explain(
         [
             ("default", BASE_CONFIG),

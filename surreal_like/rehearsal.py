@@ -17,6 +17,7 @@ from session.tensorplex.groups import bin_size_of
 from surreal_like.agent.fetcher import parse_mode
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.env.exp_sender import check_sender
 from surreal_like.machine import replay_need
 from surreal_like.replay.kind import load_kind
 
@@ -44,6 +45,8 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     with torch.random.fork_rng(devices=[]):
         _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
         _try(lambda: algorithm.learner(**configs))
+        sender, streams = config.session_config.sender, config.env_config.num_envs
+        _try(lambda: check_sender(sender, streams, replay.overlap))
         _try(lambda: replay(**configs).check_start(replay_need(config).row_bytes))
 
 

@@ -53,11 +53,21 @@ def _algorithms() -> None:
     from surreal_like.algorithm.registry import describe_algorithms
 
     rows = [
-        [name, ", ".join(known.actions), known.learns_from, known.path]
+        [
+            name,
+            ", ".join(known.actions) + (" within bounds" if known.bounded else ""),
+            f"{known.learns_from}: {' or '.join(known.replay)}",
+            " or ".join(known.memory) or "none",
+            known.path,
+        ]
         for name, known in describe_algorithms().items()
     ]
-    print(columns(["name", "actions", "learns from", "class"], rows))
-    print("\nYour own: package.module:Class, or the path of a .py file, after --algorithm")
+    print(columns(["name", "actions", "learns from", "memory", "class"], rows))
+    print(
+        "\nObservations, with each of them: boxes, images, discrete, multi-discrete and"
+        "\nmulti-binary ones, and dicts and tuples of these, of any depth."
+        "\nYour own: package.module:Class, or the path of a .py file, after --algorithm"
+    )
 
 
 def _environments() -> None:

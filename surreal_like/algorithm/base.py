@@ -32,6 +32,8 @@ class Algorithm:
     replay: ClassVar[str] = "surreal_like.replay.uniform_replay:UniformReplay"
     # The types of action spec that it can act on.
     actions: ClassVar[tuple[str, ...]] = ("discrete", "multi_discrete", "continuous")
+    # Continuous actions must have finite bounds on all sides.
+    bounded: ClassVar[bool] = False
 
     @classmethod
     def default_config(cls) -> Config:
@@ -50,7 +52,7 @@ class Algorithm:
     ) -> None:
         """Raises SpecError, in one line with both sides, if it cannot work on these specs."""
         # Not at the top: it imports numpy, and whoever only lists algorithms would wait for it.
-        from surreal_like.data.spec import parse_action_spec, parse_obs_spec
+        from surreal_like.data.spec import is_bounded, parse_action_spec, parse_obs_spec
 
         parse_obs_spec(obs_spec)
         spec = parse_action_spec(action_spec)
@@ -58,6 +60,13 @@ class Algorithm:
             raise SpecError(
                 f"{cls.__name__} needs {' or '.join(cls.actions)} actions,"
                 f" but {env_name} has {spec.type} {list(spec.dim)}"
+            )
+        if cls.bounded and not is_bounded(spec.array):
+            low, high = action_spec.get("low"), action_spec.get("high")
+            raise SpecError(
+                f"{cls.__name__} needs continuous actions within finite bounds, but {env_name} has "
+                f"{list(spec.dim)} from {low} to {high}: bound them in a wrapper, or in "
+                "env_config.action_spec"
             )
 
     @classmethod

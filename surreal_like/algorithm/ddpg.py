@@ -225,6 +225,7 @@ class DDPG(Algorithm):
     agent = DDPGAgent
     learner = DDPGLearner
     actions = ("continuous",)
+    bounded = True
 
 
 def _check(algo: Config) -> None:

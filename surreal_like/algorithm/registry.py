@@ -30,23 +30,34 @@ class Entry(NamedTuple):
         path: dotted path of its class.
         actions: action specs that it takes.
         learns_from: what a batch holds: rows, or unrolls.
+        bounded: continuous actions must have finite bounds.
+        memory: what `learner_config.model.memory` may be, beside nothing.
     """
 
     path: str
     actions: tuple[str, ...]
     learns_from: str
+    bounded: bool = False
+    memory: tuple[str, ...] = ()
+
+    @property
+    def replay(self) -> tuple[str, ...]:
+        """The replays of this library that give such batches."""
+        rows = self.learns_from == "rows"
+        return ("UniformReplay", "PrioritizedReplay") if rows else ("FIFOReplay",)
 
 
 _ANY = ("discrete", "multi_discrete", "continuous")
+_CORES = ("lstm", "gru")
 
 _REGISTERED: Mapping[str, Entry] = MappingProxyType(
     {
-        "ddpg": Entry("surreal_like.algorithm.ddpg:DDPG", ("continuous",), "rows"),
+        "ddpg": Entry("surreal_like.algorithm.ddpg:DDPG", ("continuous",), "rows", bounded=True),
         "dqn": Entry("surreal_like.algorithm.dqn:DQN", ("discrete",), "rows"),
-        "impala": Entry("surreal_like.algorithm.impala:Impala", _ANY, "unrolls"),
-        "ppo": Entry("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls"),
-        "sac": Entry("surreal_like.algorithm.sac:SAC", ("continuous",), "rows"),
-        "td3": Entry("surreal_like.algorithm.td3:TD3", ("continuous",), "rows"),
+        "impala": Entry("surreal_like.algorithm.impala:Impala", _ANY, "unrolls", memory=_CORES),
+        "ppo": Entry("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls", memory=_CORES),
+        "sac": Entry("surreal_like.algorithm.sac:SAC", ("continuous",), "rows", bounded=True),
+        "td3": Entry("surreal_like.algorithm.td3:TD3", ("continuous",), "rows", bounded=True),
     }
 )
 

@@ -236,3 +236,4 @@ class SAC(Algorithm):
     agent = SACAgent
     learner = SACLearner
     actions = ("continuous",)
+    bounded = True

@@ -60,3 +60,4 @@ class TD3(Algorithm):
     agent = TD3Agent
     learner = TD3Learner
     actions = ("continuous",)
+    bounded = True

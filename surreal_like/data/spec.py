@@ -107,6 +107,15 @@ def is_leaf(spec: Mapping[str, Any]) -> bool:
     return isinstance(spec.get("type"), str) or isinstance(spec.get("dim"), list | tuple)
 
 
+def is_bounded(spec: ArraySpec) -> bool:
+    """Whether every element has a finite lowest and highest value."""
+    return (
+        spec.low is not None
+        and spec.high is not None
+        and bool(np.isfinite([spec.low, spec.high]).all())
+    )
+
+
 def parse_obs_spec(spec: Mapping[str, Any], where: str = "env_config.obs_spec") -> nest.Nest:
     """The nest of ArraySpec of an observation spec in config form. Raises SpecError."""
     if is_leaf(spec):

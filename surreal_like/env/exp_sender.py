@@ -72,7 +72,7 @@ class ExpSenderWrapper(VectorWrapper):
         if learner_config is None and context is not None:
             learner_config = context.config.learner_config
         self._overlap = 0 if learner_config is None else load_kind(learner_config).overlap
-        self._settings = _checked(self._session.sender, self.num_envs, self._overlap)
+        self._settings = check_sender(self._session.sender, self.num_envs, self._overlap)
         self.first = np.ones(self.num_envs, np.bool_)
         self.finished: list[EpisodeSummary] = []
         self._ended = np.zeros(self.num_envs, np.bool_)
@@ -279,7 +279,13 @@ class ExpSenderWrapper(VectorWrapper):
             self.pump()
 
 
-def _checked(settings: Config, num_envs: int, overlap: int) -> Config:
+def check_sender(settings: Config, num_envs: int, overlap: int) -> Config:
+    """The settings ``session_config.sender``; raises ConfigError where they do not go together.
+
+    Args:
+        num_envs: streams of the agent.
+        overlap: of the replay's class, rows that stand in two chunks.
+    """
     if overlap and settings.flush_time:
         raise ConfigError(
             f"session_config.sender.flush_time is {settings.flush_time}, but this replay takes "

@@ -78,7 +78,10 @@ def _obs_spec(space: spaces.Space[Any]) -> dict[str, Any]:
         dtype = np.dtype(space.dtype)
         kind = "float32" if dtype.kind == "f" else dtype.name
         return {"type": kind, "dim": list(space.shape)}
-    raise SpecError(f"observation space {space} is not supported: flatten it in a wrapper")
+    raise SpecError(
+        f"observation space {space} is not supported, but Box, Discrete, MultiDiscrete, "
+        "MultiBinary, Dict and Tuple are: make it one of these in a wrapper"
+    )
 
 
 def _action_spec(space: spaces.Space[Any]) -> dict[str, Any]:
@@ -94,7 +97,10 @@ def _action_spec(space: spaces.Space[Any]) -> dict[str, Any]:
             if np.isfinite(bound).any():
                 spec[key] = _short(bound)
         return spec
-    raise SpecError(f"action space {space} is not supported: flatten it in a wrapper")
+    raise SpecError(
+        f"action space {space} is not supported, but Discrete, MultiDiscrete, MultiBinary and Box "
+        "of floats are: make it one of these in a wrapper"
+    )
 
 
 def _short(bound: npt.NDArray[Any]) -> Any:

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from surreal_like.data.spec import parse_action_spec
+from surreal_like.data.spec import is_bounded, parse_action_spec
 from surreal_like.errors import SpecError
 from surreal_like.network.distribution import SquashedGaussian
 from surreal_like.network.encoder import make_encoder
@@ -38,7 +37,7 @@ class ActionScale:
     def __init__(self, action_spec: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
         spec = parse_action_spec(action_spec)
         low, high = spec.array.low, spec.array.high
-        if low is None or high is None or not np.isfinite([low, high]).all():
+        if low is None or high is None or not is_bounded(spec.array):
             raise SpecError(
                 f"actions {list(spec.dim)} need finite bounds, but env_config.action_spec has low "
                 f"{None if low is None else low.tolist()} and high "

@@ -82,7 +82,7 @@ def plan_unrolls(learner_config: Config, env_config: Config, session_config: Con
     replay = learner_config["replay"]
     num_envs: int = env_config["num_envs"]
     steps: int = session_config["sender"]["flush_iteration"]
-    _require_own_settings(replay)
+    _require_own_settings(replay, learner_config["algo"]["n_step"])
     batch, rest = divmod(replay["batch_size"], num_envs)
     if rest:
         raise ConfigError(
@@ -107,7 +107,12 @@ def plan_unrolls(learner_config: Config, env_config: Config, session_config: Con
     return plan
 
 
-def _require_own_settings(replay: Mapping[str, Any]) -> None:
+def _require_own_settings(replay: Mapping[str, Any], n_step: int) -> None:
+    if n_step != 1:
+        raise ConfigError(
+            f"learner_config.algo.n_step is {n_step}, but FIFOReplay gives whole unrolls, of which "
+            "the algorithm makes its own returns: set it to 1"
+        )
     if replay["samples_per_insert"]:
         raise ConfigError(
             f"learner_config.replay.samples_per_insert is {replay['samples_per_insert']:g}, but "

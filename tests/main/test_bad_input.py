@@ -45,6 +45,21 @@ class Flawed(Env):
 '''
 
 
+SPACES = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+class Unbounded(gymnasium.Env):
+    def __init__(self):
+        self.observation_space = spaces.Box(-1, 1, (2,))
+        self.action_space = spaces.Box(-1, np.inf, (2,))
+
+class Texts(Unbounded):
+    def __init__(self):
+        self.observation_space, self.action_space = spaces.Text(5), spaces.Discrete(2)
+"""
+
+
 @dataclass(frozen=True)
 class Case:
     """A command that is refused.
@@ -193,6 +208,42 @@ RESOLVED = (
         "actions that the algorithm cannot take",
         (*SERIAL, "env_config.env_name=gym:Pendulum-v1"),
         ("DQN needs discrete actions", "gym:Pendulum-v1", "continuous"),
+    ),
+    Case(
+        "actions without bounds",
+        (
+            *SERIAL,
+            "--algorithm=sac",
+            "env_config.env_name=spaces_a:Unbounded",
+            "session_config.import_path=[.]",
+        ),
+        (
+            "SAC needs continuous actions within finite bounds",
+            "spaces_a:Unbounded",
+            "from [-1.0, -1.0] to None",
+        ),
+        files={"spaces_a.py": SPACES},
+    ),
+    Case(
+        "observations that nobody can take",
+        (*SERIAL, "env_config.env_name=spaces_b:Texts", "session_config.import_path=[.]"),
+        ("spaces_b:Texts", "observation space Text", "but Box, Discrete", "wrapper"),
+        files={"spaces_b.py": SPACES},
+    ),
+    Case(
+        "a memory where there is none",
+        (*SERIAL, "learner_config.model.memory=lstm"),
+        ("dqn has no learner_config.model.memory", "option of impala and ppo"),
+    ),
+    Case(
+        "n-step returns of unrolls",
+        (*SERIAL, "--algorithm=ppo", "learner_config.algo.n_step=3"),
+        ("learner_config.algo.n_step is 3", "FIFOReplay", "set it to 1"),
+    ),
+    Case(
+        "unrolls that end with episodes",
+        (*SERIAL, "--algorithm=impala", "session_config.sender.cut=episodes"),
+        ("session_config.sender.cut is episodes", "write steps"),
     ),
     Case(
         "environment that cannot be built",

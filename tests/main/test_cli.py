@@ -172,7 +172,13 @@ def test_the_state_of_a_run_in_a_word(tmp_path: Path) -> None:
 
 
 def test_lists(command: Command) -> None:
-    assert "dqn" in command("list", "algorithms").out
+    told = command("list", "algorithms").out
+    rows = {line.split()[0]: line for line in told.splitlines()[1:] if line}
+    assert "discrete, multi_discrete, continuous   unrolls: FIFOReplay" in rows["ppo"]
+    assert "lstm or gru" in rows["ppo"]
+    assert "continuous within bounds" in rows["sac"]
+    assert "rows: UniformReplay or PrioritizedReplay   none" in rows["dqn"]
+    assert "images" in told
     environments = command("list", "environments").out.splitlines()
     assert "toy:chain" in environments
     assert "gym:CartPole-v1" in environments

@@ -58,6 +58,17 @@ def test_dqn_refuses_actions_that_are_not_discrete(action_spec: dict[str, Any], 
     assert str(refused.value) == f"DQN needs discrete actions, but {words}"
 
 
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
+def test_actions_without_finite_bounds_are_refused(name: str) -> None:
+    algorithm, spec = find_algorithm(name), {"type": "continuous", "dim": [2], "low": -1.0}
+    for high in (None, float("inf"), [1.0, float("inf")]):
+        with pytest.raises(SpecError, match=r"bounds, but my:Env has \[2\] from -1\.0 to ") as told:
+            algorithm.check(VECTOR, {**spec, "high": high}, env_name="my:Env")
+        assert algorithm.__name__ in str(told.value)
+    algorithm.check(VECTOR, {**spec, "high": [1.0, 2.0]})
+    find_algorithm("ppo").check(VECTOR, spec)
+
+
 def test_dqn_takes_discrete_actions_on_any_observation() -> None:
     dqn = find_algorithm("dqn")
     for obs_spec in (VECTOR, {"0": VECTOR, "1": {"type": "int64", "dim": [], "num": 3}}):

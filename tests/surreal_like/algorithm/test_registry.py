@@ -12,7 +12,13 @@ from surreal_like.algorithm.registry import (
     find_algorithm,
     list_algorithms,
 )
+from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.kind import load_kind
+from surreal_like.replay.prioritized_replay import PrioritizedReplay
+from surreal_like.replay.uniform_replay import UniformReplay
+from tests.surreal_like.algorithm.unrolls import configs
+
+KINDS = (FIFOReplay, PrioritizedReplay, UniformReplay)
 
 OWN_FILE = """
 from surreal_like import Agent, Algorithm, Learner
@@ -42,6 +48,21 @@ def test_what_is_told_of_an_algorithm_is_true() -> None:
         assert entry.actions == algorithm.actions
         kind = load_kind({"replay": {"type": algorithm.replay}})
         assert entry.learns_from == ("unrolls" if kind.overlap else "rows")
+        assert entry.bounded == algorithm.bounded
+        assert bool(entry.memory) == ("memory" in algorithm.default_config().model)
+        for replay in entry.replay:
+            [found] = [each for each in KINDS if each.__name__ == replay]
+            algorithm.check_replay({"replay": {"type": f"{found.__module__}:{replay}"}})
+
+
+@pytest.mark.parametrize("name", [n for n, each in describe_algorithms().items() if each.memory])
+def test_memories_that_are_told_of_are_there(name: str) -> None:
+    algorithm = find_algorithm(name)
+    for kind in describe_algorithms()[name].memory:
+        learner = {"model": {"hidden_sizes": [4], "memory": kind}}
+        options = configs(algorithm, learner=learner)
+        agent = algorithm.agent(**options, agent_id=0, agent_mode="training")
+        assert agent.initial_state(2) is not None
 
 
 def test_listing_imports_no_tensors() -> None:
