@@ -127,18 +127,21 @@ class Clock(Env):
     """The truncation trap: a time limit that the observation does not show.
 
     At the start, action 1 takes 0.75 * limit and terminates; action 0 starts a clock that pays 1
-    per step, whatever is done, and is truncated after `limit` steps. The observation is one-hot,
+    per step, whatever is done, and is truncated after `limit` steps. Actions that are
+    `continuous`, float32 [1] in [-1, 1], take where they are above 0. The observation is one-hot,
     float32 [2]: at the start, or running.
     Optimum: start the clock, `limit`. Whoever bootstraps the time limit values the clock at
     1 / (1 - discount); whoever takes it for a terminal state learns `trapped_value`, which for
     a discount of 1 - 1 / limit is little more than half of that, and takes 0.75 * limit.
     """
 
-    def __init__(self, limit: int = 10) -> None:
+    def __init__(self, limit: int = 10, *, continuous: bool = False) -> None:
         _require(limit >= 2, f"toy:clock: limit is {limit}, expected 2 or more")
         self.limit = limit
         self.obs_spec = {"type": "float32", "dim": [2]}
-        self.action_spec = {"type": "discrete", "dim": [2]}
+        self.action_spec: dict[str, Any] = {"type": "discrete", "dim": [2]}
+        if continuous:
+            self.action_spec = {"type": "continuous", "dim": [1], "low": [-1.0], "high": [1.0]}
         self.optimal_return = float(limit)
         self._steps = 0
 
@@ -147,10 +150,10 @@ class Clock(Env):
         self._steps = 0
         return _one_hot(0, 2), {}
 
-    def step(self, action: int) -> Step:
+    def step(self, action: Any) -> Step:
         """The first action decides, later ones are idle."""
         self._steps += 1
-        if self._steps == 1 and action == 1:
+        if self._steps == 1 and np.asarray(action).item() > 0:
             return _one_hot(0, 2), 0.75 * self.limit, True, False, {}
         return _one_hot(1, 2), 1.0, False, self._steps >= self.limit, {}
 

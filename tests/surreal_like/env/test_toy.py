@@ -1,13 +1,17 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from session.config import Config
 from session.errors import ConfigError
 from surreal_like.env.base import Env
 from surreal_like.env.toy import TOYS, Bandit, Chain, Clock, Grid, Recall, Target
 from tests.contracts.env import EnvContract
+
+ROOT = Path(__file__).parents[3]
 
 
 class TestBandit(EnvContract):
@@ -23,6 +27,11 @@ class TestChain(EnvContract):
 class TestClock(EnvContract):
     def make(self) -> Env:
         return Clock()
+
+
+class TestContinuousClock(EnvContract):
+    def make(self) -> Env:
+        return Clock(continuous=True)
 
 
 class TestGrid(EnvContract):
@@ -57,6 +66,7 @@ BEST: list[tuple[Env, Callable[[Any], Any]]] = [
     (Chain(), lambda obs: 1),
     (Chain(length=2, cost=0.5), lambda obs: 1),
     (Clock(), lambda obs: 0),
+    (Clock(continuous=True), lambda obs: np.array([-0.1], np.float32)),
     (Grid(), lambda obs: 1 if obs["column"][-1] == 0 else 2),
     (Recall(), Remembers()),
     (Recall(arms=5, delay=1), Remembers()),
@@ -115,6 +125,40 @@ def test_only_the_first_observation_shows_what_is_to_be_recalled() -> None:
     assert (now.tolist(), reward, over) == ([0, 0, 0, 1], 0.0, False)
     _, reward, over, _, _ = env.step(int(first.argmax()))
     assert (reward, over) == (1.0, True)
+
+
+@pytest.mark.parametrize("config", ["memory_ppo", "memory_impala"])
+def test_without_a_memory_the_shipped_configs_stay_far_from_the_optimum(config: str) -> None:
+    """The paying action is taken at an observation that is the same whatever was shown.
+
+    So a policy without a memory takes arm a there with some probability p(a), and earns
+    sum over the shown arms of 1 / arms * p(shown) = 1 / arms.
+    """
+    env_config = Config.load_file(f"{ROOT}/configs/{config}.yaml").env_config
+    assert env_config.env_name == "toy:recall"
+    env = Recall(**env_config.env_args)
+    assert "frame_stack" not in env_config
+    decisive = set()
+    for shown in range(env.arms):
+        env._shown, env._steps = shown, 0
+        seen = [env.step(0)[0].tobytes() for _ in range(env.delay)]
+        decisive.add(seen[-1])
+    assert len(decisive) == 1
+    best = max(recall_return(env, arm) for arm in range(env.arms))
+    assert best == pytest.approx(1.0 / env.arms)
+    assert best < 0.6 * env.optimal_return
+
+
+def recall_return(env: Recall, arm: int) -> float:
+    """The mean return, over all that may be shown, of taking one arm in the end."""
+    total = 0.0
+    for shown in range(env.arms):
+        env._shown, env._steps = shown, 0
+        over = False
+        while not over:
+            _, reward, over, _, _ = env.step(arm)
+            total += reward
+    return total / env.arms
 
 
 def test_the_values_of_the_chain_by_backward_induction() -> None:
