@@ -11,6 +11,7 @@ from session.errors import UsageError
 from session.process import run_service
 from session.service import Service
 from surreal_like.experiment import algorithm_of
+from surreal_like.learner.allocator import keep_freed_memory
 from surreal_like.learner.worker import LearnerService
 from surreal_like.topology import make_topology
 
@@ -33,6 +34,7 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the process; returns its exit code."""
+    keep_freed_memory()
     return run_service("learner", build, make_topology, argv)
 
 
