@@ -29,6 +29,7 @@ class Given:
         pythons: peer -> interpreter of its environment.
         versions: package -> version, of all peers.
         left_out: peer -> why.
+        parts: that are to be measured.
     """
 
     rounds: int
@@ -37,19 +38,28 @@ class Given:
     pythons: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
 
 
 @contextmanager
-def arguments(description: str | None, *peers: str, seconds: float = 0.7) -> Iterator[Given]:
+def arguments(
+    description: str | None,
+    *peers: str,
+    seconds: float = 0.7,
+    rounds: int = 5,
+    parts: tuple[str, ...] = (),
+) -> Iterator[Given]:
     """Parses the command line and installs the peers that are wanted, which takes minutes once.
 
     Args:
         description: the script's docstring.
         peers: with which it compares.
         seconds: that a round takes by default.
+        rounds: by default.
+        parts: of which one may be asked for alone.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--seconds", type=float, default=seconds, help="of one round, about")
     parser.add_argument(
         "--scratch",
@@ -58,11 +68,15 @@ def arguments(description: str | None, *peers: str, seconds: float = 0.7) -> Ite
         help="folder of the peers' environments, which are kept there",
     )
     parser.add_argument("--no-peers", action="store_true", help="only our side")
+    if parts:
+        parser.add_argument("--only", choices=parts, help="a part, which is not kept")
     given = parser.parse_args()
+    only = getattr(given, "only", None)
     # Whatever was started ends with this process.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:
         found = Given(given.rounds, given.seconds, Path(folder))
+        found.parts = (only,) if only else parts
         for peer in () if given.no_peers else peers:
             try:
                 python = install(peer, given.scratch)

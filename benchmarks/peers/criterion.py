@@ -21,6 +21,8 @@ WORDS = (
     "start of the process, imports and evaluations included"
 )
 
+_MODE = "custom" if gymnasium.__version__.startswith("0.") else "vector_entry_point"
+
 Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[Any]]
 
 
@@ -39,9 +41,6 @@ class Criterion:
         self._seeds = iter(range(10**6 * (seed + 1), 10**6 * (seed + 2)))
         self._next_at = 0.0
         self._evaluating_seconds = 0.0
-        self._env = gymnasium.make_vec(
-            "CartPole-v1", num_envs=EPISODES, vectorization_mode="vector_entry_point"
-        )
 
     def look(self, act: Act, env_steps: int) -> bool:
         """True once the policy has solved it.
@@ -71,10 +70,12 @@ class Criterion:
 
     def _play(self, act: Act) -> float:
         """Mean return of the first episode of each stream; less where it cannot reach the goal."""
-        obs, _ = self._env.reset(seed=next(self._seeds))
+        # Anew each time: before version 1.0 of Gymnasium a reset left the count of steps standing.
+        env = gymnasium.make_vec("CartPole-v1", num_envs=EPISODES, vectorization_mode=_MODE)
+        obs, _ = env.reset(seed=next(self._seeds))
         returns, open_ = np.zeros(EPISODES), np.ones(EPISODES, np.bool_)
         for step in range(LIMIT):
-            obs, reward, terminated, truncated, _ = self._env.step(act(obs))
+            obs, reward, terminated, truncated, _ = env.step(act(obs))
             returns += reward * open_
             open_ &= ~(terminated | truncated)
             best = returns.sum() + open_.sum() * (LIMIT - step - 1)

@@ -14,12 +14,16 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     # With the TensorFlow that its metadata name: it does not load with 2.21.
     "reverb": ("dm-reverb[tensorflow]==0.14.0", "tensorflow==2.15.1"),
     "cpprb": ("cpprb==11.0.0",),
-    "torchrl": (TORCH, "torchrl==0.14.1"),
+    "torchrl": (TORCH, "torchrl==0.14.1", "gymnasium==1.2.3"),
     "sb3": (TORCH, "stable-baselines3==2.9.2"),
+    # Its release asks for a Gymnasium before 1.0, the emulator works with that, too.
+    "sample_factory": (TORCH, "sample-factory==2.1.1", "ale-py==0.12.1"),
+    "rllib": (TORCH, "ray[rllib]==2.60.0", "ale-py==0.12.1"),
 }
 _VERSIONS = """
 import importlib.metadata as m, json, sys
-names = ("dm-reverb", "tensorflow", "cpprb", "torchrl", "tensordict", "stable-baselines3", "torch")
+names = ("dm-reverb", "tensorflow", "cpprb", "torchrl", "tensordict", "stable-baselines3", "torch",
+         "sample-factory", "ray")
 found = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in m.distributions()}
 print(json.dumps({n: found[n] for n in names if n in found}))
 """

@@ -1,0 +1,134 @@
+"""The learner: alone, beside a bare loop of torch, and its share of waiting in whole runs.
+
+Prints tables and JSON, and writes benchmarks/results/learner.json.
+
+    python benchmarks/learner.py [--rounds 5] [--seconds 1] [--no-peers]
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE / "ours"))
+
+from bare import LOOPS  # noqa: E402
+from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
+from prepared import CONFIGS, make_batch, make_learner, resolved  # noqa: E402
+from setting import Given, arguments  # noqa: E402
+from systems import NO_GOAL, START_SECONDS, load  # noqa: E402
+from whole import RunFailed, ours  # noqa: E402
+
+from surreal_like.data.batch import Batch  # noqa: E402
+from surreal_like.learner.allocator import keep_freed_memory  # noqa: E402
+
+ALONE = ("cartpole_dqn", "pendulum_sac", "cartpole_ppo", "cartpole_impala", "pong_impala")
+RUN_SECONDS = 12.0
+# Agents that are ahead: nothing but the sockets bounds them, or a queue that is never empty.
+AHEAD = {
+    "PPO, unrolls through FIFOReplay": (
+        "cartpole_ppo",
+        (
+            "session_config.agent.num=1",
+            "session_config.sender.max_unreceipted_chunks=4",
+            "session_config.learner.prefetch_requests=2",
+            "learner_config.replay.capacity=4096",
+        ),
+    ),
+    "DQN, uniform": ("cartpole_dqn", ("learner_config.replay.samples_per_insert=0",)),
+    "SAC, uniform": ("pendulum_sac", ("learner_config.replay.samples_per_insert=0",)),
+}
+
+
+def per_second(update: Callable[[Batch], object], batch: Batch, seconds: float) -> float:
+    """Batches per second."""
+    count = 0
+    begin = time.perf_counter()
+    while time.perf_counter() < begin + seconds or not count:
+        update(batch)
+        count += 1
+    return count / (time.perf_counter() - begin)
+
+
+def alone(given: Given, name: str) -> Found:
+    """One learner beside its bare loop, in one process and in turn."""
+    config = resolved(name)
+    batch, learner = make_batch(config), make_learner(config)
+    loop = LOOPS[config.algorithm](config)
+    for update in (learner.learn, loop):
+        per_second(update, batch, given.seconds / 4)
+    rows = batch.rewards.numel()
+    algo = config.learner_config.algo
+    passes = f"{algo.num_sgd_iter} x {algo.minibatches}" if config.algorithm == "ppo" else "one"
+    sides = [
+        Side(
+            "ours",
+            "surreal_like",
+            f"Learner.learn() of configs/{name}.yaml with all that it reports",
+            partial(per_second, learner.learn, batch, given.seconds),
+        ),
+        Side(
+            "bare",
+            "bare loop of torch",
+            "the same networks, losses and clip, torch.optim.Adam, nothing checked or reported",
+            partial(per_second, loop, batch, given.seconds),
+        ),
+    ]
+    about = f"{rows} rows in a batch, {passes} update(s) from it, one thread, the same batch again."
+    lines = [Line(f"{config.algorithm}, {name}", "ours", ("bare",))]
+    title = f"The learner alone, {name}"
+    return measure(Group(title, "batches/s", "more", about, sides, lines), given.rounds)
+
+
+def waiting(given: Given) -> Found:
+    """The share of its time that a learner had nothing to learn from."""
+    folders = (given.folder / f"run-{number}" for number in itertools.count())
+    sides = [
+        Side(
+            what,
+            "surreal_like",
+            f"configs/{name}.yaml {' '.join(changes)}",
+            partial(_share, folders, name, changes),
+        )
+        for what, (name, changes) in AHEAD.items()
+    ]
+    lines = [Line(what, what, (), "5, aim 2") for what in AHEAD]
+    about = (
+        "Agents produce as much as they can, and replay hands out what there is; from the end of "
+        f"an update until a batch lies there, whatever the learner did meanwhile. {load()}"
+    )
+    title = "The learner waits"
+    return measure(Group(title, "% of its time", "less", about, sides, lines), min(3, given.rounds))
+
+
+def _share(folders: Iterator[Path], name: str, changes: tuple[str, ...]) -> float:
+    """In percent, of one run, without its first quarter."""
+    seconds = f"session_config.stop.seconds={START_SECONDS + RUN_SECONDS}"
+    overrides = (*NO_GOAL, seconds, "session_config.stop.env_steps=null", *changes)
+    lines = ours(CONFIGS / f"{name}.yaml", next(folders), 1, overrides)
+    shares = [line["waiting_share"] for line in lines if line.get("waiting_share") is not None]
+    late = shares[len(shares) // 4 + 1 : -1]
+    if not late:
+        raise RunFailed(f"the run of {name} ended before its speed could be seen")
+    return 100.0 * float(sum(late) / len(late))
+
+
+def main() -> None:
+    """Measures, prints, writes."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    with arguments(__doc__, seconds=1.0) as given:
+        groups = [alone(given, name) for name in ALONE]
+        groups.append(waiting(given))
+        keep("learner", groups, given.versions, given.left_out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Learners of our configs, and batches of the shapes that they learn from, made before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from session.config import Config
+from surreal_like.data.batch import Batch
+from surreal_like.experiment import algorithm_of
+from surreal_like.learner.base import Learner
+from surreal_like.planning import plan_experiment
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+BYTES = 256
+
+
+def make_learner(config: Config) -> Learner:
+    """The learner of a resolved config."""
+    torch.manual_seed(0)
+    return algorithm_of(config, None).learner(
+        learner_config=config.learner_config,
+        env_config=config.env_config,
+        session_config=config.session_config,
+    )
+
+
+def resolved(name: str) -> Config:
+    """A shipped config, with the specs of its environment."""
+    return plan_experiment(CONFIGS / f"{name}.yaml").config
+
+
+def make_batch(config: Config) -> Batch:
+    """Random experience as this config's learner gets it."""
+    on_policy = config.algorithm in ("ppo", "impala")
+    width = config.learner_config.replay.batch_size
+    steps = config.session_config.sender.flush_iteration
+    lead = (steps, width) if on_policy else (width,)
+    batch = Batch(
+        rewards=torch.rand(lead),
+        discounts=torch.full(lead, 0.99),
+        dones=torch.zeros(lead),
+        actions=_actions(config, lead),
+    )
+    rows = (steps + 1, width) if on_policy else lead
+    batch["obs"] = _observations(config, rows)
+    if on_policy:
+        number = config.env_config.action_spec.dim[0]
+        batch["first"] = torch.zeros(rows, dtype=torch.bool)
+        batch["mask"] = torch.ones(lead)
+        batch["extras"] = {"logits": 0.1 * torch.randn(*lead, number)}
+    else:
+        batch["obs_next"] = _observations(config, rows)
+        batch["weights"] = torch.ones(lead)
+        batch["extras"] = {}
+    return batch
+
+
+def _observations(config: Config, lead: tuple[int, ...]) -> torch.Tensor:
+    spec = config.env_config.obs_spec
+    if spec.type == "uint8":
+        return torch.randint(0, BYTES, (*lead, *spec.dim), dtype=torch.uint8)
+    return torch.randn(*lead, *spec.dim)
+
+
+def _actions(config: Config, lead: tuple[int, ...]) -> torch.Tensor:
+    spec: Any = config.env_config.action_spec
+    if spec.type == "discrete":
+        return torch.randint(0, spec.dim[0], lead)
+    return torch.rand(*lead, *spec.dim) - 0.5

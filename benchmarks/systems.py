@@ -1,0 +1,280 @@
+"""Whole trainings beside those of other systems: time to a solved CartPole, steps while learning.
+
+Each round runs every system in turn, as commands of their own. Prints tables and JSON, and writes
+benchmarks/results/systems.json, unless it measured only a part.
+
+    python benchmarks/systems.py [--rounds 3] [--seconds 10] [--scratch FOLDER] [--no-peers]
+    python benchmarks/systems.py --only solved|cartpole|pong
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from compare import Found, Group, Line, Side, keep, measure
+from setting import Given, arguments
+from tables import tables
+from whole import RunFailed, Told, ours, peer, rate
+
+HERE = Path(__file__).resolve().parent
+CONFIGS = HERE.parent / "configs"
+PARTS = ("solved", "cartpole", "pong")
+# Nothing of ours was tuned on these.
+FIRST_SEED = 101
+GOAL = 475.0
+SOLVED_SECONDS = 60.0
+# Of a run's start, which the time of a rate does not count.
+START_SECONDS = 6.0
+NO_GOAL = ("session_config.stop.eval_return=null", "session_config.evaluator.num=0")
+# The evaluator goes on, but cannot end the run: no return of CartPole is as high.
+ROLLING = ("session_config.stop.eval_return=501", "session_config.learner.report_seconds=0.25")
+PEERS: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "sb3": ("sb3", "stable-baselines3 PPO", "sb3_ppo.py", ()),
+    "single": ("sb3", "single-file PPO", "ppo_single.py", ()),
+    "torchrl": ("torchrl", "TorchRL PPO", "torchrl_ppo.py", ()),
+    "appo": ("sample_factory", "Sample Factory APPO", "sample_factory_appo.py", ("cartpole",)),
+    "rllib ppo": ("rllib", "RLlib PPO", "rllib_runs.py", ("cartpole_ppo",)),
+    "rllib impala": ("rllib", "RLlib IMPALA", "rllib_runs.py", ("cartpole_impala",)),
+}
+DID = {
+    "sb3": "one process, 8 environments; settings of rl-baselines3-zoo",
+    "single": "one process, 4 environments; written here after CleanRL, with its settings",
+    "torchrl": "MultiSyncCollector, 2 processes of 4 environments; settings of rl-baselines3-zoo",
+    "appo": "2 workers of 20 environments; settings of its example for CartPole",
+    "rllib ppo": "2 env runners of 8 environments; settings of its tuned example",
+    "rllib impala": "2 env runners of 8 environments, a learner; settings of its tuned example",
+}
+# As many workers, environments, steps of an unroll, rows of a batch and passes on both sides.
+LARGE = (
+    "session_config.agent.num=2",
+    "env_config.num_envs=64",
+    "learner_config.algo.num_sgd_iter=1",
+    "learner_config.algo.minibatches=1",
+    "learner_config.replay.batch_size=64",
+    "learner_config.replay.capacity=16384",
+    "session_config.sender.max_unreceipted_chunks=2",
+)
+APPO_LARGE = (
+    "--num_workers=2",
+    "--num_envs_per_worker=64",
+    "--rollout=32",
+    "--batch_size=2048",
+    "--num_batches_per_epoch=1",
+    "--num_epochs=1",
+    "--encoder_mlp_layers",
+    "64",
+    "64",
+)
+APPO_PONG = (
+    "--num_workers=2",
+    "--num_envs_per_worker=8",
+    "--worker_num_splits=2",
+    "--rollout=20",
+    "--recurrence=20",
+    "--batch_size=320",
+    "--num_batches_per_epoch=1",
+    "--num_epochs=1",
+    "--async_rl=True",
+    "--with_vtrace=True",
+    "--normalize_input=False",
+    "--normalize_returns=False",
+)
+
+
+class Trainings:
+    """Runs trainings one after the other, each with a folder of its own.
+
+    Args:
+        given: the command line.
+
+    Attributes:
+        reached: key of a side -> in how many rounds it was solved.
+    """
+
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self.reached: dict[str, int] = {}
+        self._folders = (given.folder / f"run-{number}" for number in itertools.count())
+
+    def rate_of_ours(self, config: str, *overrides: str) -> float:
+        """Environment steps per second of one of our configs."""
+        seconds = f"session_config.stop.seconds={START_SECONDS + self.given.seconds}"
+        return rate(self._train(config, 1, *NO_GOAL, seconds, *overrides))
+
+    def rate_of_peer(self, name: str, script: str, *words: str) -> float:
+        """The same of a peer."""
+        told = peer(self.given.pythons[name], script, 1, self.given.seconds, *words)
+        if not told["rate"]:
+            raise RunFailed(f"{script} {' '.join(words)} learned too little to have a speed")
+        return float(told["rate"])
+
+    def solved_by_us(self, seeds: itertools.count[int]) -> Mapping[str, float]:
+        """Seconds until both criteria, each in a run of its own: the first one ends a run."""
+        seed, seconds = next(seeds), f"session_config.stop.seconds={SOLVED_SECONDS}"
+        greedy = self._train("cartpole_ppo", seed, seconds)[-1]["solved"]["greedy_seconds"]
+        lines = self._train("cartpole_ppo", seed, seconds, *ROLLING, done=_rolled)
+        rolling = next((line["wall_seconds"] for line in lines[:-1] if _rolled(line)), None)
+        return self._noted("ours", {"greedy": greedy, "rolling": rolling})
+
+    def solved_by(self, key: str, seeds: itertools.count[int]) -> Mapping[str, float]:
+        """The same of a peer, in one run."""
+        name, _, script, words = PEERS[key]
+        told = peer(self.given.pythons[name], script, next(seeds), SOLVED_SECONDS, *words)
+        found = {what: told[f"{what}_seconds"] for what in ("greedy", "rolling")}
+        return self._noted(key, found)
+
+    def _train(
+        self, config: str, seed: int, *overrides: str, done: Callable[[Told], bool] | None = None
+    ) -> list[Told]:
+        folder = next(self._folders)
+        try:
+            return ours(CONFIGS / f"{config}.yaml", folder, seed, overrides, done)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _noted(self, key: str, found: Mapping[str, float | None]) -> dict[str, float]:
+        for what, seconds in found.items():
+            name = f"{key} {what}"
+            self.reached[name] = self.reached.get(name, 0) + (seconds is not None)
+        return {what: seconds or SOLVED_SECONDS for what, seconds in found.items()}
+
+
+def _rolled(line: Told) -> bool:
+    mean = line["train"]["mean_return_100"]
+    return line["episodes"] >= 100 and mean is not None and mean >= GOAL
+
+
+def solved(trainings: Trainings) -> Found:
+    """CartPole-v1 by both criteria."""
+    ours_did = "configs/cartpole_ppo.yaml as it stands, an evaluator beside the agent"
+    mine = partial(trainings.solved_by_us, itertools.count(FIRST_SEED))
+    sides = [Side("ours", "surreal_like", ours_did, mine)]
+    for key, (name, label, _, _) in PEERS.items():
+        if name in trainings.given.pythons:
+            theirs = partial(trainings.solved_by, key, itertools.count(FIRST_SEED))
+            sides.append(Side(key, label, DID[key], theirs))
+    wanted = {"greedy": "15 s, aim 6", "rolling": "30 s, aim 12"}
+    told = {
+        "greedy": "greedy: 475 over 100 episodes, and again over 100 more",
+        "rolling": "rolling: 475 as the mean of the last 100 training episodes",
+    }
+    lines = [
+        Line(told[what], f"ours {what}", tuple(f"{key} {what}" for key in PEERS), wanted[what])
+        for what in told
+    ]
+    about = (
+        "From the start of the command, imports and evaluations included, with one seed each round "
+        f"that nothing of ours was tuned on; a run that is not there after {SOLVED_SECONDS:g} s "
+        f"counts as {SOLVED_SECONDS:g} s. {load()}"
+    )
+    found = measure(
+        Group("CartPole-v1, solved", "s", "less", about, sides, lines), trainings.given.rounds
+    )
+    return _with_counts(found, trainings.reached)
+
+
+def _with_counts(found: Found, reached: Mapping[str, int]) -> Found:
+    """Says of each number in how many rounds there was something to measure."""
+    rounds = found["rounds"]
+    for key, count in reached.items():
+        if count < rounds:
+            found["sides"][key]["label"] += f" ({count} of {rounds} solved)"
+    for line in found["lines"]:
+        if reached[line["side"]] < rounds:
+            line["what"] += f" ({reached[line['side']]} of {rounds} solved)"
+    return found
+
+
+def cartpole(trainings: Trainings) -> Found:
+    """CartPole-v1, environment steps while learning."""
+    mine, theirs = trainings.rate_of_ours, trainings.rate_of_peer
+    sides = [
+        Side("ours", "surreal_like", "configs/cartpole_ppo.yaml", partial(mine, "cartpole_ppo")),
+        Side(
+            "ours large",
+            "surreal_like",
+            f"configs/cartpole_ppo.yaml {' '.join(LARGE)}",
+            partial(mine, "cartpole_ppo", *LARGE),
+        ),
+    ]
+    if "sample_factory" in trainings.given.pythons:
+        options: dict[str, tuple[str, tuple[str, ...]]] = {
+            "appo": ("Sample Factory, its example", ()),
+            "appo large": ("Sample Factory, the same numbers", APPO_LARGE),
+        }
+        for key, (label, words) in options.items():
+            run = partial(theirs, "sample_factory", "sample_factory_appo.py", "cartpole", *words)
+            sides.append(Side(key, label, f"{DID['appo']}; {' '.join(words)}", run))
+    peers = ("appo", "appo large")
+    lines = [
+        Line("PPO as shipped: 1 agent, 32 environments, 6 passes", "ours", peers),
+        Line(
+            "PPO: 2 agents, 64 environments each, batches of 2,048 rows, 1 pass",
+            "ours large",
+            peers,
+            "2 x, aim 60 k",
+        ),
+    ]
+    about = (
+        "Environment steps that were learned from, an agent's steps in all its environments; "
+        f"networks of 2 x 64, without evaluation. {load()}"
+    )
+    return measure(
+        Group("CartPole-v1, while learning", "steps/s", "more", about, sides, lines),
+        trainings.given.rounds,
+    )
+
+
+def pong(trainings: Trainings) -> Found:
+    """Pong, agent steps while learning."""
+    mine, theirs = trainings.rate_of_ours, trainings.rate_of_peer
+    ours_did = "configs/pong_impala.yaml"
+    sides = [Side("ours", "surreal_like", ours_did, partial(mine, "pong_impala"))]
+    if "sample_factory" in trainings.given.pythons:
+        run = partial(theirs, "sample_factory", "sample_factory_appo.py", "pong", *APPO_PONG)
+        did = f"its Atari example with {' '.join(APPO_PONG)}"
+        sides.append(Side("appo", "Sample Factory APPO, V-trace", did, run))
+    if "rllib" in trainings.given.pythons:
+        run = partial(theirs, "rllib", "rllib_runs.py", "pong_impala", "2", "8")
+        did = "2 env runners of 8 environments, unrolls of 20, batches of 320 rows, a learner"
+        sides.append(Side("rllib", "RLlib IMPALA", did, run))
+    lines = [
+        Line("IMPALA, agent steps", "ours", ("appo",), "1.5 x"),
+        Line("IMPALA, agent steps", "ours", ("rllib",), "3 x, aim 1.9 k"),
+    ]
+    about = (
+        "2 workers of 8 environments, unrolls of 20 steps, batches of 320 rows, one update from "
+        "each; the same emulator and preprocessing, stacks of four frames of 84 x 84, the Nature "
+        f"CNN with 512 features, without evaluation. A step is four screens. {load()}"
+    )
+    return measure(
+        Group("Pong, while learning", "steps/s", "more", about, sides, lines),
+        trainings.given.rounds,
+    )
+
+
+def load() -> str:
+    """What else was at work on this machine before a group began."""
+    return f"Load of the machine at the beginning: {os.getloadavg()[0]:.1f}."
+
+
+def main() -> None:
+    """Measures, prints, writes."""
+    peers = ("sb3", "torchrl", "sample_factory", "rllib")
+    with arguments(__doc__, *peers, seconds=10.0, rounds=3, parts=PARTS) as given:
+        trainings = Trainings(given)
+        measures = {"solved": solved, "cartpole": cartpole, "pong": pong}
+        groups = [measures[part](trainings) for part in given.parts]
+        if given.parts == PARTS:
+            keep("systems", groups, given.versions, given.left_out)
+        else:
+            print(tables({"groups": groups}))
+
+
+if __name__ == "__main__":
+    main()

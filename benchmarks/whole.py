@@ -1,0 +1,153 @@
+"""Whole trainings, ours and those of peers, each a command of its own with all its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+from worker import BUSY_THREADS, QUIET
+
+HERE = Path(__file__).resolve().parent
+PEERS = HERE / "peers"
+_LOOK_SECONDS = 0.1
+_END_SECONDS = 15.0
+# What a run may take beyond its time before it is given up.
+_GRACE_SECONDS = 120.0
+
+Told = dict[str, Any]
+
+
+class RunFailed(RuntimeError):
+    """A training ended without a word of how it went."""
+
+
+def peer(python: str, script: str, seed: int, seconds: float, *words: str) -> Told:
+    """Runs a script of :mod:`peers` to its last line; what came of it, as its clock tells it.
+
+    Args:
+        python: interpreter of the peer's environment.
+        script: in the folder of peers.
+        seed: of the run.
+        seconds: as :class:`clock.Clock` takes them.
+        words: further arguments.
+
+    Raises:
+        RunFailed: it told nothing.
+    """
+    begin = [python, "-W", "ignore", str(PEERS / script), str(seed)]
+    command = [*begin, repr(time.time()), repr(seconds), *words]
+    environment = {**os.environ, **dict.fromkeys(BUSY_THREADS, "1"), **QUIET}
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    ) as process:
+        signal.signal(signal.SIGALRM, lambda *_: end(process))
+        signal.alarm(int(seconds + _GRACE_SECONDS))
+        try:
+            told = _told(process)
+        finally:
+            signal.alarm(0)
+            end(process)
+    if told is None:
+        raise RunFailed(f"{script} {' '.join(words)} told nothing")
+    return told
+
+
+def _told(process: subprocess.Popen[str]) -> Told | None:
+    for line in process.stdout or ():
+        if line.startswith('{"greedy_seconds"'):
+            told: Told = json.loads(line)
+            return told
+    return None
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Ends a command and all that it has started."""
+    try:
+        family = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        family = []
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for child in family:
+        try:
+            child.kill()
+        except psutil.NoSuchProcess:
+            continue
+
+
+def ours(
+    config: Path,
+    folder: Path,
+    seed: int,
+    overrides: Sequence[str],
+    done: Callable[[Told], bool] | None = None,
+) -> list[Told]:
+    """Runs ``surreal-like train``; the lines of its progress, and its result as the last one.
+
+    Args:
+        config: the experiment.
+        folder: of the run.
+        seed: of the run.
+        overrides: settings that differ from the file's.
+        done: says of a line of progress that the run may be interrupted; else it ends by itself.
+
+    Raises:
+        RunFailed: it left no result.
+    """
+    command = [sys.executable, "-P", "-m", "main.cli", "train", str(config), *overrides, "--quiet"]
+    command += ["--folder", str(folder), "--seed", str(seed)]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        seen = 0
+        while process.poll() is None:
+            time.sleep(_LOOK_SECONDS)
+            lines = _lines(folder)
+            if done is not None and any(done(line) for line in lines[seen:]):
+                process.send_signal(signal.SIGINT)
+                process.wait()
+            seen = len(lines)
+    result = folder / "result.json"
+    if not result.exists():
+        raise RunFailed(f"the run of {config.name} left no result")
+    return [*_lines(folder), json.loads(result.read_text())]
+
+
+def _lines(folder: Path) -> list[Told]:
+    path = folder / "progress.jsonl"
+    text = path.read_text() if path.exists() else ""
+    # The newest line may be half written.
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def rate(lines: Sequence[Told]) -> float:
+    """Environment steps per second while learning, without the first quarter of the time.
+
+    Raises:
+        RunFailed: there are too few lines of progress.
+    """
+    busy = [line for line in lines if line.get("iterations") and "version" in line]
+    if busy:
+        begin = busy[0]["wall_seconds"]
+        begin += (busy[-1]["wall_seconds"] - begin) / 4
+        busy = [line for line in busy if line["wall_seconds"] >= begin]
+    if len(busy) < 2:
+        raise RunFailed("the run ended before its speed could be seen")
+    passed = busy[-1]["wall_seconds"] - busy[0]["wall_seconds"]
+    return float((busy[-1]["env_steps"] - busy[0]["env_steps"]) / passed)
