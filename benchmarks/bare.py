@@ -92,7 +92,8 @@ def sac(config: Config) -> Update:
 
     def least(which: nn.ModuleList, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         both = torch.cat((obs, action), 1)
-        return torch.min(which[0](both), which[1](both))[:, 0]
+        lower: torch.Tensor = torch.min(which[0](both), which[1](both))[:, 0]
+        return lower
 
     def update(batch: Batch) -> None:
         alpha = log_alpha.detach().exp()
