@@ -70,24 +70,32 @@ class ArraySpec:
                 f"{name}: shape {list(array.shape)} given, its spec says {_ends(self.dim)}"
             )
         if array.dtype.kind == "f":
-            self._refuse(name, array, ~np.isfinite(array), "expected a finite number")
+            finite = np.isfinite(array)
+            if np.count_nonzero(finite) < array.size:
+                _refuse(name, array, ~finite, "expected a finite number")
         if self.num is not None:
             wrong = (array < 0) | (array >= self.num)
-            self._refuse(name, array, wrong, f"expected 0 to below {self.num.tolist()}")
+            if np.count_nonzero(wrong):
+                _refuse(name, array, wrong, f"expected 0 to below {self.num.tolist()}")
         if bounds and self.low is not None:
-            self._refuse(name, array, array < self.low, f"expected at least {self.low.tolist()}")
+            wrong = array < self.low
+            if np.count_nonzero(wrong):
+                _refuse(name, array, wrong, f"expected at least {self.low.tolist()}")
         if bounds and self.high is not None:
-            self._refuse(name, array, array > self.high, f"expected at most {self.high.tolist()}")
+            wrong = array > self.high
+            if np.count_nonzero(wrong):
+                _refuse(name, array, wrong, f"expected at most {self.high.tolist()}")
 
-    def _refuse(
-        self, name: str, array: npt.NDArray[Any], wrong: npt.NDArray[np.bool_], expected: str
-    ) -> None:
-        if wrong.any():
-            where = tuple(np.argwhere(wrong)[0].tolist())
-            value = array[where].item()
-            shown = "NaN" if value != value else value
-            place = f" at {list(where)} of {list(array.shape)}" if where else ""
-            raise DataError(f"{name}: {shown}{place}, {expected}")
+
+def _refuse(
+    name: str, array: npt.NDArray[Any], wrong: npt.NDArray[np.bool_], expected: str
+) -> None:
+    """Raises DataError for the first wrong value."""
+    where = tuple(np.argwhere(wrong)[0].tolist())
+    value = array[where].item()
+    shown = "NaN" if value != value else value
+    place = f" at {list(where)} of {list(array.shape)}" if where else ""
+    raise DataError(f"{name}: {shown}{place}, {expected}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -102,7 +102,7 @@ def step_types(
     """
     last = terminated | truncated
     both = first & last
-    if both.any():
+    if np.count_nonzero(both):
         where = tuple(int(i) for i in np.argwhere(both)[0])
         raise DataError(
             f"step_type: row {where} is both FIRST and LAST: the reset ended an episode"
@@ -115,7 +115,7 @@ def step_types(
 
 def discounts(terminated: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
     """The column of discounts, float32: 0 at a termination, time limit or not, else 1."""
-    return np.subtract(1.0, terminated, dtype=np.float32)
+    return (~terminated).astype(np.float32)
 
 
 def check_step_types(step_type: npt.NDArray[Any]) -> None:

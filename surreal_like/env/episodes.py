@@ -6,7 +6,8 @@ the whole game.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,10 +77,31 @@ class EpisodeCounter:
         if self._beginning and life_lost is not None:
             ends = self._keep_games(ends, life_lost)
         if len(ends):
-            return self._finish(ends.tolist())
+            self._add_up()
+            totals = self._returns[ends].tolist()
+            self._returns[ends] = 0.0
+            return self._finish(ends.tolist(), totals, repeat(self._step))
         if len(self._rewards) >= _ADD_UP:
             self._add_up()
         return []
+
+    def update_many(
+        self, rewards: npt.NDArray[Any], last: npt.NDArray[np.bool_]
+    ) -> list[EpisodeSummary]:
+        """The same as :meth:`update` for each of K vector steps that have no metrics, no lives.
+
+        rewards: raw rewards, [K, N]; last: bool [K, N]. Summaries are in the order of the steps,
+        then of the streams.
+        """
+        before, self._beginning = self._beginning, int(np.count_nonzero(last[-1]))
+        self.env_steps += last.size - before - int(np.count_nonzero(last[:-1]))
+        self._add_up()
+        streams, steps = last.T.nonzero()
+        totals, self._returns = _totals(self._returns, rewards, streams, steps)
+        order = steps.argsort(kind="stable")
+        at = (self._step + 1 + steps[order]).tolist()
+        self._step += len(last)
+        return self._finish(streams[order].tolist(), totals[order].tolist(), at)
 
     def _keep_games(
         self, ends: npt.NDArray[np.int64], life_lost: npt.NDArray[np.bool_]
@@ -97,23 +119,50 @@ class EpisodeCounter:
             self._returns += np.add.reduce(rewards, axis=0, dtype=np.float64)
         rewards.clear()
 
-    def _finish(self, streams: list[int]) -> list[EpisodeSummary]:
-        self._add_up()
-        self.episodes += len(streams)
-        finished = []
-        # Few streams end in one step: a loop over them is faster than vectors.
-        for stream in streams:
-            length = self._step - self._begun_at[stream]
+    def _finish(
+        self, streams: Iterable[int], totals: Iterable[float], steps: Iterable[int]
+    ) -> list[EpisodeSummary]:
+        """The summaries of the episodes that end there; few in a step, so a loop is fastest."""
+        finished, begun_at = [], self._begun_at
+        # `steps` may have no end.
+        for stream, total, step in zip(streams, totals, steps, strict=False):
             metrics = self._take_metrics(stream) if self._has_metrics else {}
-            total = self._returns.item(stream)
+            length = step - begun_at[stream]
             finished.append({"return": total, "length": length, "metrics": metrics})
-            self._begun_at[stream] = self._step + 1
-            self._returns[stream] = 0.0
+            begun_at[stream] = step + 1
+        self.episodes += len(finished)
         return finished
 
     def _take_metrics(self, stream: int) -> dict[str, float]:
         given, self._metrics[stream] = self._metrics[stream], {}
         return {name: _number(name, value) for name, value in given.items()}
+
+
+def _totals(
+    returns: npt.NDArray[np.float64],
+    rewards: npt.NDArray[Any],
+    streams: npt.NDArray[np.intp],
+    steps: npt.NDArray[np.intp],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Returns of the episodes that end there, by stream, then by step; of those that go on, [N].
+
+    returns: [N], of the episodes that were open; rewards: [K, N].
+    """
+    count, num_envs = rewards.shape
+    # Of each stream: what there was, K rewards, and a zero in case that it ends with the last.
+    width = count + 2
+    table = np.zeros((num_envs, width))
+    table[:, 0] = returns
+    table[:, 1:-1] = rewards.T
+    # Behind each end a new sum begins; the last one of each stream goes on.
+    begins = np.zeros(table.shape, np.bool_)
+    begins[:, 0] = True
+    begins[streams, steps + 2] = True
+    sums = np.add.reduceat(table.reshape(-1), begins.reshape(-1).nonzero()[0])
+    goes_on = np.cumsum(np.bincount(streams, minlength=num_envs) + 1) - 1
+    ends = np.ones(len(sums), np.bool_)
+    ends[goes_on] = False
+    return sums[ends], sums[goes_on]
 
 
 def ended(last: npt.NDArray[np.bool_], info: Mapping[str, Any]) -> npt.NDArray[np.bool_]:

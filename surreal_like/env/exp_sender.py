@@ -18,7 +18,8 @@ from session.wire.sockets import poll
 from surreal_like.data.frames import stack_size
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
-from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary
+from surreal_like.env.chunk_episodes import ChunkEpisodes, Flags, Row, all_ended, ended
+from surreal_like.env.episodes import EpisodeSummary
 from surreal_like.env.lead_in import LeadIn
 from surreal_like.env.row_buffer import RowBuffer
 from surreal_like.env.sender import ExpSender, SenderLink
@@ -49,10 +50,6 @@ class ExpSenderWrapper(VectorWrapper):
         context: of this process. In a script it is left out: then the first ``reset`` connects,
             and ``step`` waits while too much is unreceipted.
 
-    Attributes:
-        first: where an episode begins at the newest row, bool ``[N]``.
-        finished: summaries of the episodes that the newest step ended.
-
     Raises:
         ConfigError: ``sender.cut`` is ``episodes``, but there are several streams.
     """
@@ -73,10 +70,9 @@ class ExpSenderWrapper(VectorWrapper):
             learner_config = context.config.learner_config
         self._overlap = 0 if learner_config is None else load_kind(learner_config).overlap
         self._settings = check_sender(self._session.sender, self.num_envs, self._overlap)
-        self.first = np.ones(self.num_envs, np.bool_)
-        self.finished: list[EpisodeSummary] = []
-        self._ended = np.zeros(self.num_envs, np.bool_)
-        self._row: dict[str, Array] = {}
+        # The newest row, which waits for its action, and the one before.
+        self._row: Row = {}
+        self._before = all_ended(self.num_envs)
         self._buffer = RowBuffer(
             self._settings.flush_iteration,
             self.num_envs,
@@ -85,8 +81,7 @@ class ExpSenderWrapper(VectorWrapper):
             overlap=self._overlap,
         )
         self._action_dtype = parse_action_spec(self.action_spec).array.dtype
-        self._counter = EpisodeCounter(self.num_envs)
-        self._written: list[EpisodeSummary] = []
+        self._episodes = ChunkEpisodes(self.num_envs)
         self._streams = list(range(self.num_envs))
         self._first_at = self._pump_at = 0.0
         self._cut_at_ends = self._settings.cut == "episodes"
@@ -105,14 +100,23 @@ class ExpSenderWrapper(VectorWrapper):
         """True while another step may be taken; otherwise too much is unreceipted."""
         return self._connected().sender.window.ready
 
+    @property
+    def first(self) -> Flags:
+        """Where an episode begins at the newest row, bool ``[N]``."""
+        return ended(self._before)
+
+    @property
+    def finished(self) -> list[EpisodeSummary]:
+        """Summaries of the episodes that the newest step ended."""
+        return self._episodes.newest
+
     def reset(self) -> tuple[Nest, Info]:
         """Resets all streams; those in the middle of an episode are cut and get new numbers."""
         self._connected()
         self._end_rows()
         obs, info = self.env.reset()
-        self._counter.reset()
-        self.finished = []
-        self._ended = np.ones(self.num_envs, np.bool_)
+        self._episodes.reset()
+        self._row = all_ended(self.num_envs)
         no = np.zeros(self.num_envs, np.bool_)
         self._observe(obs, np.zeros(self.num_envs, np.float32), no, no, info)
         return obs, info
@@ -141,9 +145,7 @@ class ExpSenderWrapper(VectorWrapper):
         self._write(row)
         obs, reward, terminated, truncated, info = self.env.step(actions)
         self._observe(obs, reward, terminated, truncated, info)
-        self.finished = self._counter.update(
-            info.get("raw_reward", reward), self._ended, info.get("metrics"), info.get("life_lost")
-        )
+        self._episodes.observe(self._row, info)
         return obs, reward, terminated, truncated, info
 
     def finish(self) -> None:
@@ -155,6 +157,8 @@ class ExpSenderWrapper(VectorWrapper):
         """Hears receipts, sends what can leave, and cuts a chunk that has waited long enough."""
         link, seconds = self._connected(), self._flush_seconds
         if seconds and self._buffer.rows and link.now() - self._first_at >= seconds:
+            # The newest row is not in this chunk, nor what ended at it.
+            self._episodes.count()
             self._cut()
         link.sender.pump()
         if self._in_script:
@@ -172,12 +176,11 @@ class ExpSenderWrapper(VectorWrapper):
         self,
         obs: Nest,
         reward: Array,
-        terminated: npt.NDArray[np.bool_],
-        truncated: npt.NDArray[np.bool_],
+        terminated: Flags,
+        truncated: Flags,
         info: Info,
     ) -> None:
         """Begins a row; it is complete when its action is known."""
-        self.first, self._ended = self._ended, terminated | truncated
         row = {"obs": obs} if type(obs) is np.ndarray else nest.flatten(obs, "obs")
         row["reward"] = reward
         row["terminated"] = terminated
@@ -185,47 +188,41 @@ class ExpSenderWrapper(VectorWrapper):
         if info:
             for name in info.keys() - _NOT_COLUMNS:
                 row[f"extras/{name}"] = info[name]
-        self._row = row
+        self._before, self._row = self._row, row
         if self._overlap and self._buffer.rows == self._buffer.length:
             self._buffer.write_end(row)
             self._cut(overlap=self._overlap)
 
     def _write(self, row: dict[str, Array]) -> None:
         link, buffer = self._link or self._connected(), self._buffer
-        now = link.now()
-        if buffer.version != link.acting.version:
-            buffer.begin_version(link.acting.version)
+        now, acting = link.now(), link.acting
+        if buffer.version != acting.version:
+            buffer.begin_version(acting.version)
         if not buffer.rows:
             self._first_at = now
         buffer.write(row)
-        if self.finished:
-            self._note_finished()
+        late = now >= self._pump_at
+        if late or acting.metrics:
+            self._episodes.count()
+        if self._episodes.waiting:
+            self._episodes.write(acting.metrics)
         full = buffer.rows == buffer.length and not self._overlap
-        if full or (self._cut_at_ends and self._ended[0]):
+        if full or (self._cut_at_ends and ended(row)[0]):
             self._cut()
-        elif now >= self._pump_at:
+        elif late:
             self._pump_at = now + _PUMP_SECONDS
             self.pump()
 
-    def _note_finished(self) -> None:
-        own = self._connected().acting.metrics
-        if not own:
-            self._written += self.finished
-            return
-        self._written += [
-            {**episode, "metrics": {**own, **episode["metrics"]}} for episode in self.finished
-        ]
-
     def _end_rows(self, *, final: bool = False) -> None:
         """Sends off the newest row, at which no action will be taken."""
+        self._episodes.count()
         row, self._row = self._row, {}
-        open_episodes = not self._ended.all()
         tail = False
         # Where every stream has just begun there is nothing to complete.
         if row and not self.first.all():
             self._buffer.write_end(row)
-            self._note_finished()
-            tail = final or open_episodes
+            self._episodes.write(self._connected().acting.metrics)
+            tail = final or not ended(row).all()
         full = self._buffer.rows == self._buffer.length
         if full or (self._buffer.rows and (final or tail)):
             self._cut(tail=tail)
@@ -235,8 +232,8 @@ class ExpSenderWrapper(VectorWrapper):
 
     def _cut(self, *, tail: bool = False, overlap: int = 0) -> None:
         columns = self._buffer.cut(overlap=overlap)
+        finished = self._episodes.take(columns, overlap)
         lead_in = self._lead_in.take(columns, overlap=overlap)
-        finished, self._written = self._written, []
         self.sender.send(
             columns,
             streams=self._streams,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,22 @@ Flags = npt.NDArray[np.bool_]
 
 _REWARD = ArraySpec("float32", ())
 _FLAG = ArraySpec("bool", ())
+_dtype, _shape = attrgetter("dtype"), attrgetter("shape")
+
+
+class _Layout(NamedTuple):
+    """What each row of a column must be."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
 
 
 class RowBuffer:
     """Collects rows and cuts them into the columns of a chunk, which it does not use again.
 
     A row is what was observed, and the action that was taken at it. Which rows begin an episode
-    follows from the ends before them. Rows are only kept until they are cut: laying 100 of them
-    behind each other at once costs half of writing each into its place.
+    follows from the ends before them. Rows are only kept until they are cut: laying the bytes of
+    100 of them behind each other at once costs a small part of writing each into its place.
 
     Args:
         length: T, rows per stream when it is full.
@@ -55,7 +64,7 @@ class RowBuffer:
         self._obs_specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
         self._action_spec = parse_action_spec(action_spec).array
         self._extras: dict[str, ArraySpec] | None = None
-        self._specs: dict[str, ArraySpec] = {}
+        self._layout: dict[str, _Layout] = {}
         self._rows: list[Mapping[str, Array]] = []
         self._first = np.ones(num_envs, np.bool_)
         self._versions: list[tuple[int, int]] = [(0, 0)]
@@ -94,8 +103,8 @@ class RowBuffer:
         """
         self._open({})
         zeros = {
-            name: spec.zeros(self._num_envs)
-            for name, spec in self._specs.items()
+            name: np.zeros(shape, dtype)
+            for name, (dtype, shape) in self._layout.items()
             if name == "action" or name.startswith("extras/")
         }
         self.write({**zeros, **leaves})
@@ -108,7 +117,7 @@ class RowBuffer:
                 for name, leaf in leaves.items()
                 if name.startswith("extras/")
             }
-            self._specs = {
+            specs = {
                 **self._obs_specs,
                 "reward": _REWARD,
                 "terminated": _FLAG,
@@ -116,38 +125,36 @@ class RowBuffer:
                 "action": self._action_spec,
                 **self._extras,
             }
+            self._layout = {
+                name: _Layout(spec.dtype, (self._num_envs, *spec.dim))
+                for name, spec in specs.items()
+            }
 
     def _check_row(self, leaves: Mapping[str, Array]) -> None:
         """Raises DataError for the first field that is not as it must be."""
-        for name, spec in self._specs.items():
-            leaf, shape = leaves.get(name), (self._num_envs, *spec.dim)
-            if leaf is None or leaf.shape != shape or leaf.dtype != spec.dtype:
-                raise _wrong(name, leaf, shape, spec.dtype)
-        if len(leaves) != len(self._specs):
-            unknown = sorted(set(leaves) - set(self._specs))
+        for name, (dtype, shape) in self._layout.items():
+            leaf = leaves.get(name)
+            wrong = not isinstance(leaf, np.ndarray) or leaf.shape != shape or leaf.dtype != dtype
+            if wrong:
+                raise _wrong(name, leaf, shape, dtype)
+        if len(leaves) != len(self._layout):
+            unknown = sorted(set(leaves) - set(self._layout))
             raise DataError(f"{', '.join(unknown)}: given now, but not in the first row")
 
     def _columns(self) -> dict[str, Array]:
         """All rows as columns ``[rows, N, ...]``."""
+        rows = self._rows
         try:
-            if set(map(len, self._rows)) != {len(self._specs)}:
+            if set(map(len, rows)) != {len(self._layout)}:
                 raise ValueError("a row has more or fewer fields")
-            return {name: self._column(name, spec) for name, spec in self._specs.items()}
-        except (KeyError, TypeError, ValueError):
-            for leaves in self._rows:
+            return {
+                name: _column(list(map(itemgetter(name), rows)), layout)
+                for name, layout in self._layout.items()
+            }
+        except (AttributeError, KeyError, ValueError):
+            for leaves in rows:
                 self._check_row(leaves)
             raise
-
-    def _column(self, name: str, spec: ArraySpec) -> Array:
-        """Raises KeyError, TypeError or ValueError if a row has not got it as it must be."""
-        leaves = [row[name] for row in self._rows]
-        column = np.empty((len(leaves), self._num_envs, *spec.dim), spec.dtype)
-        flat = column.reshape(len(leaves) * self._num_envs, *spec.dim)
-        np.concatenate(leaves, out=flat, casting="no")
-        # Two wrong lengths may add up to the right one.
-        if set(map(len, leaves)) != {self._num_envs}:
-            raise ValueError(name)
-        return column
 
     def cut(self, *, overlap: int = 0) -> dict[str, Array]:
         """Gives the rows as the columns of a chunk, ``[rows, N, ...]``, and begins anew.
@@ -172,8 +179,8 @@ class RowBuffer:
         return columns
 
     def _version_column(self, count: int) -> npt.NDArray[np.int64]:
-        column = np.empty((count, self._num_envs), np.int64)
-        for row, version in self._versions:
+        column = np.full((count, self._num_envs), self._versions[0][1], np.int64)
+        for row, version in self._versions[1:]:
             column[row:] = version
         return column
 
@@ -183,12 +190,29 @@ class RowBuffer:
         # Whether actions outside their bounds are clipped or refused is the environment's to say.
         self._action_spec.validate("action", columns["action"], bounds=False)
         _REWARD.validate("reward", columns["reward"])
-        if columns["reward"][first].any():
+        if np.count_nonzero(columns["reward"][first]):
             raise DataError("reward: not 0 at the first row of an episode: no action came before")
         for name in self._extras or ():
             if columns[name].dtype.kind == "f" and np.isnan(columns[name]).any():
                 where = np.argwhere(np.isnan(columns[name]))[0].tolist()
                 raise DataError(f"{name}: NaN at {where} of {list(columns[name].shape)}")
+
+
+def _column(leaves: list[Any], layout: _Layout) -> Array:
+    """The leaves behind each other, ``[len(leaves), N, ...]``.
+
+    Raises AttributeError or ValueError if one is not as it must be.
+    """
+    count, (dtype, shape) = len(leaves), layout
+    # Counted in C: a loop over the rows would cost more than all else.
+    if list(map(_dtype, leaves)).count(dtype) + list(map(_shape, leaves)).count(shape) < 2 * count:
+        raise ValueError("a row of another dtype or shape")
+    try:
+        joined = bytearray().join(leaves)
+    except TypeError:
+        # A view whose bytes do not lie together has none to give.
+        return np.stack(leaves)
+    return np.ndarray((count, *shape), dtype, joined)
 
 
 def _spec_of(name: str, leaf: Array, num_envs: int) -> ArraySpec:
@@ -200,8 +224,9 @@ def _spec_of(name: str, leaf: Array, num_envs: int) -> ArraySpec:
     return ArraySpec(leaf.dtype.name, leaf.shape[1:])
 
 
-def _wrong(
-    name: str, leaf: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> DataError:
-    given = "nothing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"
+def _wrong(name: str, leaf: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DataError:
+    if isinstance(leaf, np.ndarray):
+        given = f"{leaf.dtype} {list(leaf.shape)}"
+    else:
+        given = "nothing" if leaf is None else f"a {type(leaf).__name__}"
     return DataError(f"{name}: {given} given, expected {dtype} {list(shape)}")

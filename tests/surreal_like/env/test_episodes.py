@@ -47,6 +47,33 @@ def test_counts_are_those_of_each_stream_alone(streams: int, seeds: list[int]) -
     assert counter.episodes == sum(len(episodes) for episodes, _ in expected)
 
 
+@given(
+    st.integers(1, 4),
+    st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=4),
+    st.integers(0, 2**16),
+)
+def test_many_steps_count_like_one_after_the_other(
+    streams: int, parts: list[tuple[int, bool]], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    counter, slow = EpisodeCounter(streams), EpisodeCounter(streams)
+    first = np.zeros(streams, np.bool_)
+    for count, together in parts:
+        rewards = rng.integers(-3, 4, (count, streams)).astype(np.float32)
+        last = np.zeros((count, streams), np.bool_)
+        for step in range(count):
+            rewards[step, first] = 0
+            last[step] = first = (rng.random(streams) < 0.4) & ~first
+        steps = list(zip(rewards, last, strict=True))
+        expected = [each for step in steps for each in slow.update(*step)]
+        if together:
+            found = counter.update_many(rewards, last)
+        else:
+            found = [each for step in steps for each in counter.update(*step)]
+        assert found == expected
+        assert (counter.env_steps, counter.episodes) == (slow.env_steps, slow.episodes)
+
+
 def one(counter: EpisodeCounter, *, last: bool, metrics: Any = None) -> Any:
     given = None if metrics is None else [metrics]
     return counter.update(np.ones(1, np.float32), np.array([last]), given)

@@ -209,7 +209,7 @@ def nan(shape: tuple[int, ...]) -> Array:
     return np.full(shape, np.nan, np.float32)
 
 
-BROKEN: dict[str, tuple[dict[str, Array], str]] = {
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "NaN in obs": ({"obs": nan((1, 2))}, r"^obs: NaN at \[1, 0, 0\]"),
     "obs out of bounds": ({"obs": np.full((1, 2), 101, np.float32)}, "^obs: 101.0"),
     "obs of another dtype": ({"obs": np.zeros((1, 2))}, r"^obs: float64 \[1, 2\] given"),
@@ -221,6 +221,9 @@ BROKEN: dict[str, tuple[dict[str, Array], str]] = {
     "flags of another dtype": ({"terminated": np.zeros(1)}, "^terminated: float64"),
     "truncated of another shape": ({"truncated": np.zeros(2, np.bool_)}, "^truncated: "),
     "an unknown action": ({"action": np.full(1, 3)}, "^action: 3"),
+    "another dtype of the same size": ({"reward": np.zeros(1, np.int32)}, "^reward: int32"),
+    "the same values in another shape": ({"obs": np.zeros((2, 1), np.float32)}, "^obs: float32"),
+    "no array": ({"reward": 0.0}, "^reward: a float given"),
     "action of another shape": ({"action": np.zeros((1, 1), np.int64)}, "^action: "),
     "NaN in extras": ({"extras/value": nan((1,))}, r"^extras/value: NaN at \[1, 0\]"),
     "extras of another shape": ({"extras/value": nan((1, 2))}, "^extras/value: "),
@@ -230,7 +233,7 @@ BROKEN: dict[str, tuple[dict[str, Array], str]] = {
 
 @pytest.mark.parametrize(("changes", "message"), BROKEN.values(), ids=BROKEN)
 def test_bad_data_is_refused_with_the_name_of_the_field(
-    changes: dict[str, Array], message: str
+    changes: dict[str, Any], message: str
 ) -> None:
     rows = buffer()
     value = {"extras/value": np.zeros(1, np.float32)}
@@ -262,6 +265,14 @@ def test_wrong_lengths_that_add_up_to_the_right_one_are_refused() -> None:
     rows.write(row(2, "SS", reward=np.zeros(3, np.float32)))
     with pytest.raises(DataError, match=r"^reward: float32 \[1\] given, expected float32 \[2\]"):
         rows.cut()
+
+
+def test_leaves_that_are_views_become_columns_like_others() -> None:
+    rows = buffer(2, 2)
+    wide = np.arange(8, dtype=np.float32).reshape(2, 4)
+    rows.write(row(0, "SS", obs=wide[:, ::2]))
+    rows.write(row(1, "SS", obs=np.asfortranarray(wide[:, :2])))
+    assert rows.cut()["obs"].tolist() == [[[0, 2], [4, 6]], [[0, 1], [4, 5]]]
 
 
 def test_text_cannot_be_an_extra() -> None:
