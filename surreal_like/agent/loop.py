@@ -24,7 +24,6 @@ from surreal_like.ps.client import ParameterClient
 # Shares of the grace period: the last receipts, then the farewell.
 _RECEIPTS_SHARE = 0.7
 _FAREWELL_SHARE = 0.2
-_EPISODES_KEPT = 1000
 
 
 class AgentService(Service):
@@ -125,14 +124,11 @@ class AgentService(Service):
             tensors = torch.from_numpy(obs) if type(obs) is np.ndarray else to_tensor(obs)
             actions = agent.act(tensors)
         self._obs = self._seen.step(actions)[0]
-        ended = len(env.finished)
         if not agent.synchronous:
-            self._fetcher.count(ended)
+            self._fetcher.count(env.num_finished)
         elif self._window.next_sequence > sent:
             self._behind, self._holder = agent.version, self._window.replay
         self._report.steps += 1
-        if ended:
-            self._report.episodes += env.finished
         if self._report.due():
             self._tell()
 
@@ -146,7 +142,9 @@ class AgentService(Service):
         epsilon = getattr(agent, "epsilon", None)
         if isinstance(epsilon, float):
             values["epsilon"] = epsilon
-        self._report.tell(values, self._env.num_envs, agent.progress.env_steps)
+        self._report.tell(
+            values, self._env.take_recent(), self._env.num_envs, agent.progress.env_steps
+        )
 
     def _begin_leaving(self) -> None:
         """Flushes, and says goodbye to replay."""
@@ -213,23 +211,27 @@ class _Report:
     def __init__(self, context: Context, seconds: float) -> None:
         self.steps = 0
         self.steps_per_second = 0.0
-        self.episodes: list[EpisodeSummary] = []
         self.due = Every(seconds=seconds, clock=context.clock.now)
         self._context = context
         self._since = context.clock.now()
 
-    def tell(self, values: dict[str, float], num_envs: int, global_step: int) -> None:
+    def tell(
+        self,
+        values: dict[str, float],
+        episodes: list[EpisodeSummary],
+        num_envs: int,
+        global_step: int,
+    ) -> None:
         """Sends the curves of one agent."""
         now = self._context.clock.now()
         passed = max(1e-9, now - self._since)
         self.steps_per_second = self.steps * num_envs / passed
         values["steps_per_second"] = self.steps_per_second
-        episodes = self.episodes[-_EPISODES_KEPT:]
         if episodes:
             values["return"] = float(np.mean([each["return"] for each in episodes]))
             values["episode_length"] = float(np.mean([each["length"] for each in episodes]))
         self._context.tensorplex.add_scalars(mean_metrics(episodes) | values, global_step)
-        self._since, self.steps, self.episodes = now, 0, []
+        self._since, self.steps = now, 0
 
 
 def make_agent(context: Context, agent: type[Agent], mode: AgentMode | str) -> Agent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary
 
 # A plain number: numpy takes five times as long to compare with a member of an enumeration.
 _LAST = int(StepType.LAST)
+
+_RECENT = 1000
 
 Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
@@ -32,6 +35,8 @@ class ChunkEpisodes:
 
     Attributes:
         waiting: True while the summaries of a row that is not yet written wait for that.
+        recent: summaries of the newest episodes that were counted, for whoever reports them and
+            then clears it.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -39,6 +44,7 @@ class ChunkEpisodes:
         self._uncounted: list[Row] = []
         self._newest: list[EpisodeSummary] = []
         self.waiting = False
+        self.recent: deque[EpisodeSummary] = deque(maxlen=_RECENT)
         self._written: list[EpisodeSummary] = []
 
     def reset(self) -> None:
@@ -60,6 +66,13 @@ class ChunkEpisodes:
         self.count()
         return self._newest
 
+    @property
+    def num_newest(self) -> int:
+        """How many episodes ended at the newest step."""
+        if self._uncounted:
+            return int(np.count_nonzero(ended(self._uncounted[-1])))
+        return len(self._newest)
+
     def count(self) -> None:
         """Counts all steps that have not been."""
         uncounted, self._uncounted = self._uncounted, []
@@ -77,6 +90,7 @@ class ChunkEpisodes:
             info.get("life_lost"),
         )
         self.waiting = bool(self._newest)
+        self.recent += self._newest
 
     def write(self, own: Mapping[str, float]) -> None:
         """The newest row that was counted has been written.
@@ -97,7 +111,9 @@ class ChunkEpisodes:
             rows = slice(stop - len(self._uncounted), stop)
             self._uncounted.clear()
             last = columns["step_type"][rows] == _LAST
-            self._written += self._counter.update_many(columns["reward"][rows], last)
+            found = self._counter.update_many(columns["reward"][rows], last)
+            self._written += found
+            self.recent += found
         written, self._written = self._written, []
         return written
 

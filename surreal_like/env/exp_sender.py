@@ -110,6 +110,18 @@ class ExpSenderWrapper(VectorWrapper):
         """Summaries of the episodes that the newest step ended."""
         return self._episodes.newest
 
+    @property
+    def num_finished(self) -> int:
+        """How many episodes the newest step ended; cheaper than their summaries."""
+        return self._episodes.num_newest
+
+    def take_recent(self) -> list[EpisodeSummary]:
+        """Summaries of the episodes that ended since the last call, at most the newest 1000."""
+        self._episodes.count()
+        recent = list(self._episodes.recent)
+        self._episodes.recent.clear()
+        return recent
+
     def reset(self) -> tuple[Nest, Info]:
         """Resets all streams; those in the middle of an episode are cut and get new numbers."""
         self._connected()

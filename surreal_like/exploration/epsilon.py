@@ -24,7 +24,7 @@ def epsilon_greedy(
 ) -> npt.NDArray[np.int64]:
     """Replaces actions `greedy` `[N]`, each with probability epsilon by any of all actions."""
     draws = rng.random(len(greedy))
-    exploring = np.flatnonzero(draws < epsilon)
+    exploring = (draws < epsilon).nonzero()[0]
     if not exploring.size:
         return greedy
     actions = greedy.copy()

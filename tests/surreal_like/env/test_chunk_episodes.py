@@ -64,6 +64,7 @@ def test_each_chunk_gets_the_episodes_of_its_rows_whoever_asks_in_between(
             episodes.observe(
                 rows[step], {"raw_reward": rows[step]["reward"]} if step in told else {}
             )
+            assert episodes.num_newest == len(expected[step])
             if step in asked:
                 assert episodes.newest == expected[step]
             if episodes.waiting:
@@ -72,6 +73,7 @@ def test_each_chunk_gets_the_episodes_of_its_rows_whoever_asks_in_between(
         chunk = columns(rows[at : at + length] + rows[:overlap])
         assert episodes.take(chunk, overlap) == list(chain(*expected[at : at + length]))
         at += length
+    assert list(episodes.recent) == list(chain(*expected))
 
 
 def test_what_ended_at_a_row_that_is_not_written_waits_for_the_next_chunk() -> None:

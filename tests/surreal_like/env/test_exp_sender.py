@@ -243,6 +243,18 @@ def test_returns_are_counted_from_raw_rewards(rig: Rig) -> None:
     assert wrapped.finished == [{"return": 6.0, "length": 3, "metrics": {}}]
 
 
+def test_whoever_reports_gets_each_episode_once(rig: Rig) -> None:
+    env = wrap(rig, vector((2, 3)))
+    env.reset()
+    ended = 0
+    for _ in range(8):
+        play(env, 1)
+        ended += env.num_finished
+    recent = env.take_recent()
+    assert [episode["length"] for episode in recent] == [2, 3, 2, 3, 2]
+    assert (ended, env.take_recent()) == (5, [])
+
+
 def test_first_says_where_an_episode_begins(rig: Rig) -> None:
     env = wrap(rig, vector((2, 3)))
     env.reset()
