@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PACKAGES := session surreal_like main
 CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
 # The data plane, in about ten minutes. Whole runs (run, curve), the bare wire and the like: by name.
-BENCH ?= storage replay parameters scale
+BENCH ?= storage replay parameters scale actor
 
 .PHONY: help train test test-all lint format bench image manifests clean
 

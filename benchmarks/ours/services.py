@@ -49,7 +49,7 @@ class Services:
 
     Args:
         folder: for the files of the run; made here.
-        changes: of settings, by their dotted keys.
+        changes: of settings, by their dotted keys; or a complete config.
         kinds: of the components to start.
     """
 
@@ -61,7 +61,7 @@ class Services:
     ) -> None:
         self.folder = RunFolder(folder)
         self.folder.create()
-        config = make_config(changes)
+        config = changes if isinstance(changes, Config) else make_config(changes)
         topology = make_topology(config)
         config.dump_file(str(self.folder.config))
         self.folder.sockets.mkdir(mode=0o700, exist_ok=True)

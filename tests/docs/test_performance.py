@@ -10,7 +10,7 @@ import pytest
 
 from docs.generate import PERFORMANCE, RESULTS, performance
 
-NAMES = ("storage", "replay", "parameters", "scale")
+NAMES = ("storage", "replay", "parameters", "scale", "actor")
 
 
 def kept(name: str) -> dict[str, Any]:

@@ -1,0 +1,122 @@
+"""Agents alone: the agent's loop beside a bare loop of the same environment and network.
+
+The agent is stepped as its process would be, and sends all it sees to the replay service of a run;
+nobody learns. The bare loop keeps nothing. Prints tables and JSON, and writes
+benchmarks/results/actor.json.
+
+    python benchmarks/actor.py [--rounds 5] [--seconds 2]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE / "ours"))
+
+from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
+from contenders import rate  # noqa: E402
+from services import Services  # noqa: E402
+from setting import Given, arguments  # noqa: E402
+from worker import Worker  # noqa: E402
+
+from session.errors import MissingExtra  # noqa: E402
+from surreal_like.experiment import read_experiment, resolve  # noqa: E402
+
+_SETTINGS = (
+    # Nobody samples: inserting must not wait for that.
+    "learner_config.replay.samples_per_insert=0",
+    "learner_config.algo.epsilon.start=0.05",
+    "session_config.at_end=idle",
+    "session_config.agent.num=1",
+)
+_PROCESSOR = "bare processor"
+CARTPOLE = (
+    "env_config.num_envs=32",
+    "learner_config.model.hidden_sizes=[64,64]",
+    "learner_config.replay.capacity=100_000",
+)
+PONG = (
+    "env_config.num_envs=8",
+    "env_config.frame_stack=4",
+    "learner_config.model.hidden_sizes=[]",
+    "learner_config.replay.capacity=20_000",
+    "session_config.sender.flush_iteration=20",
+)
+
+
+def alone(
+    given: Given, env_name: str, settings: Sequence[str], *, name: str, about: str, wanted: str
+) -> Found:
+    """An agent in those environments, and the bare loop."""
+    with ExitStack() as stack:
+        user = read_experiment(None, (*_SETTINGS, *settings), algorithm="dqn", env_name=env_name)
+        folder = given.folder / env_name.rpartition(":")[2]
+        stack.enter_context(Services(folder, resolve(user)))
+        worker = stack.enter_context(
+            Worker(sys.executable, str(HERE / "ours" / "acting.py"), str(folder))
+        )
+
+        def run(do: str) -> dict[str, float]:
+            answer = worker.ask(do, seconds=given.seconds)
+            return {"clock": rate(answer), "processor": answer["rows"] / answer["cpu_seconds"]}
+
+        sides = [
+            Side(
+                "agent",
+                "surreal_like",
+                "Frame and AgentService of main.agent: DQN's agent, ExpSender to ReplayService",
+                partial(run, "agent"),
+            ),
+            Side(
+                "bare",
+                "bare loop",
+                "the environment's own vector code, the same layers in nn.Sequential, argmax, "
+                "epsilon; nothing is kept",
+                partial(run, "bare"),
+            ),
+        ]
+        lines = [
+            Line("agent alone", "agent clock", ("bare clock",), wanted),
+            Line("per second of its thread's processor time", "agent processor", (_PROCESSOR,)),
+        ]
+        return measure(Group(name, "steps/s", "more", about, sides, lines), given.rounds)
+
+
+def main() -> None:
+    """Measures, prints, writes."""
+    with arguments(__doc__, seconds=2.0) as given:
+        groups = [
+            alone(
+                given,
+                "gym:CartPole-v1",
+                CARTPOLE,
+                name="CartPole, agent alone",
+                about="32 environments of Gymnasium's vector code, two layers of 64, one thread, "
+                "chunks 100 x 32.",
+                wanted="0.8 x, aim 0.9 x and 250 k",
+            )
+        ]
+        try:
+            groups.append(
+                alone(
+                    given,
+                    "atari:Pong",
+                    PONG,
+                    name="Pong, agent alone",
+                    about="8 games of ale-py's vector code in one thread, frames 84 x 84 in "
+                    "stacks of four, the Nature CNN, chunks 20 x 8.",
+                    wanted="0.75 x, aim 0.9 x",
+                )
+            )
+        except MissingExtra as error:
+            given.left_out["Pong"] = str(error)
+        keep("actor", groups, given.versions, given.left_out)
+
+
+if __name__ == "__main__":
+    main()
