@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -34,6 +36,7 @@ _SETTINGS = (
     "session_config.at_end=idle",
     "session_config.agent.num=1",
 )
+_BESIDE = {"gymnasium": "gymnasium", "ale-py": "ale_py"}
 _PROCESSOR = "bare processor"
 CARTPOLE = (
     "env_config.num_envs=32",
@@ -115,7 +118,8 @@ def main() -> None:
             )
         except MissingExtra as error:
             given.left_out["Pong"] = str(error)
-        keep("actor", groups, given.versions, given.left_out)
+        versions = {name: metadata.version(name) for name in _BESIDE if find_spec(_BESIDE[name])}
+        keep("actor", groups, versions, given.left_out)
 
 
 if __name__ == "__main__":
