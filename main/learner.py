@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from session.context import Context
 from session.errors import UsageError
 from session.process import run_service
 from session.service import Service
 from surreal_like.experiment import algorithm_of
-from surreal_like.learner.allocator import keep_freed_memory
+from surreal_like.learner.process import set_up_process
 from surreal_like.learner.worker import LearnerService
 from surreal_like.topology import make_topology
 
@@ -21,8 +19,7 @@ def build(context: Context) -> Service:
     if context.folder is None:
         raise UsageError("the learner writes the run folder: start it with --folder")
     config = context.config
-    torch.set_num_threads(config.session_config.learner.threads)
-    torch.manual_seed(context.seed)
+    set_up_process(threads=config.session_config.learner.threads, seed=context.seed)
     context.busy(60.0, "building the learner")
     learner = algorithm_of(config, context.folder).learner(
         learner_config=config.learner_config,
@@ -34,7 +31,6 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the process; returns its exit code."""
-    keep_freed_memory()
     return run_service("learner", build, make_topology, argv)
 
 

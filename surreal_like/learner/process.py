@@ -1,12 +1,21 @@
-"""How a learner's process keeps the memory that each of its updates needs anew."""
+"""What is set up once in a learner's process: threads, seed, and how memory is kept."""
 
 from __future__ import annotations
 
 import ctypes
 
+import torch
+
 # Numbers of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGEST = 2**31 - 1
+
+
+def set_up_process(*, threads: int, seed: int) -> None:
+    """Sets torch's threads and seed, and keeps the memory that updates free."""
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    torch.manual_seed(seed)
 
 
 def keep_freed_memory() -> None:
