@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from surreal_like import load_policy, train
 from tests.runs.command import ROOT
 from tests.runs.shown import STEPS
 from tests.surreal_like.algorithm.unrolls import play
@@ -106,3 +107,30 @@ def test_what_is_far_from_0_is_seen_when_it_is_normalised(name: str, tmp_path: P
     normalised = {"learner_config__model__normalize_obs": True}
     done = "box" if name == "sac" else "one"
     learns(tmp_path / "run", name, "far", done, **normalised)
+
+
+def test_a_resumed_run_goes_on_with_its_moments(tmp_path: Path) -> None:
+    words: dict[str, Any] = {
+        "learner_config__model__normalize_obs": True,
+        "learner_config__model__hidden_sizes": [8],
+        "env_config__env_args": {"shown": "far"},
+        "session_config__import_path": [str(ROOT)],
+    }
+    folder, name = tmp_path / "run", "tests.runs.shown:Shown"
+    run = play(folder, "ppo", name, env_steps=1000, **words)
+    before, mean = moments(folder)
+    # A batch is 16 steps of 8 streams.
+    assert before == 128 * run.result["iterations"] > 500
+    assert mean == pytest.approx([3000.5, -490.0], abs=1.0)
+    longer = {"session_config.stop": {"env_steps": 2000, "eval_episodes": 5}}
+    run = train(folder=folder, resume=True, launcher="serial", overrides=longer)
+    after, mean = moments(folder)
+    assert after == 128 * run.result["iterations"] > before
+    assert mean == pytest.approx([3000.5, -490.0], abs=1.0)
+
+
+def moments(folder: Path) -> tuple[float, list[float]]:
+    """Rows that the normaliser of a run has learned from, and their mean."""
+    policy: Any = load_policy(folder, "latest")
+    [part] = policy._agents[True].network.normalizer.parts
+    return float(part.count), part.mean.tolist()
