@@ -26,8 +26,8 @@ from setting import Given, arguments  # noqa: E402
 from systems import NO_GOAL, START_SECONDS, load  # noqa: E402
 from whole import RunFailed, ours  # noqa: E402
 
+from session.allocator import keep_freed_memory  # noqa: E402
 from surreal_like.data.batch import Batch  # noqa: E402
-from surreal_like.learner.process import keep_freed_memory  # noqa: E402
 
 ALONE = ("cartpole_dqn", "pendulum_sac", "cartpole_ppo", "cartpole_impala", "pong_impala")
 RUN_SECONDS = 12.0

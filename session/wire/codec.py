@@ -25,8 +25,8 @@ _HEADER_LIMIT_BYTES = 16 << 20
 _HEADER_TYPES = (int, str, str, int, bytes, int, dict, bytes)
 _NAME = 2
 _NAME_LIMIT = 80
-# Above this, copying arrays into one frame costs more than a frame for each.
-_JOINED_BYTES = 1 << 16
+# Above this, copying arrays into one frame costs more than a frame for each, by measurement.
+_JOINED_BYTES = 1 << 18
 _DTYPE_TEXTS = {dtype: text for text, dtype in layouts.DTYPES.items()}
 
 

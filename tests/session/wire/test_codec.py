@@ -270,8 +270,8 @@ def test_small_arrays_share_a_frame_and_large_ones_do_not() -> None:
         "c": [],
     }
     assert not any(array.flags.writeable for array in back.values())
-    large = {**small, "d": np.zeros(1 << 16, np.uint8)}
-    assert [len(frame) for frame in encode(Message("x", arrays=large))[1:]] == [3, 16, 0, 1 << 16]
+    large = {**small, "d": np.zeros(1 << 18, np.uint8)}
+    assert [len(frame) for frame in encode(Message("x", arrays=large))[1:]] == [3, 16, 0, 1 << 18]
 
 
 def test_layouts_are_kept_unless_they_are_long() -> None:

@@ -9,7 +9,7 @@ import pytest
 _UPDATES = """
 import resource, sys
 import torch
-from surreal_like.learner.process import keep_freed_memory
+from session.allocator import keep_freed_memory
 
 if sys.argv[1] == "keep":
     keep_freed_memory()
