@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ale_py import roms
 
 # Beside an old Gymnasium the package itself does not name it.
-from ale_py._ale_py import ALEVectorInterface  # type: ignore[import-not-found]
+from ale_py._ale_py import ALEVectorInterface
 
 Frames = npt.NDArray[np.uint8]
 STACK = 4

@@ -1,6 +1,6 @@
-"""RLlib's PPO and IMPALA on CartPole-v1 or Pong.
+"""RLlib's IMPALA on CartPole-v1 or Pong.
 
-python rllib_runs.py SEED STARTED SECONDS cartpole_ppo|cartpole_impala|pong_impala [WORKERS ENVS]
+python rllib_runs.py SEED STARTED SECONDS cartpole_impala|pong_impala [WORKERS ENVS]
 
 STARTED: when the process was started, seconds since 1970. WORKERS processes step ENVS each.
 """
@@ -19,7 +19,6 @@ import torch
 from clock import EPISODES, Clock
 from pong import Pong
 from ray.rllib.algorithms.impala import IMPALAConfig
-from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
@@ -43,15 +42,12 @@ class ChannelsLast(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 def config(what: str, seed: int, workers: int, envs: int) -> Any:
     """The settings of its tuned examples for CartPole; of Pong, as many rows as ours."""
-    env, _, algorithm = what.partition("_")
-    if algorithm == "ppo":
-        found = PPOConfig().training(lr=0.0003, num_epochs=6, vf_loss_coeff=0.01)
-        model = {"fcnet_hiddens": [32], "fcnet_activation": "linear", "vf_share_layers": True}
-    elif env == "cartpole":
+    env = what.partition("_")[0]
+    if env == "cartpole":
         found = IMPALAConfig().training(
             train_batch_size_per_learner=500, lr=0.0005, vf_loss_coeff=0.05, entropy_coeff=0.0
         )
-        model = {"vf_share_layers": True}
+        model: dict[str, Any] = {"vf_share_layers": True}
     else:
         found = IMPALAConfig().training(train_batch_size_per_learner=320, lr=0.0006)
         model = {
@@ -65,7 +61,7 @@ def config(what: str, seed: int, workers: int, envs: int) -> Any:
         found.env_runners(rollout_fragment_length=20)
     found.rl_module(model_config=DefaultModelConfig(**model))
     found.reporting(metrics_num_episodes_for_smoothing=EPISODES, min_time_s_per_iteration=0.5)
-    found.learners(num_learners=0 if algorithm == "ppo" else 1)
+    found.learners(num_learners=1)
     return found.debugging(seed=seed, log_level="ERROR")
 
 

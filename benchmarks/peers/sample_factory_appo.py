@@ -1,6 +1,6 @@
 """Sample Factory's APPO on CartPole-v1 or Pong, with the settings of its own examples.
 
-python sample_factory_appo.py SEED STARTED SECONDS cartpole|pong [--option=value ...]
+python sample_factory_appo.py SEED STARTED SECONDS cartpole|cartpole_rate|pong [--option=value ...]
 
 STARTED: when the process was started, seconds since 1970. Options are those of Sample Factory and
 go before its examples' settings.
@@ -60,6 +60,7 @@ class Watch(EventLoopObject, AlgoObserver):  # type: ignore[misc]
         self._runner, self._clock = runner, clock
         self._shared: Any = None
         self._network: Any = None
+        self._told = False
         self._timer = Timer(runner.event_loop, LOOK_SECONDS)
         self._timer.timeout.connect(self.look)
 
@@ -83,7 +84,8 @@ class Watch(EventLoopObject, AlgoObserver):  # type: ignore[misc]
         lengths = runner.policy_avg_stats.get("len", [[]])[0]
         if self._network is not None and env_steps and clock.plays:
             self._network.load_state_dict(self._shared)
-        if clock.over(env_steps, lengths, self.act):
+        if not self._told and clock.over(env_steps, lengths, self.act):
+            self._told = True
             self._timer.stop()
             # Now: it may take longer to end than the others take to learn.
             clock.tell()
@@ -106,9 +108,9 @@ def make_env(name: str, cfg: Any = None, env_config: Any = None, render_mode: An
 
 def config(env: str, seed: int, folder: str, options: list[str]) -> Any:
     """Its settings: what is asked for, else those of its example, else its defaults."""
-    name = {"cartpole": "CartPole-v1", "pong": "atari_pong"}[env]
+    name = "atari_pong" if env == "pong" else "CartPole-v1"
     register_env(name, make_env)
-    settings = {**OURS, **(CARTPOLE if env == "cartpole" else {}), "env": name, "seed": seed}
+    settings = {**OURS, **({} if env == "pong" else CARTPOLE), "env": name, "seed": seed}
     words = [f"--{key}={value}" for key, value in {**settings, "train_dir": folder}.items()]
     parser, _ = parse_sf_args([*words, *options])
     if env == "pong":
