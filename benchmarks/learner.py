@@ -23,8 +23,8 @@ from bare import LOOPS  # noqa: E402
 from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
 from prepared import CONFIGS, make_batch, make_learner, resolved  # noqa: E402
 from setting import Given, arguments  # noqa: E402
-from systems import NO_GOAL, START_SECONDS, load  # noqa: E402
-from whole import RunFailed, ours  # noqa: E402
+from systems import NO_GOAL, load  # noqa: E402
+from whole import After, RunFailed, ours  # noqa: E402
 
 from session.allocator import keep_freed_memory  # noqa: E402
 from surreal_like.data.batch import Batch  # noqa: E402
@@ -102,7 +102,8 @@ def waiting(given: Given) -> Found:
     lines = [Line(what, what, (), "5, aim 2") for what in AHEAD]
     about = (
         "Agents produce as much as they can, and replay hands out what there is; from the end of "
-        f"an update until a batch lies there, whatever the learner did meanwhile. {load()}"
+        f"an update until a batch lies there, whatever the learner did meanwhile; three rounds. "
+        f"{load()}"
     )
     title = "The learner waits"
     return measure(Group(title, "% of its time", "less", about, sides, lines), min(3, given.rounds))
@@ -110,9 +111,8 @@ def waiting(given: Given) -> Found:
 
 def _share(folders: Iterator[Path], name: str, changes: tuple[str, ...]) -> float:
     """In percent, of one run, without its first quarter."""
-    seconds = f"session_config.stop.seconds={START_SECONDS + RUN_SECONDS}"
-    overrides = (*NO_GOAL, seconds, "session_config.stop.env_steps=null", *changes)
-    lines = ours(CONFIGS / f"{name}.yaml", next(folders), 1, overrides)
+    config = CONFIGS / f"{name}.yaml"
+    lines = ours(config, next(folders), 1, (*NO_GOAL, *changes), After(RUN_SECONDS))
     shares = [line["waiting_share"] for line in lines if line.get("waiting_share") is not None]
     late = shares[len(shares) // 4 + 1 : -1]
     if not late:

@@ -69,14 +69,14 @@ def arguments(
     )
     parser.add_argument("--no-peers", action="store_true", help="only our side")
     if parts:
-        parser.add_argument("--only", choices=parts, help="a part, which is not kept")
+        parser.add_argument("--only", nargs="+", choices=parts, help="parts; the rest is not kept")
     given = parser.parse_args()
     only = getattr(given, "only", None)
     # Whatever was started ends with this process.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:
         found = Given(given.rounds, given.seconds, Path(folder))
-        found.parts = (only,) if only else parts
+        found.parts = tuple(only or parts)
         for peer in () if given.no_peers else peers:
             try:
                 python = install(peer, given.scratch)

@@ -20,7 +20,7 @@ PEERS = HERE / "peers"
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 15.0
 # What a run may take beyond its time before it is given up.
-_GRACE_SECONDS = 120.0
+_GRACE_SECONDS = 240.0
 
 Told = dict[str, Any]
 
@@ -136,8 +136,23 @@ def _lines(folder: Path) -> list[Told]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
+class After:
+    """Says of lines of progress that it is enough: so many seconds after the first update."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began: float | None = None
+
+    def __call__(self, line: Told) -> bool:
+        """True from then on."""
+        now = float(line["wall_seconds"])
+        if self._began is None and line["iterations"]:
+            self._began = now
+        return self._began is not None and now - self._began >= self._seconds
+
+
 def rate(lines: Sequence[Told]) -> float:
-    """Environment steps per second while learning, without the first quarter of the time.
+    """Rows that were learned from per second, without the first quarter of the time.
 
     Raises:
         RunFailed: there are too few lines of progress.
@@ -150,4 +165,5 @@ def rate(lines: Sequence[Told]) -> float:
     if len(busy) < 2:
         raise RunFailed("the run ended before its speed could be seen")
     passed = busy[-1]["wall_seconds"] - busy[0]["wall_seconds"]
-    return float((busy[-1]["env_steps"] - busy[0]["env_steps"]) / passed)
+    first, last = (line["experience"]["sampled"] for line in (busy[0], busy[-1]))
+    return float((last - first) / passed)

@@ -132,3 +132,22 @@ def test_a_torso_without_hidden_layers_is_its_encoder() -> None:
 
 def test_offsets_of_one_hot_parts_do_not_travel() -> None:
     assert list(make_encoder(DISCRETE).state_dict()) == []
+
+
+def test_learning_and_acting_see_the_same_features() -> None:
+    network, image = NatureCNN((4, 84, 84)), torch.randint(0, 256, (3, 4, 84, 84)).byte()
+    learned = network(image)
+    with torch.no_grad():
+        torch.testing.assert_close(network(image), learned)
+    learned.square().mean().backward()
+    slow = NatureCNN((4, 84, 84))
+    slow.load_state_dict(network.state_dict())
+    slow.layers(image / 255.0).square().mean().backward()
+    for mine, theirs in zip(network.parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+def test_the_bytes_of_an_image_stay_as_they_are() -> None:
+    image = torch.full((1, 36, 36), 255, dtype=torch.uint8)
+    NatureCNN((36, 36))(image)
+    assert (image == 255).all()
