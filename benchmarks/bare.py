@@ -15,6 +15,8 @@ from torch import nn
 from session.config import Config
 from surreal_like.data.batch import Batch
 
+RATE = 1e-3
+
 Update = Callable[[Batch], None]
 
 
@@ -56,7 +58,7 @@ def dqn(config: Config) -> Update:
     algo = config.learner_config.algo
     online = mlp([4, *config.learner_config.model.hidden_sizes, 2], nn.ReLU)
     target = copy.deepcopy(online)
-    adam = torch.optim.Adam(online.parameters(), lr=algo.learning_rate)
+    adam = torch.optim.Adam(online.parameters(), lr=RATE)
 
     def update(batch: Batch) -> None:
         with torch.no_grad():
@@ -78,7 +80,7 @@ def sac(config: Config) -> Update:
     target = copy.deepcopy(critics)
     log_alpha = nn.Parameter(torch.zeros(()))
     adams = [
-        torch.optim.Adam(parameters, lr=algo.learning_rate)
+        torch.optim.Adam(parameters, lr=RATE)
         for parameters in ([*policy.parameters()], [*critics.parameters()], [log_alpha])
     ]
 
@@ -121,7 +123,7 @@ def ppo(config: Config) -> Update:
     algo, hidden = config.learner_config.algo, config.learner_config.model.hidden_sizes
     actor, critic = mlp([4, *hidden, 2], nn.Tanh), mlp([4, *hidden, 1], nn.Tanh)
     parameters = [*actor.parameters(), *critic.parameters()]
-    adam = torch.optim.Adam(parameters, lr=1e-3)
+    adam = torch.optim.Adam(parameters, lr=RATE)
 
     def prepare(batch: Batch) -> list[torch.Tensor]:
         values = critic(batch.obs)[..., 0]
@@ -166,7 +168,7 @@ def impala(config: Config) -> Update:
         hidden = config.learner_config.model.hidden_sizes
         actor, critic = mlp([4, *hidden, number], nn.Tanh), mlp([4, *hidden, 1], nn.Tanh)
         parts = [*actor.parameters(), *critic.parameters()]
-    adam = torch.optim.Adam(parts, lr=1e-3)
+    adam = torch.optim.Adam(parts, lr=RATE)
 
     def see(obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if not pictures:
