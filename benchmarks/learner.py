@@ -48,13 +48,13 @@ AHEAD = {
 
 
 def per_second(update: Callable[[Batch], object], batch: Batch, seconds: float) -> float:
-    """Batches per second."""
+    """Batches per second of processor time, of which others on the machine take nothing."""
     count = 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + seconds or not count:
+    begin = time.process_time()
+    while time.process_time() < begin + seconds or not count:
         update(batch)
         count += 1
-    return count / (time.perf_counter() - begin)
+    return count / (time.process_time() - begin)
 
 
 def alone(given: Given, name: str) -> Found:
@@ -84,7 +84,9 @@ def alone(given: Given, name: str) -> Found:
     about = f"{rows} rows in a batch, {passes} update(s) from it, one thread, the same batch again."
     lines = [Line(f"{config.algorithm}, {name}", "ours", ("bare",))]
     title = f"The learner alone, {name}"
-    return measure(Group(title, "batches/s", "more", about, sides, lines), given.rounds)
+    return measure(
+        Group(title, "batches per processor second", "more", about, sides, lines), given.rounds
+    )
 
 
 def waiting(given: Given) -> Found:
@@ -101,9 +103,8 @@ def waiting(given: Given) -> Found:
     ]
     lines = [Line(what, what, (), "5, aim 2") for what in AHEAD]
     about = (
-        "Agents produce as much as they can, and replay hands out what there is; from the end of "
-        f"an update until a batch lies there, whatever the learner did meanwhile; three rounds. "
-        f"{load()}"
+        "Agents produce as much as they can, and replay hands out what there is; from the moment "
+        f"that no batch lies there until one does; three rounds. {load()}"
     )
     title = "The learner waits"
     return measure(Group(title, "% of its time", "less", about, sides, lines), min(3, given.rounds))

@@ -44,11 +44,19 @@ class Report:
         self._updates: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_UPDATES)
         self._began = context.clock.now()
         self._waited = 0.0
+        # Since when there is no batch; None: there is one.
+        self._empty_since: float | None = self._began
 
-    def hear_update(self, metrics: Mapping[str, Any], waited_seconds: float) -> None:
-        """Takes what ``learn`` returned, and how long there was no batch before it."""
+    def hear_batch(self, there: bool) -> None:
+        """Takes whether there was a batch when the learner wanted one."""
+        now = self._clock.now()
+        if self._empty_since is not None:
+            self._waited += now - self._empty_since
+        self._empty_since = None if there else now
+
+    def hear_update(self, metrics: Mapping[str, Any]) -> None:
+        """Takes what ``learn`` returned."""
         self._updates.append(metrics)
-        self._waited += waited_seconds
 
     def hear_evaluation(self, score: Mapping[str, Any]) -> None:
         """Draws the return of one evaluation."""

@@ -70,7 +70,6 @@ class LearnerService(Service):
         self._ending: Ending | None = None
         self._done = False
         self._left = False
-        self._waiting_since = clock.now()
         self._tell()
         learner.publish_parameter(learner.iteration, "start")
         self._note_publication()
@@ -113,13 +112,14 @@ class LearnerService(Service):
     def _learn(self) -> bool:
         sampled = self._learner.replay.next()
         now = self._context.clock.now()
+        self._report.hear_batch(sampled is not None)
         if sampled is None:
             return False
         learner, record = self._learner, self._record
         metrics = dict(learner.learn(learner.to_batch(sampled)))
         if not self._updates.total:
             self._context.event("learning", f"iteration {learner.iteration}")
-        self._report.hear_update(metrics, now - self._waiting_since)
+        self._report.hear_update(metrics)
         learner.iteration += 1
         record.iterations += 1
         self._updates.add()
@@ -131,7 +131,6 @@ class LearnerService(Service):
         self._watch_bad_updates(metrics)
         if record.iterations == self._session.stop.iterations:
             self._judge()
-        self._waiting_since = self._context.clock.now()
         return True
 
     def _watch_bad_updates(self, metrics: Mapping[str, float | torch.Tensor]) -> None:

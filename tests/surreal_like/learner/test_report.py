@@ -64,9 +64,13 @@ def test_the_share_of_waiting_is_that_since_the_line_before(
     report: Report, context: Context
 ) -> None:
     shares = []
+    report.hear_batch(True)
     for waited in (0.5, 0.25, 0.0):
-        wait(context, 1.0)
-        report.hear_update({}, waited)
+        report.hear_batch(waited == 0.0)
+        wait(context, waited)
+        report.hear_batch(True)
+        # Whatever is done now, it is no waiting.
+        wait(context, 1.0 - waited)
         report.write(0, 1, [])
         shares.append(report.line["waiting_share"])
     assert shares == pytest.approx([0.5, 0.25, 0.0])
@@ -81,7 +85,7 @@ def test_a_line_is_due_once_per_interval(report: Report, context: Context) -> No
 
 def test_means_are_those_of_the_newest_hundred_updates(report: Report) -> None:
     for number in range(250):
-        report.hear_update({"loss": torch.tensor(float(number))}, 0.0)
+        report.hear_update({"loss": torch.tensor(float(number))})
     report.write(0, 1, [])
     assert report.line["learn"] == {"loss": sum(range(150, 250)) / 100}
 
