@@ -107,9 +107,13 @@ class Trainings:
 
     def rate_of_peer(self, name: str, script: str, *words: str) -> float:
         """The same of a peer."""
-        told = peer(self.given.pythons[name], script, 1, self.given.seconds, *words)
-        if not told["rate"]:
-            raise RunFailed(f"{script} {' '.join(words)} learned too little to have a speed")
+        try:
+            told = peer(self.given.pythons[name], script, 1, self.given.seconds, *words)
+            if not told["rate"]:
+                raise RunFailed(f"{script} {' '.join(words)} learned too little to have a speed")
+        except RunFailed as error:
+            error.peer = name
+            raise
         return float(told["rate"])
 
     def solved_by_us(self, seeds: itertools.count[int]) -> Mapping[str, float]:
@@ -278,11 +282,18 @@ def main() -> None:
         trainings = Trainings(given)
         measures = {"solved": solved, "cartpole": cartpole, "pong": pong}
         groups = []
-        for part in given.parts:
+        left = list(given.parts)
+        while left:
             try:
-                groups.append(measures[part](trainings))
+                groups.append(measures[left[0]](trainings))
+                del left[0]
             except RunFailed as error:
-                given.left_out[part] = str(error)
+                given.left_out[f"{error.peer or 'ours'} from {left[0]} on"] = str(error)
+                if error.peer:
+                    # Once more, and all that follows, without it.
+                    del given.pythons[error.peer]
+                else:
+                    del left[0]
         for part in set(PARTS) - set(given.parts):
             given.left_out[part] = "not measured this time"
         if not groups:

@@ -26,7 +26,9 @@ Told = dict[str, Any]
 
 
 class RunFailed(RuntimeError):
-    """A training ended without a word of how it went."""
+    """A training ended without a word of how it went; `peer` names whose it was, if not ours."""
+
+    peer = ""
 
 
 def peer(python: str, script: str, seed: int, seconds: float, *words: str) -> Told:
