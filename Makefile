@@ -1,4 +1,4 @@
-# make train shows a run, make test decides about a change.
+# make train shows a run, make learn all of them, make test decides about a change.
 #
 # PYTHON  the interpreter to build the environment with; PyTorch, where it already has it, is kept
 # VENV    the virtual environment to use; an existing one is taken as it is, with its PyTorch
@@ -14,10 +14,11 @@ CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
 # The data plane, in about ten minutes. Whole runs (run, curve), the bare wire and the like: by name.
 BENCH ?= storage replay parameters scale actor
 
-.PHONY: help train test test-all lint format bench image manifests clean
+.PHONY: help train learn test test-all lint format bench image manifests clean
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
+	@echo 'make learn     what the shipped experiments learn and how fast, over three seeds: about half an hour'
 	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
 	@echo 'make test-all  the same with the slow tests, and those that need root, kubectl or Chromium'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
@@ -27,6 +28,9 @@ help:
 
 train: $(VENV)/.installed
 	@$(BIN)/surreal-like train configs/cartpole_dqn.yaml $(ARGS)
+
+learn: $(VENV)/.installed
+	@$(BIN)/python benchmarks/learn.py $(ARGS)
 
 test: lint
 	$(BIN)/python -m pytest -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)

@@ -1,8 +1,8 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
 `docs/configuration.md` is made of the default configs and the comments in their source, the picture
-in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md` of
-`benchmarks/results/`. Tests hold that all are up to date.
+in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md` and
+`docs/algorithms.md` of `benchmarks/results/`. Tests hold that all are up to date.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # As a script, this file has only its own folder on the path; benchmarks are scripts themselves.
 sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not in sys.path]
 
+from learned import learned_table  # noqa: E402
 from tables import measured  # noqa: E402
 
 from main.cli.diagram import mermaid  # noqa: E402
@@ -33,7 +34,7 @@ from surreal_like.planning import plan_experiment  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
 README = ROOT / "README.md"
-PERFORMANCE = ROOT / "docs" / "performance.md"
+MEASURED = (ROOT / "docs" / "performance.md", ROOT / "docs" / "algorithms.md")
 RESULTS = ROOT / "benchmarks" / "results"
 EXPERIMENT = ROOT / "configs" / "cartpole_dqn.yaml"
 _PICTURE = re.compile(r"(<!-- generated: docs/generate.py -->\n)```mermaid\n.*?```\n", re.DOTALL)
@@ -250,12 +251,13 @@ def readme(text: str) -> str:
     return _PICTURE.sub(lambda found: f"{found[1]}```mermaid\n{picture}\n```\n", text)
 
 
-def performance(text: str) -> str:
-    """The page with the tables that have been measured last."""
+def with_tables(text: str) -> str:
+    """A page with the tables that have been measured last."""
 
     def newest(found: re.Match[str]) -> str:
         kept = json.loads((RESULTS / f"{found[2]}.json").read_text())
-        return f"{found[1]}\n{measured(kept)}\n\n{found[3]}"
+        shown = learned_table(kept) if "learned" in kept else measured(kept)
+        return f"{found[1]}\n{shown}\n\n{found[3]}"
 
     return _TABLES.sub(newest, text)
 
@@ -263,4 +265,5 @@ def performance(text: str) -> str:
 if __name__ == "__main__":
     PAGE.write_text(configuration())
     README.write_text(readme(README.read_text()))
-    PERFORMANCE.write_text(performance(PERFORMANCE.read_text()))
+    for page in MEASURED:
+        page.write_text(with_tables(page.read_text()))

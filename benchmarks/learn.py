@@ -1,0 +1,224 @@
+"""What the shipped experiments learn, and in how many seconds: `make learn` runs them all.
+
+Each run is the command that a user would type, in fresh processes, with a seed on which nothing was
+chosen; the clock is that of its result.json. Prints a table and writes
+benchmarks/results/<name>.json; the exit code is 1 if a row has failed.
+
+    python benchmarks/learn.py                                   all rows, three seeds each
+    python benchmarks/learn.py --rows cartpole_ppo memory_ppo --name some --keep runs/learn
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from learned import LEARNED_CRITERION, learned_table
+from machine import machine, spread
+from run import seeds_of
+
+from session.config import Config
+from session.folder import RunFolder
+
+HERE = Path(__file__).resolve().parent
+CONFIGS = HERE.parent / "configs"
+GRACE_SECONDS = 60.0
+WITHOUT_MEMORY = ("learner_config.model.memory=''",)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one experiment has to reach.
+
+    Args:
+        name: of the row.
+        config: file in configs/, without .yaml.
+        goal: mean return of greedy episodes, confirmed.
+        at_most_seconds: from the command's start, on two cores.
+        overrides: words of the command line.
+        below: the best evaluation has to stay under this instead; None: the goal is to be met.
+    """
+
+    name: str
+    config: str
+    goal: float
+    at_most_seconds: float
+    overrides: tuple[str, ...] = ()
+    below: float | None = None
+
+
+def row(config: str, goal: float, at_most_seconds: float) -> Row:
+    """An experiment as it is shipped."""
+    return Row(config, config, goal, at_most_seconds)
+
+
+def without_memory(config: str) -> Row:
+    """The same experiment whose network has no memory: it can only guess."""
+    return Row(f"{config}, no LSTM", config, 0.95, 60.0, WITHOUT_MEMORY, below=0.6)
+
+
+ROWS = (
+    row("cartpole_ppo", 475.0, 15.0),
+    row("cartpole_dqn", 475.0, 20.0),
+    row("cartpole_impala", 475.0, 40.0),
+    row("memory_ppo", 0.95, 60.0),
+    without_memory("memory_ppo"),
+    row("memory_impala", 0.95, 60.0),
+    without_memory("memory_impala"),
+    row("pendulum_sac", -165.0, 300.0),
+    row("pendulum_td3", -165.0, 180.0),
+    row("pendulum_ddpg", -165.0, 180.0),
+    row("acrobot_ppo", -85.0, 120.0),
+    row("acrobot_dqn", -85.0, 120.0),
+    row("lunarlander_ppo", 235.0, 480.0),
+)
+# What `make learn` leaves out: minutes each, and a package that has to be installed.
+LONG = ("lunarlander_ppo",)
+
+
+def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
+    """Runs the command to its end.
+
+    Args:
+        wanted: what is run.
+        seed: of the experiment.
+        folder: of the run.
+
+    Raises:
+        SystemExit: the run has failed; says which.
+    """
+    config = CONFIGS / f"{wanted.config}.yaml"
+    command = [sys.executable, "-P", "-m", "main.cli", "train", str(config), *wanted.overrides]
+    command += ["--quiet", "--folder", str(folder), "--seed", str(seed)]
+    load = os.getloadavg()[0]
+    began = time.monotonic()
+    limit = float(Config.load_file(config).session_config.stop.seconds) + GRACE_SECONDS
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        check=False,
+    )
+    passed = time.monotonic() - began
+    result = RunFolder(folder).read_result()
+    if result is None or result["status"] != "stopped":
+        raise SystemExit(f"{wanted.name}, seed {seed}: {done.stderr.strip() or result}")
+    return {
+        "seed": seed,
+        "load_before": round(load, 2),
+        "command_seconds": round(passed, 2),
+        **told(result),
+    }
+
+
+def told(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a result.json is kept: when the goal was met, and what the run was like."""
+    solved = result["solved"] or {}
+    seconds = solved.get("greedy_seconds")
+    return {
+        "goal_met": result["goal_met"],
+        "greedy_seconds": None if seconds is None else round(seconds, 2),
+        "greedy_env_steps": solved.get("greedy_env_steps"),
+        "confirmed": (result["eval"] or {}).get("confirmed"),
+        "best_mean_return": (result["best_eval"] or {}).get("mean_return"),
+        "env_steps": result["env_steps"],
+        "iterations": result["iterations"],
+        "rates": result["rates"],
+        "lag": result["lag"],
+    }
+
+
+def judged(wanted: Row, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """A row of the table: its runs, what they took, and whether it holds for each of them."""
+    met = [run for run in runs if run["greedy_seconds"] is not None]
+    return {
+        "name": wanted.name,
+        "config": wanted.config,
+        "overrides": list(wanted.overrides),
+        "goal": wanted.goal,
+        "below": wanted.below,
+        "at_most_seconds": wanted.at_most_seconds,
+        "seconds": spread([run["greedy_seconds"] for run in met]) if met else None,
+        "env_steps": spread([run["greedy_env_steps"] for run in met]) if met else None,
+        "best_mean_return": spread([run["best_mean_return"] for run in runs]),
+        "met": len(met),
+        "passed": all(holds(wanted, run) for run in runs),
+        "runs": runs,
+    }
+
+
+def holds(wanted: Row, run: Mapping[str, Any]) -> bool:
+    """True if one run did what its row asks for."""
+    if wanted.below is not None:
+        return bool(run["best_mean_return"] < wanted.below)
+    seconds = run["greedy_seconds"]
+    return seconds is not None and bool(seconds <= wanted.at_most_seconds)
+
+
+def check_goals(rows: Iterable[Row]) -> None:
+    """Sees to it that the experiments as they are shipped ask for what the rows ask for.
+
+    Raises:
+        SystemExit: one has another goal; names both.
+    """
+    for wanted in rows:
+        goal = Config.load_file(CONFIGS / f"{wanted.config}.yaml").session_config.stop.eval_return
+        if goal != wanted.goal:
+            raise SystemExit(f"configs/{wanted.config}.yaml ends at {goal}, not at {wanted.goal}")
+
+
+def measure(rows: Iterable[Row], seeds: list[int], keep: Path) -> list[dict[str, Any]]:
+    """All rows, one run at a time; what comes of each is told at once."""
+    found = []
+    for wanted in rows:
+        runs = []
+        for seed in seeds:
+            folder = keep / wanted.name.replace(", ", "-").replace(" ", "-") / f"seed-{seed}"
+            runs.append(one_run(wanted, seed, folder))
+            shown = {key: runs[-1][key] for key in ("seed", "greedy_seconds", "best_mean_return")}
+            print(json.dumps({"row": wanted.name, **shown}), file=sys.stderr, flush=True)
+        found.append(judged(wanted, runs))
+    return found
+
+
+def main() -> int:
+    """Measures, prints, writes; 1 if a row has failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else "",
+        epilog=f"criterion: {LEARNED_CRITERION}",
+    )
+    names = [each.name for each in ROWS]
+    usual = [name for name in names if name not in LONG]
+    parser.add_argument("--rows", nargs="+", choices=names, default=usual, metavar="ROW")
+    parser.add_argument("--seeds", default="101..103", help="1..5 or 1,4,9: one run for each")
+    parser.add_argument("--name", default="learn", help="of the file with the results")
+    parser.add_argument("--keep", type=Path, help="folder for the run folders, which stay there")
+    given = parser.parse_args()
+    rows = [each for each in ROWS if each.name in given.rows]
+    check_goals(rows)
+    keep = given.keep or Path(tempfile.mkdtemp(prefix="sl-bench-"))
+    try:
+        found = measure(rows, seeds_of(given.seeds), keep.resolve())
+    finally:
+        if given.keep is None:
+            shutil.rmtree(keep)
+    kept = {"machine": machine(), "criterion": LEARNED_CRITERION, "learned": found}
+    (HERE / "results" / f"{given.name}.json").write_text(json.dumps(kept, indent=2) + "\n")
+    print(learned_table(kept))
+    return 0 if all(each["passed"] for each in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""The table of what the experiments learn: made of kept runs, and judged run by run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any
+
+import pytest
+
+from docs.generate import MEASURED, RESULTS, ROOT, with_tables
+
+# docs/generate.py has put the folder of benchmarks on the path.
+learn = importlib.import_module("learn")
+learned_table = importlib.import_module("learned").learned_table
+KEPT = sorted(
+    path.stem for path in RESULTS.glob("*.json") if "learned" in json.loads(path.read_text())
+)
+
+
+def ran(seconds: float | None, best: float = 480.0, seed: int = 1) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "load_before": 0.5,
+        "greedy_seconds": seconds,
+        "greedy_env_steps": None if seconds is None else 1000 * round(seconds),
+        "best_mean_return": best,
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "passed"), [((5.0, 14.9), True), ((5.0, 15.1), False), ((5.0, None), False)]
+)
+def test_a_row_holds_if_each_of_its_runs_was_in_time(
+    seconds: tuple[float | None, ...], passed: bool
+) -> None:
+    row = learn.row("cartpole_ppo", 475.0, 15.0)
+    assert learn.judged(row, [ran(each) for each in seconds])["passed"] is passed
+
+
+@pytest.mark.parametrize(("best", "passed"), [((0.3, 0.59), True), ((0.3, 0.61), False)])
+def test_without_memory_a_row_holds_if_no_run_knows_what_was_shown(
+    best: tuple[float, ...], passed: bool
+) -> None:
+    row = learn.without_memory("memory_ppo")
+    assert learn.judged(row, [ran(None, each) for each in best])["passed"] is passed
+
+
+def test_the_table_has_a_line_for_each_row() -> None:
+    rows = [
+        learn.judged(learn.row("a", 475.0, 15.0), [ran(5.0), ran(7.0, seed=2), ran(6.0, seed=3)]),
+        learn.judged(learn.row("b", -85.0, 9.0), [ran(None)]),
+        learn.judged(learn.without_memory("c"), [ran(None, 0.31)]),
+    ]
+    machine = {
+        "command": "python x",
+        "date": "today",
+        "processor": "P",
+        "cores": 2,
+        "memory_gib": 8.0,
+        "python": "3.11",
+        "versions": {"torch": "2+cpu", "gymnasium": "1"},
+    }
+    text = learned_table({"machine": machine, "learned": rows}).splitlines()
+    assert text[2:] == [
+        "| `a.yaml` | 475 | 3 of 3 | 6.0 (5.0 to 7.0) | 15 | 6,000 (5,000 to 7,000) | holds |",
+        "| `b.yaml` | -85 | 0 of 1 |  | 9 |  | **missed** |",
+        "| `c.yaml`, without its LSTM | stays below 0.6 | at best 0.31 |  |  |  | holds |",
+        "",
+        "`python x`, today: P, 2 cores, 8.0 GiB. Python 3.11, torch 2, gymnasium 1. Seeds 1, 2, 3: "
+        "medians, and from the least to the most. Load of the machine before a run: 0.5 to 0.5.",
+    ]
+
+
+def test_rows_ask_for_what_the_experiments_ask_for() -> None:
+    learn.check_goals(learn.ROWS)
+    wrong = learn.row("cartpole_ppo", 474.0, 15.0)
+    with pytest.raises(SystemExit, match=r"cartpole_ppo\.yaml ends at 475, not at 474"):
+        learn.check_goals([wrong])
+
+
+def test_every_experiment_that_learns_in_minutes_has_a_row() -> None:
+    hours = {"pong_impala"}
+    configs = {path.stem for path in (ROOT / "configs").glob("*.yaml")}
+    assert {row.config for row in learn.ROWS} == configs - hours
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_was_kept_is_shown_and_judged_as_now(name: str) -> None:
+    assert any(
+        f"<!-- generated: benchmarks/results/{name}.json -->" in page.read_text()
+        for page in MEASURED
+    )
+    rows = {row.name: row for row in learn.ROWS}
+    for kept in json.loads((RESULTS / f"{name}.json").read_text())["learned"]:
+        assert len(kept["runs"]) >= 3
+        assert json.loads(json.dumps(learn.judged(rows[kept["name"]], kept["runs"]))) == kept
+
+
+@pytest.mark.parametrize("page", MEASURED, ids=lambda page: page.stem)
+def test_tables_are_those_of_the_results(page: Any) -> None:
+    text = page.read_text()
+    assert with_tables(text) == text, "run: python docs/generate.py"
