@@ -1,8 +1,8 @@
-"""The table of what the shipped experiments learn; nothing else is imported, so documents can."""
+"""Tables of what the experiments learn, for documents; nothing else is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 LEARNED_CRITERION = (
@@ -13,6 +13,9 @@ LEARNED_CRITERION = (
 _HEAD = """\
 | experiment | must reach | reached | seconds | at most | environment steps | |
 |---|---|---|---|---|---|---|"""
+_SAMPLES_HEAD = """\
+| experiment | learned from | surreal_like | | stable-baselines3 | | ratio | at most | |
+|---|---|---|---|---|---|---|---|---|"""
 
 
 def learned_table(found: Mapping[str, Any]) -> str:
@@ -34,6 +37,21 @@ def _line(row: Mapping[str, Any]) -> str:
     return f"| {' | '.join([*cells, 'holds' if row['passed'] else '**missed**'])} |"
 
 
+def samples_table(found: Mapping[str, Any]) -> str:
+    """A line for each algorithm: environment steps to the goal, ours and the peer's."""
+    lines = [_SAMPLES_HEAD]
+    for row in found["samples"]:
+        cells = [f"`{row['config']}.yaml`", row["uses"]]
+        for side in (row["ours"], row["peer"]):
+            cells += [f"{side['met']} of {len(side['runs'])}", _span(side["env_steps"], ",.0f")]
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        cells += [ratio, f"{row['wanted']:g}", "holds" if row["passed"] else "**missed**"]
+        lines.append(f"| {' | '.join(cells)} |")
+    peer = f"stable-baselines3 {found['peers']['stable-baselines3']}"
+    seeds = [run["seed"] for run in found["samples"][0]["ours"]["runs"]]
+    return "\n".join(lines) + f"\n\n{_told(found['machine'], seeds)} {peer}."
+
+
 def _span(value: Mapping[str, float] | None, form: str) -> str:
     """``7.1 (5.9 to 9.0)``: median, least and most; empty where nothing was reached."""
     if value is None:
@@ -43,15 +61,21 @@ def _span(value: Mapping[str, float] | None, form: str) -> str:
 
 
 def _measured_on(found: Mapping[str, Any]) -> str:
-    machine, rows = found["machine"], found["learned"]
+    rows = found["learned"]
+    seeds = [run["seed"] for run in rows[0]["runs"]]
+    loads = [run["load_before"] for row in rows for run in row["runs"]]
+    load = f"Load of the machine before a run: {min(loads):g} to {max(loads):g}."
+    return f"{_told(found['machine'], seeds)} {load}"
+
+
+def _told(machine: Mapping[str, Any], seeds: Sequence[int]) -> str:
+    """Command, date, machine, versions and seeds, in a few sentences."""
     versions = {"Python": machine["python"], **machine["versions"]}
     told = ", ".join(
         f"{name} {versions[name].partition('+')[0]}" for name in ("Python", "torch", "gymnasium")
     )
-    seeds = ", ".join(str(run["seed"]) for run in rows[0]["runs"])
-    loads = [run["load_before"] for row in rows for run in row["runs"]]
     return (
         f"`{machine['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
-        f"cores, {machine['memory_gib']} GiB. {told}. Seeds {seeds}: medians, and from the least "
-        f"to the most. Load of the machine before a run: {min(loads):g} to {max(loads):g}."
+        f"cores, {machine['memory_gib']} GiB. {told}. Seeds {', '.join(map(str, seeds))}: medians, "
+        "and from the least to the most."
     )

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # As a script, this file has only its own folder on the path; benchmarks are scripts themselves.
 sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not in sys.path]
 
-from learned import learned_table  # noqa: E402
+from learned import learned_table, samples_table  # noqa: E402
 from tables import measured  # noqa: E402
 
 from main.cli.diagram import mermaid  # noqa: E402
@@ -253,11 +253,12 @@ def readme(text: str) -> str:
 
 def with_tables(text: str) -> str:
     """A page with the tables that have been measured last."""
+    tables = {"learned": learned_table, "samples": samples_table}
 
     def newest(found: re.Match[str]) -> str:
         kept = json.loads((RESULTS / f"{found[2]}.json").read_text())
-        shown = learned_table(kept) if "learned" in kept else measured(kept)
-        return f"{found[1]}\n{shown}\n\n{found[3]}"
+        kind = next((key for key in tables if key in kept), "")
+        return f"{found[1]}\n{tables.get(kind, measured)(kept)}\n\n{found[3]}"
 
     return _TABLES.sub(newest, text)
 

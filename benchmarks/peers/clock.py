@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from criterion import GOAL, Act, Criterion
+from criterion import CARTPOLE, Act, Criterion
 
 EPISODES = 100
 
@@ -43,7 +43,11 @@ class Clock:
         if self._criterion is None:
             return bool(self._steps) and now - self._steps[0][0] >= self._seconds
         newest = list(returns)[-EPISODES:]
-        if self._rolling is None and len(newest) == EPISODES and sum(newest) >= GOAL * EPISODES:
+        if (
+            self._rolling is None
+            and len(newest) == EPISODES
+            and sum(newest) >= CARTPOLE.goal * EPISODES
+        ):
             self._rolling = {"seconds": now - self._started, "env_steps": env_steps}
         solved = bool(env_steps) and self._criterion.look(act, env_steps)
         return (solved and self._rolling is not None) or now - self._started >= self._seconds

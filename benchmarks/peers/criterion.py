@@ -1,29 +1,50 @@
-"""When a script has solved CartPole-v1: the same rule that ends our own runs."""
+"""When a script has solved its task: the same rule that ends our own runs."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-GOAL = 475.0
 EPISODES = 100
-LIMIT = 500
 PAUSE_SECONDS = 0.5
-WORDS = (
-    f"solved: greedy mean return of at least {GOAL:g} over {EPISODES} episodes, and again over "
-    f"{EPISODES} more on the same weights, all on seeds never used before; the clock runs from the "
-    "start of the process, imports and evaluations included"
-)
-
 _MODE = "custom" if gymnasium.__version__.startswith("0.") else "vector_entry_point"
 
 Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be solved.
+
+    Args:
+        env_name: of Gymnasium.
+        goal: mean return of greedy episodes.
+        limit: steps of the longest episode.
+        best_reward: of one step.
+        vectorization: how Gymnasium makes many of them.
+    """
+
+    env_name: str
+    goal: float
+    limit: int
+    best_reward: float
+    vectorization: str
+
+
+CARTPOLE = Task("CartPole-v1", 475.0, 500, 1.0, _MODE)
+PENDULUM = Task("Pendulum-v1", -165.0, 200, 0.0, "sync")
+WORDS = (
+    f"solved: greedy mean return of at least {CARTPOLE.goal:g} over {EPISODES} episodes, and "
+    f"again over {EPISODES} more on the same weights, all on seeds never used before; the clock "
+    "runs from the start of the process, imports and evaluations included"
+)
 
 
 class Criterion:
@@ -32,9 +53,16 @@ class Criterion:
     Args:
         seed: of the run; the seeds of the episodes derive from it.
         started: when the process was started, seconds since 1970.
+        task: what is to be solved.
+        every_steps: look whenever so many environment steps have passed; 0: half seconds.
     """
 
-    def __init__(self, seed: int, started: float) -> None:
+    def __init__(
+        self, seed: int, started: float, *, task: Task = CARTPOLE, every_steps: int = 0
+    ) -> None:
+        self._task = task
+        self._every_steps = every_steps
+        self._looked_at = 0
         self.solved: dict[str, float] | None = None
         self._started = started
         self._imports_seconds = time.time() - started
@@ -46,18 +74,19 @@ class Criterion:
         """True once the policy has solved it.
 
         Args:
-            act: greedy actions ``[N]`` for observations ``[N, 4]``.
+            act: greedy actions ``[N, ...]`` for observations ``[N, ...]``.
             env_steps: that it has learned from.
         """
         began = time.perf_counter()
-        if began < self._next_at or self.solved is not None:
+        if self.solved is not None or not self._due(began, env_steps):
             return self.solved is not None
+        goal = self._task.goal
         first = self._play(act)
-        again = self._play(act) if first >= GOAL else 0.0
+        again = self._play(act) if first >= goal else -np.inf
         now = time.perf_counter()
         self._evaluating_seconds += now - began
         self._next_at = now + PAUSE_SECONDS
-        if again >= GOAL:
+        if again >= goal:
             seconds = time.time() - self._started
             self.solved = {
                 "greedy_seconds": round(seconds, 3),
@@ -68,18 +97,28 @@ class Criterion:
             }
         return self.solved is not None
 
+    def _due(self, now: float, env_steps: int) -> bool:
+        if not self._every_steps:
+            return now >= self._next_at
+        due = env_steps - self._looked_at >= self._every_steps
+        self._looked_at = env_steps if due else self._looked_at
+        return due
+
     def _play(self, act: Act) -> float:
         """Mean return of the first episode of each stream; less where it cannot reach the goal."""
         # Anew each time: before version 1.0 of Gymnasium a reset left the count of steps standing.
-        env = gymnasium.make_vec("CartPole-v1", num_envs=EPISODES, vectorization_mode=_MODE)
+        task = self._task
+        env = gymnasium.make_vec(
+            task.env_name, num_envs=EPISODES, vectorization_mode=task.vectorization
+        )
         obs, _ = env.reset(seed=next(self._seeds))
         returns, open_ = np.zeros(EPISODES), np.ones(EPISODES, np.bool_)
-        for step in range(LIMIT):
+        for step in range(task.limit):
             obs, reward, terminated, truncated, _ = env.step(act(obs))
             returns += reward * open_
             open_ &= ~(terminated | truncated)
-            best = returns.sum() + open_.sum() * (LIMIT - step - 1)
-            if not open_.any() or best < GOAL * EPISODES:
+            left = open_.sum() * (task.limit - step - 1)
+            if not open_.any() or returns.sum() + left * task.best_reward < task.goal * EPISODES:
                 break
         return float(returns.mean())
 

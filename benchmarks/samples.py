@@ -1,0 +1,183 @@
+"""How many environment steps learning takes, beside stable-baselines3 with its published settings.
+
+Seed by seed, each algorithm on both sides in turn, ours by the command that a user would type. The
+rule that ends a run is the same, and so is how often each step is learned from; what that changes
+of the shipped experiments is in ROWS. Prints a table, writes benchmarks/results/<name>.json; the
+exit code is 1 if a row is missed.
+
+    python benchmarks/samples.py [--seeds 101..103] [--rows dqn ppo]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from learn import CONFIGS, GRACE_SECONDS, told
+from learned import LEARNED_CRITERION, samples_table
+from machine import machine, spread
+from run import seeds_of
+
+from session.folder import RunFolder
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE / "peers"))
+from environments import install, versions  # noqa: E402
+
+TIMEOUT_SECONDS = 1200.0
+WANTED = 1.25
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm on one environment.
+
+    Args:
+        name: what the peer's script calls it.
+        config: ours, in configs/.
+        overrides: so that each step is learned from as often as the peer does.
+        uses: how often that is.
+        every_steps: how often the peer's policy is looked at; ours is, as often as it can be.
+    """
+
+    name: str
+    config: str
+    overrides: tuple[str, ...]
+    uses: str
+    every_steps: int
+
+
+_REPLAY = "learner_config.replay"
+_ALGO = "learner_config.algo"
+_PENDULUM = (f"{_REPLAY}.batch_size=256", f"{_REPLAY}.samples_per_insert=256")
+ROWS = (
+    Row("dqn", "cartpole_dqn", (), "32 samples per step", 256),
+    Row(
+        "ppo",
+        "cartpole_ppo",
+        (
+            *("env_config.num_envs=8", f"{_REPLAY}.batch_size=8", f"{_REPLAY}.capacity=256"),
+            *(f"{_ALGO}.num_sgd_iter=20", f"{_ALGO}.minibatches=1"),
+        ),
+        "20 passes over 256 steps",
+        256,
+    ),
+    Row("sac", "pendulum_sac", _PENDULUM, "256 samples per step", 200),
+    Row("td3", "pendulum_td3", _PENDULUM, "256 samples per step", 200),
+)
+
+
+def ours(wanted: Row, seed: int) -> dict[str, Any]:
+    """One run of ours, in fresh processes."""
+    with tempfile.TemporaryDirectory(prefix="sl-bench-") as scratch:
+        folder = Path(scratch) / "run"
+        command = [sys.executable, "-P", "-m", "main.cli", "train"]
+        command += [str(CONFIGS / f"{wanted.config}.yaml"), *wanted.overrides, "--quiet"]
+        command += [
+            "session_config.stop.seconds=600",
+            "session_config.evaluator.interval_seconds=0",
+        ]
+        command += ["--folder", str(folder), "--seed", str(seed)]
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600 + GRACE_SECONDS,
+            check=False,
+        )
+        result = RunFolder(folder).read_result()
+    if result is None or result["status"] != "stopped":
+        raise SystemExit(f"{wanted.name}, seed {seed}: {done.stderr.strip() or result}")
+    found = told(result)
+    return {"seed": seed, "solved_env_steps": found.pop("greedy_env_steps"), **found}
+
+
+def theirs(python: str, wanted: Row, seed: int) -> dict[str, Any]:
+    """One run of the peer's script."""
+    command = [python, str(HERE / "peers" / "sb3.py"), wanted.name, str(seed), repr(time.time())]
+    done = subprocess.run(
+        [*command, str(wanted.every_steps)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{wanted.name}, seed {seed}: {done.stderr.strip()}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    solved = found["solved"] or {}
+    return {"seed": seed, "solved_env_steps": solved.get("env_steps"), **found}
+
+
+def side(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One side of a row: its runs, and the steps of those that got there."""
+    steps = [run["solved_env_steps"] for run in runs if run["solved_env_steps"] is not None]
+    return {"met": len(steps), "env_steps": spread(steps) if steps else None, "runs": runs}
+
+
+def judged(wanted: Row, mine: list[dict[str, Any]], peers: list[dict[str, Any]]) -> dict[str, Any]:
+    """A row of the table; it holds if all of ours got there in steps enough of the peer's."""
+    sides = {"ours": side(mine), "peer": side(peers)}
+    steps: list[Mapping[str, float] | None] = [each["env_steps"] for each in sides.values()]
+    ratio = steps[0]["median"] / steps[1]["median"] if steps[0] and steps[1] else None
+    return {
+        "name": wanted.name,
+        "config": wanted.config,
+        "overrides": list(wanted.overrides),
+        "uses": wanted.uses,
+        **sides,
+        "ratio": ratio,
+        "wanted": WANTED,
+        "passed": sides["ours"]["met"] == len(mine) and (ratio is None or ratio <= WANTED),
+    }
+
+
+def main() -> int:
+    """Measures, prints, writes; 1 if a row is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else "",
+        epilog=f"criterion: {LEARNED_CRITERION}",
+    )
+    names = [each.name for each in ROWS]
+    parser.add_argument("--rows", nargs="+", choices=names, default=names)
+    parser.add_argument("--seeds", default="101..103", help="1..5 or 1,4,9: one run for each")
+    parser.add_argument("--name", default="samples", help="of the file with the results")
+    scratch = Path(tempfile.gettempdir()) / "surreal-like-peers"
+    parser.add_argument(
+        "--scratch", type=Path, default=scratch, help="folder of the peer's packages"
+    )
+    given = parser.parse_args()
+    python = install("sb3", given.scratch)
+    found = []
+    for wanted in (each for each in ROWS if each.name in given.rows):
+        mine, peers = [], []
+        for seed in seeds_of(given.seeds):
+            mine.append(ours(wanted, seed))
+            peers.append(theirs(python, wanted, seed))
+            steps = [mine[-1]["solved_env_steps"], peers[-1]["solved_env_steps"]]
+            print(
+                json.dumps({"row": wanted.name, "seed": seed, "env_steps": steps}), file=sys.stderr
+            )
+        found.append(judged(wanted, mine, peers))
+    kept = {
+        "machine": machine(),
+        "peers": versions(python),
+        "criterion": LEARNED_CRITERION,
+        "samples": found,
+    }
+    (HERE / "results" / f"{given.name}.json").write_text(json.dumps(kept, indent=2) + "\n")
+    print(samples_table(kept))
+    return 0 if all(each["passed"] for each in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
