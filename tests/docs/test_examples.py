@@ -61,6 +61,11 @@ SHOWN = {
         "fetches packages",
         "these are the tests",
     ],
+    "algorithms.md": [
+        "trains for half an hour",
+        "draws what was trained above",
+        "trains for half an hour, and installs a peer",
+    ],
     "debugging.md": [
         "pdb waits for somebody who types",
         "the file of an editor",

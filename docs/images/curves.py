@@ -1,0 +1,53 @@
+"""Draws the learning curves of docs/algorithms.md from the runs that `make learn` has kept.
+
+    make learn ARGS="--keep runs/learn"
+    python docs/images/curves.py runs/learn
+
+Each is what `surreal-like plot runs/learn/NAME/*` draws, saved with few colours, which is smaller.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "images"
+# As a script, this file has only its own folder on the path.
+sys.path += [path for path in (str(ROOT),) if path not in sys.path]
+
+from surreal_like.plot import plot  # noqa: E402
+
+# One for each algorithm, and what takes minutes.
+NAMES = (
+    "cartpole_dqn",
+    "cartpole_ppo",
+    "lunarlander_ppo",
+    "cartpole_impala",
+    "pendulum_sac",
+    "pendulum_td3",
+    "pendulum_ddpg",
+)
+COLOURS = 64
+
+
+def draw(runs: Path, name: str, folder: Path = FOLDER) -> Path:
+    """Draws one experiment; returns the file.
+
+    Args:
+        runs: has a folder for each experiment, in which there is a run folder for each seed.
+        name: of the experiment.
+        folder: for the picture.
+    """
+    path = plot(sorted((runs / name).iterdir()), out=folder / f"{name}.png")
+    with Image.open(path) as picture:
+        few = picture.convert("RGB").quantize(COLOURS)
+    few.save(path, optimize=True)
+    return path
+
+
+if __name__ == "__main__":
+    for each in NAMES:
+        draw(Path(sys.argv[1]), each)

@@ -1,0 +1,91 @@
+"""The table of environment steps to the goal, beside a peer that is stopped by the same rule."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from docs.generate import MEASURED, RESULTS, ROOT
+
+# docs/generate.py has put the folder of benchmarks on the path; scripts of peers lie below it.
+samples = importlib.import_module("samples")
+samples_table = importlib.import_module("learned").samples_table
+KEPT = sorted(
+    path.stem for path in RESULTS.glob("*.json") if "samples" in json.loads(path.read_text())
+)
+ROW = samples.ROWS[0]
+
+
+def ran(*steps: int | None) -> list[dict[str, Any]]:
+    return [{"seed": seed, "solved_env_steps": each} for seed, each in enumerate(steps)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "peers", "ratio", "passed"),
+    [
+        ((100, 120, 200), (100, 96, 300), 1.2, True),
+        ((100, 130, 200), (100, 96, 300), 1.3, False),
+        ((100, 120, None), (100, 100, 100), 1.1, False),
+        ((100, 120, 200), (None, None, None), None, True),
+    ],
+)
+def test_medians_are_compared_and_ours_has_to_get_there(
+    ours: tuple[int | None, ...], peers: tuple[int | None, ...], ratio: float | None, passed: bool
+) -> None:
+    found = samples.judged(ROW, ran(*ours), ran(*peers))
+    assert found["passed"] is passed
+    assert found["ratio"] == (ratio if ratio is None else pytest.approx(ratio))
+
+
+def test_the_table_has_a_line_for_each_algorithm() -> None:
+    machine = {
+        "command": "python x",
+        "date": "today",
+        "processor": "P",
+        "cores": 2,
+        "memory_gib": 8.0,
+        "python": "3.11",
+        "versions": {"torch": "2+cpu", "gymnasium": "1"},
+    }
+    rows = [samples.judged(ROW, ran(1000, 3000, 2000), ran(None, 1000, 3000))]
+    found = {"machine": machine, "peers": {"stable-baselines3": "9"}, "samples": rows}
+    assert samples_table(found).splitlines()[2:] == [
+        "| `cartpole_dqn.yaml` | 32 samples per step | 3 of 3 | 2,000 (1,000 to 3,000) | 2 of 3 "
+        "| 2,000 (1,000 to 3,000) | 1.00 | 1.25 | holds |",
+        "",
+        "`python x`, today: P, 2 cores, 8.0 GiB. Python 3.11, torch 2, gymnasium 1. Seeds 0, 1, 2: "
+        "medians, and from the least to the most. stable-baselines3 9.",
+    ]
+
+
+def test_a_script_is_looked_at_after_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks" / "peers")
+    criterion = importlib.import_module("criterion").Criterion(1, 0.0, every_steps=100)
+    played: list[int] = []
+
+    def fall(obs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        played.append(len(obs))
+        return np.zeros(len(obs), np.int64)
+
+    asked = []
+    for steps in (0, 99, 100, 199, 205):
+        before = len(played)
+        assert not criterion.look(fall, steps)
+        asked.append(len(played) > before)
+    assert asked == [False, False, True, False, True]
+    assert "stable_baselines3" not in sys.modules
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_was_kept_is_shown_and_judged_as_now(name: str) -> None:
+    mark = f"<!-- generated: benchmarks/results/{name}.json -->"
+    assert any(mark in page.read_text() for page in MEASURED)
+    rows = {row.name: row for row in samples.ROWS}
+    for kept in json.loads((RESULTS / f"{name}.json").read_text())["samples"]:
+        found = samples.judged(rows[kept["name"]], kept["ours"]["runs"], kept["peer"]["runs"])
+        assert json.loads(json.dumps(found)) == kept
