@@ -124,7 +124,7 @@ def test_an_allowed_change_is_taken(command: Command) -> None:
         *("learner_config.algo.learning_rate=1e-4", "session_config.stop.env_steps=500"),
     )
     assert said.code == 0, said.err
-    assert "changed: learner_config.algo.learning_rate was 0.001, is 0.0001" in said.out
+    assert "changed: learner_config.algo.learning_rate.start was 0.001, is 0.0001" in said.out
 
 
 @pytest.mark.usefixtures("quick")
