@@ -13,6 +13,8 @@ from tests.session.tensorplex.reading import scalars
 
 TCP = "session_config.launcher.transport=tcp"
 OFTEN = "session_config.tensorplex.update_schedule.agent=0.1"
+# Acting, not learning, is to set the pace, so that chunks are under way when a connection is lost.
+FEW = "learner_config.replay.samples_per_insert=8"
 
 
 def resent(folder: Path, agent: str) -> int:
@@ -37,7 +39,7 @@ def test_two_shards_and_three_agents(run_folder: Path, words: tuple[str, ...]) -
 @pytest.mark.parametrize("fault", ["cut", "hold"])
 def test_a_connection_that_is_lost_and_healed_leaves_no_hole(run_folder: Path, fault: str) -> None:
     stop = "session_config.stop={env_steps: 40000, eval_episodes: 10}"
-    with ByHand(run_folder, stop, TCP, OFTEN, "learner_config.replay.capacity=100000") as run:
+    with ByHand(run_folder, stop, TCP, OFTEN, FEW, "learner_config.replay.capacity=100000") as run:
         book = run.addresses()
         endpoints = ("replay-0.experience", "replay-0.receipts")
         with Proxy(book[endpoints[0]]) as experience, Proxy(book[endpoints[1]]) as receipts:
