@@ -43,7 +43,7 @@ sys.stdin.read()
 OTHER_PROTOCOL = """
 import sys
 import session.wire.codec
-session.wire.codec.PROTOCOL_VERSION = 3
+session.wire.codec.PROTOCOL_VERSION = 4
 from main.cli import main
 raise SystemExit(main(sys.argv[1:]))
 """
