@@ -63,21 +63,27 @@ def learns(folder: Path, name: str, shown: str, done: str, **changed: Any) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "shown", "done"),
+    [("dqn", "dict", "one"), ("sac", "dict", "box"), ("ppo", "tuple", "several")],
+)
+def test_what_is_shown_is_seen(name: str, shown: str, done: str, tmp_path: Path) -> None:
+    learns(tmp_path / "run", name, shown, done)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("name", "shown", "done", "changed"),
     [
-        ("dqn", "dict", "one", {}),
         ("dqn", "number", "one", {"env_config__frame_stack": 2}),
         ("ddpg", "bits", "box", {}),
         ("td3", "tuple", "box", {}),
-        ("sac", "dict", "box", {}),
-        ("ppo", "tuple", "several", {}),
         ("ppo", "dict", "box", {}),
         ("ppo", "number", "one", GRU),
         ("impala", "dict", "bits", {}),
         ("impala", "numbers", "one", LSTM),
     ],
 )
-def test_what_is_shown_is_seen(
+def test_other_kinds_are_seen(
     name: str, shown: str, done: str, changed: dict[str, Any], tmp_path: Path
 ) -> None:
     learns(tmp_path / "run", name, shown, done, **changed)
@@ -102,7 +108,12 @@ def test_images_are_seen(name: str, done: str, changed: dict[str, Any], tmp_path
     learns(tmp_path / "run", name, "image", done, **image, **changed)
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac", "ppo"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("dqn", marks=SLOW), pytest.param("sac", marks=SLOW), "ppo"]
+)
 def test_what_is_far_from_0_is_seen_when_it_is_normalised(name: str, tmp_path: Path) -> None:
     normalised = {"learner_config__model__normalize_obs": True}
     done = "box" if name == "sac" else "one"

@@ -54,7 +54,14 @@ def final(folder: Path, name: str, n_step: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    ("name", "n_step"), [("dqn", 1), ("dqn", 3), ("ddpg", 1), ("td3", 1), ("sac", 1)]
+    ("name", "n_step"),
+    [
+        ("dqn", 1),
+        pytest.param("dqn", 3, marks=pytest.mark.slow),
+        pytest.param("ddpg", 1, marks=pytest.mark.slow),
+        pytest.param("td3", 1, marks=pytest.mark.slow),
+        ("sac", 1),
+    ],
 )
 def test_a_time_limit_is_bootstrapped(name: str, n_step: int, tmp_path: Path) -> None:
     returned, mean_q = final(tmp_path / "run", name, n_step)
