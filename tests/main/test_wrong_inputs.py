@@ -280,7 +280,6 @@ RESOLVED = (
     replay("age of priorities", PRIORITIZED, "age.max_versions=9", "is for UniformReplay", "to 0"),
     replay("odd beta", PRIORITIZED, "priority.beta.kind=liner", "'liner'", "constant, linear"),
     replay("large beta", PRIORITIZED, "priority.beta.start=2", "start is 2", "expected 0 to 1"),
-    replay("beta without a way", PRIORITIZED, "priority.beta=0.5", "beta is 0.5", "a mapping"),
     setting("odd discount", "learner_config.algo.gamma=1.5", "gamma is 1.5", "expected 0 to 1"),
     setting("no GPU", "learner_config.device=cuda:63", "'cuda:63'", "auto, or to cpu"),
     setting("odd device", "learner_config.device=gpu", "'gpu'", "expected auto, cpu, cuda"),
