@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import torch
+from networks import make_network
 from torch import nn
 
 from session.config import Config
@@ -26,22 +27,6 @@ def mlp(widths: Sequence[int], activation: type[nn.Module]) -> nn.Sequential:
     for pair in pairwise(widths):
         layers += [nn.Linear(*pair), activation()]
     return nn.Sequential(*layers[:-1])
-
-
-def nature_cnn(actions: int) -> nn.Sequential:
-    """The Nature CNN on stacks of four frames, with a head of policy and value."""
-    return nn.Sequential(
-        nn.Conv2d(4, 32, 8, 4),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 4, 2),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, 1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(3136, 512),
-        nn.ReLU(),
-        nn.Linear(512, actions + 1),
-    )
 
 
 def step(adam: torch.optim.Optimizer, loss: torch.Tensor, max_norm: float) -> None:
@@ -162,7 +147,7 @@ def impala(config: Config) -> Update:
     number = config.env_config.action_spec.dim[0]
     pictures = config.env_config.obs_spec.type == "uint8"
     if pictures:
-        network = nature_cnn(number)
+        network = make_network(1 + number)
         parts = [*network.parameters()]
     else:
         hidden = config.learner_config.model.hidden_sizes

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from session.context import Context
 from session.errors import UsageError
 from session.process import run_service
 from session.service import Service
 from surreal_like.experiment import algorithm_of
-from surreal_like.learner.process import set_up_process
 from surreal_like.learner.worker import LearnerService
 from surreal_like.topology import make_topology
 
@@ -19,7 +20,8 @@ def build(context: Context) -> Service:
     if context.folder is None:
         raise UsageError("the learner writes the run folder: start it with --folder")
     config = context.config
-    set_up_process(threads=config.session_config.learner.threads, seed=context.seed)
+    torch.set_num_threads(config.session_config.learner.threads)
+    torch.manual_seed(context.seed)
     context.busy(60.0, "building the learner")
     learner = algorithm_of(config, context.folder).learner(
         learner_config=config.learner_config,
@@ -31,7 +33,7 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the process; returns its exit code."""
-    return run_service("learner", build, make_topology, argv)
+    return run_service("learner", build, make_topology, argv, keeps_memory=True)
 
 
 if __name__ == "__main__":

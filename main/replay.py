@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from session.allocator import keep_freed_memory
 from session.context import Context
 from session.process import run_service
 from session.service import Service
@@ -26,8 +25,7 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the process; returns its exit code."""
-    keep_freed_memory()
-    return run_service("replay", build, make_topology, argv)
+    return run_service("replay", build, make_topology, argv, keeps_memory=True)
 
 
 if __name__ == "__main__":

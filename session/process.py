@@ -16,6 +16,7 @@ from pathlib import Path
 import zmq
 from setproctitle import setproctitle
 
+from session.allocator import keep_freed_memory
 from session.clock import WallClock
 from session.component import Topology
 from session.config import Config
@@ -35,7 +36,12 @@ TopologyOf = Callable[[Config], Topology]
 
 
 def run_service(
-    kind: str, build: Build, topology_of: TopologyOf, argv: Sequence[str] | None = None
+    kind: str,
+    build: Build,
+    topology_of: TopologyOf,
+    argv: Sequence[str] | None = None,
+    *,
+    keeps_memory: bool = False,
 ) -> int:
     """Runs one component as this process, until it is done or told to end; returns the exit code.
 
@@ -44,7 +50,10 @@ def run_service(
         build: makes the Service from its Context.
         topology_of: makes the topology of a resolved config.
         argv: command line, by default this process's own.
+        keeps_memory: large arrays come and go all the time; see :mod:`session.allocator`.
     """
+    if keeps_memory:
+        keep_freed_memory()
     try:
         launch = _launch(kind, argv, topology_of)
     except SurrealError as error:

@@ -260,9 +260,11 @@ class ReplayClient:
             shard.counts = counts
             shard.key = f"{shard.name}/{reply.sender.incarnation}"
             shard.lost = False
-        if reply.kind != "batch":
-            return
+        # A refused request is no more under way than an answered one.
         asked = shard.asked.pop(fields["id"], None) or _Asked(self._clock.now())
+        if reply.kind != "batch":
+            asked.give_back()
+            return
         arrays, placed = dict(reply.arrays), fields.get("placed")
         if placed is None:
             asked.give_back()

@@ -29,4 +29,5 @@ def new_pages(how: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 def test_later_updates_need_no_new_pages() -> None:
-    assert new_pages("keep") < new_pages("leave") / 10
+    # One of the six may find its place taken by something small.
+    assert new_pages("keep") < new_pages("leave") / 3

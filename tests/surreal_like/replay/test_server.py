@@ -16,6 +16,7 @@ from session.component import Component, Topology
 from session.config import Config
 from session.context import Launch
 from session.default_configs import BASE_CONFIG
+from session.errors import SurrealError
 from session.service import Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.sockets import poll
@@ -23,6 +24,7 @@ from surreal_like.data.experience import Chunk
 from surreal_like.replay.client import ReplayClient, Sampled
 from surreal_like.replay.kind import load_kind
 from surreal_like.replay.server import ReplayService
+from surreal_like.replay.uniform_replay import UniformReplay
 
 ENDS = ("experience", "receipts", "batches", "priorities")
 
@@ -242,6 +244,25 @@ def test_small_answers_leave_together_and_are_asked_for_together(
     assert min(asked) >= 4
     assert "".join(name[1] for name in done).count("aaaa" + "eeee") > 5
     wire.close(0)
+
+
+def test_a_learner_that_was_refused_asks_again(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make()
+    refused: list[int] = []
+    real = UniformReplay.sample_columns
+
+    def at_first_none(replay: UniformReplay, batch_size: int) -> dict[str, Any]:
+        if len(refused) < 4:
+            refused.append(batch_size)
+            raise SurrealError("none can be drawn just now")
+        return real(replay, batch_size)
+
+    monkeypatch.setattr(UniformReplay, "sample_columns", at_first_none)
+    bench.send()
+    bench.until(lambda: bench.client.waiting)
+    assert len(refused) == 4
 
 
 def test_a_chunk_that_comes_twice_is_stored_once(make: Callable[..., Bench]) -> None:
