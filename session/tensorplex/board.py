@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -33,6 +35,7 @@ class Board(Service):
         self.port = _free_port()
         self._context = context
         self._logdir = context.folder.tensorboard
+        self._scratch = self._logdir / ".program"
         self._ending = Ending(context)
         self._process = self._start()
         self._started = context.clock.now()
@@ -64,11 +67,17 @@ class Board(Service):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _start(self) -> subprocess.Popen[bytes]:
+        # A program that is ended while it starts leaves its temporary files, so they lie in a place
+        # that can be cleared as a whole.
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir(parents=True)
         command = [sys.executable, "-P", "-m", "tensorboard.main", "--logdir", str(self._logdir)]
         return subprocess.Popen(
             [*command, "--host", _HOST, "--port", str(self.port)],
+            env={**os.environ, "TMPDIR": str(self._scratch)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -80,6 +80,15 @@ def test_two_boards_have_two_ports(rig: Rig) -> None:
     assert board.port != other.port
 
 
+def test_whenever_it_ends_nothing_stays(rig: Rig) -> None:
+    board = Board(rig.context("tensorboard"))
+    wait(lambda: any(rig.folder.tensorboard.rglob("tensorboard_data_server_*")))
+    board._process.kill()
+    board._process.wait()
+    board.close()
+    assert list(rig.folder.tensorboard.iterdir()) == []
+
+
 def test_without_a_folder_it_does_not_start(rig: Rig) -> None:
     with pytest.raises(UsageError, match="start it with --folder"):
         Board(rig.context("tensorboard", folder=False))
