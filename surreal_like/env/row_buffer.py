@@ -151,7 +151,7 @@ class RowBuffer:
                 name: _column(list(map(itemgetter(name), rows)), layout)
                 for name, layout in self._layout.items()
             }
-        except (AttributeError, KeyError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             for leaves in rows:
                 self._check_row(leaves)
             raise
@@ -201,18 +201,25 @@ class RowBuffer:
 def _column(leaves: list[Any], layout: _Layout) -> Array:
     """The leaves behind each other, ``[len(leaves), N, ...]``.
 
-    Raises AttributeError or ValueError if one is not as it must be.
+    Raises AttributeError, TypeError or ValueError if one is not as it must be.
     """
     count, (dtype, shape) = len(leaves), layout
-    # Counted in C: a loop over the rows would cost more than all else.
-    if list(map(_dtype, leaves)).count(dtype) + list(map(_shape, leaves)).count(shape) < 2 * count:
+    # Counted in C: a loop over the rows would cost more than all else. A length is had for a third
+    # of what a shape costs, and with the bytes of all rows it tells enough of a single axis: what
+    # has further axes of length 1 holds the same numbers.
+    sizes: list[Any] = list(map(len if len(shape) == 1 else _shape, leaves))
+    size = shape[0] if len(shape) == 1 else shape
+    if list(map(_dtype, leaves)).count(dtype) + sizes.count(size) < 2 * count:
         raise ValueError("a row of another dtype or shape")
     try:
         joined = bytearray().join(leaves)
     except TypeError:
         # A view whose bytes do not lie together has none to give.
         return np.stack(leaves)
-    return np.ndarray((count, *shape), dtype, joined)
+    column = np.ndarray((count, *shape), dtype, joined)
+    if column.nbytes != len(joined):
+        raise ValueError("a row with more axes")
+    return column
 
 
 def _spec_of(name: str, leaf: Array, num_envs: int) -> ArraySpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,10 @@ from surreal_like.env.sender_window import Kept, Receipt, SenderWindow
 
 # Plain numbers: numpy takes five times as long to compare with a member of an enumeration.
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+# Chunks that come faster than this leave together, unless they are large: each that leaves alone
+# wakes two threads here and two at replay, which costs more than what a small one holds.
+_TOGETHER_SECONDS = 0.001
+_TOGETHER_BYTES = 1 << 16
 _POLL_SECONDS = 0.02
 _LEAVE_SECONDS = 3.0
 
@@ -55,6 +60,8 @@ class ExpSender:
         self._route = Route(context, sender_config.failover_seconds)
         self._trace_every: int = context.config.session_config.trace_every
         self._boot = _boot_number()
+        self._pumped_at = -math.inf
+        self._held_bytes = 0
         self._ended = False
 
     @property
@@ -90,7 +97,8 @@ class ExpSender:
         self.episodes += len(finished)
         sequence = window.next_sequence
         traced = self._trace_every > 0 and sequence % self._trace_every == 0
-        stamps = {"first": first_seconds, "cut": self._context.clock.now(), "boot": self._boot}
+        now = self._context.clock.now()
+        stamps = {"first": first_seconds, "cut": now, "boot": self._boot}
         chunk = Chunk(
             columns,
             sequence,
@@ -104,8 +112,11 @@ class ExpSender:
             lead_in=lead_in,
             stamps=stamps if traced else {},
         )
-        window.keep(Kept(sequence, chunk.to_message(), chunk.size, chunk.size_bytes))
-        self.pump()
+        size_bytes = chunk.size_bytes
+        window.keep(Kept(sequence, chunk.to_message(), chunk.size, size_bytes))
+        self._held_bytes += size_bytes
+        if now - self._pumped_at >= _TOGETHER_SECONDS or self._held_bytes >= _TOGETHER_BYTES:
+            self.pump()
 
     def say_goodbye(self) -> None:
         """Ends the chunks; receipted like one of them. Without any there is nothing to end."""
@@ -125,6 +136,7 @@ class ExpSender:
     def pump(self) -> None:
         """Hears receipts and sends what can leave now."""
         now, window, route = self._context.clock.now(), self.window, self._route
+        self._pumped_at, self._held_bytes = now, 0
         self._hear(now)
         if route.look(now):
             window.lost()

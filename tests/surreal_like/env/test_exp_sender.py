@@ -18,6 +18,7 @@ from session.context import Context
 from session.errors import ConfigError, UsageError
 from session.wire import Address, AddressBook
 from surreal_like.agent.acting import acting_of
+from surreal_like.env import sender
 from surreal_like.env.base import VectorEnv
 from surreal_like.env.exp_sender import ExpSenderWrapper
 from surreal_like.env.vector import SyncVector
@@ -324,6 +325,26 @@ def test_E15_flush_time_sends_a_short_chunk() -> None:
         play(env, 3)
         pump_until(rig, env, lambda: len(replay.chunks) == 2)
         assert replay.column("obs")[:, 0, 1].tolist() == [0, 1, 2, 3, 0]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_small_chunks_that_come_fast_leave_together(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, *, large: bool
+) -> None:
+    replay, env = ReplayPeer(rig), wrap(rig)
+    env.reset()
+    play(env, 4)
+    pump_until(rig, env, lambda: len(replay.chunks) == 1)
+    monkeypatch.setattr(sender, "_TOGETHER_SECONDS", 3600.0)
+    env._pump_at = float("inf")
+    if large:
+        monkeypatch.setattr(sender, "_TOGETHER_BYTES", 1)
+    play(env, 8)
+    window = env.sender.window
+    assert (window.next_to_send() is None) is large
+    env.pump()
+    assert window.next_to_send() is None
+    rig.until(lambda: len(replay.chunks) == 3)
 
 
 def test_one_chunk_in_trace_every_is_stamped(rig: Rig) -> None:

@@ -224,7 +224,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "another dtype of the same size": ({"reward": np.zeros(1, np.int32)}, "^reward: int32"),
     "the same values in another shape": ({"obs": np.zeros((2, 1), np.float32)}, "^obs: float32"),
     "no array": ({"reward": 0.0}, "^reward: a float given"),
-    "action of another shape": ({"action": np.zeros((1, 1), np.int64)}, "^action: "),
+    "action of another shape": ({"action": np.zeros((1, 2), np.int64)}, "^action: "),
     "NaN in extras": ({"extras/value": nan((1,))}, r"^extras/value: NaN at \[1, 0\]"),
     "extras of another shape": ({"extras/value": nan((1, 2))}, "^extras/value: "),
     "something never given before": ({"extras/more": nan((1,))}, "^extras/more: "),
