@@ -29,7 +29,7 @@ from surreal_like.env.sender_window import Kept, Receipt, SenderWindow
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 # Chunks that come faster than this leave together, unless they are large: each that leaves alone
 # wakes two threads here and two at replay, which costs more than what a small one holds.
-_TOGETHER_SECONDS = 0.001
+_TOGETHER_SECONDS = 0.002
 _TOGETHER_BYTES = 1 << 16
 _POLL_SECONDS = 0.02
 _LEAVE_SECONDS = 3.0
