@@ -39,10 +39,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.leftovers import no_child_left as no_child_left
 from tests.leftovers import nothing_left as nothing_left
+
+# Other processes may have the cores just then: how long an example takes proves nothing.
+hypothesis.settings.register_profile(
+    "shared machine",
+    hypothesis.settings.default,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("shared machine")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from session import nest
@@ -39,7 +39,6 @@ def test_flatten_and_back(tree: Any, prefix: str, flat: dict[str, int]) -> None:
     assert nest.unflatten(flat, prefix) == tree
 
 
-@settings(deadline=None)
 @given(nests, st.sampled_from(["", "obs", "a/b"]))
 def test_unflatten_undoes_flatten(tree: Any, prefix: str) -> None:
     flat = nest.flatten(tree, prefix)

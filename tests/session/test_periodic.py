@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from session.periodic import Every, Rate
@@ -92,7 +92,6 @@ def test_rate_follows_a_change() -> None:
     assert rate.per_second() == pytest.approx(500, rel=0.02)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 100)), min_size=1, max_size=20))
 def test_rate_equals_the_sum_over_all_events(events: list[tuple[float, float]]) -> None:
     clock = Clock()

@@ -626,7 +626,7 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=25)
 
 
 # -- taking over ----------------------------------------------------------------------------------

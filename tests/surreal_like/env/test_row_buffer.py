@@ -136,7 +136,7 @@ def test_discount_is_zero_at_a_termination_and_one_at_a_time_limit() -> None:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 30).flatmap(
         lambda n: st.lists(st.text("SSSTUB", min_size=n, max_size=n), min_size=1, max_size=3)

@@ -209,7 +209,7 @@ SELDOM = ["refuse", "lose", "restart", "late", "wait"]
 EVENTS = st.lists(st.sampled_from([*OFTEN, *OFTEN, *SELDOM]), max_size=120)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(EVENTS)
 def test_whatever_happens_every_chunk_is_handled_and_none_is_missed(events: list[str]) -> None:
     sender, replay, now = window(resend_seconds=2.0), TwinReplay(), 0.0

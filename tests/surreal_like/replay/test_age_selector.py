@@ -174,7 +174,7 @@ def test_the_last_step_is_never_overstepped() -> None:
     assert here.selector.sample(1).numbers.tolist() == [2]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_counts_and_rows_equal_those_of_the_definition(data: st.DataObject) -> None:
     """Random versions, inserts, completions and evictions; a restored selector goes on alike."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import ConfigError, SurrealError
@@ -279,7 +279,6 @@ def test_unrolls_of_another_length_are_left_out() -> None:
     assert longer.newest_version == 7
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -52,7 +52,7 @@ def test_the_band(inserted: int, sampled: int, insert: bool, sample: bool) -> No
     assert (limiter.can_insert(), limiter.can_sample()) == (insert, sample)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     min_size=st.integers(1, 100),
     ratio=st.sampled_from([0.25, 1.0, 4.0, 32.0]),
@@ -114,7 +114,7 @@ class History:
         return insert, owed - self.request >= -self.tolerance
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     min_size=st.integers(1, 10),
     ratio=st.sampled_from([0.0, 0.25, 1.0, 4.0]),

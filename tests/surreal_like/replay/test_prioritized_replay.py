@@ -89,7 +89,7 @@ def test_age_is_not_for_priorities() -> None:
         make(age={"max_versions": 3, "half_life_versions": 0.0})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS)
 def test_only_sampleable_rows_have_mass(seed: int, operations: list[tuple[int, str, int]]) -> None:
     replay, twin, traffic = make(capacity=60), Twin(60), Traffic(seed)

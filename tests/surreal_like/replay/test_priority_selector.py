@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import ConfigError, SurrealError
@@ -139,7 +139,6 @@ def test_numbers_out_of_range() -> None:
         max_size=25,
     )
 )
-@settings(deadline=None)
 def test_masses_are_those_of_a_dictionary(changes: list[tuple[str, object]]) -> None:
     """Random inserts, evictions and updates; a restored selector goes on alike."""
     capacity, selector = 16, make(16)

@@ -60,7 +60,7 @@ def test_chi_square_sees_a_row_that_is_twice_as_likely() -> None:
     assert chi_square(selector, list(range(10)), 20_000, 100) > CHI_SQUARE[9]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_bits_and_count_equal_a_set(data: st.DataObject) -> None:
     capacity = data.draw(st.integers(1, 40))

@@ -34,7 +34,7 @@ def lent(slab: Slab) -> tuple[int, dict[str, Any]]:
 
 
 @given(st.lists(st.tuples(ROWS, MADE), max_size=6), st.integers(1, 1 << 19))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_placed_and_what_is_sent_are_all(made: Any, slot_bytes: int) -> None:
     slab = Slab(1, slot_bytes)
     slot, fields = lent(slab)

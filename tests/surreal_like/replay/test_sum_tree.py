@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from surreal_like.replay import sum_tree
@@ -29,7 +29,6 @@ def found_by_hand(masses: np.ndarray[tuple[int], np.dtype[np.float64]], point: f
     changes=st.lists(st.tuples(PUTS, FILLS), max_size=8),
     shares=st.lists(st.floats(0, 1, exclude_max=True), max_size=9),
 )
-@settings(deadline=None)
 def test_the_tree_is_its_twin(
     widest: int,
     changes: list[tuple[list[tuple[int, float]], tuple[int, int, float]]],

@@ -71,7 +71,7 @@ def test_R3_each_transition_is_inserted_once(case: str, split: int) -> None:
         assert one.info["extras"]["id"] == t
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS, n=st.integers(1, 4))
 def test_tuples_equal_the_transitions_of_the_twin(
     seed: int, operations: list[tuple[int, str, int]], n: int

@@ -49,7 +49,7 @@ def test_every_sampleable_row_is_sampled_and_no_other(case: str) -> None:
     np.testing.assert_array_equal(batch["dones"], terminal)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS, n=st.integers(1, 5))
 def test_sampleable_rows_equal_those_of_the_twin(
     seed: int, operations: list[tuple[int, str, int]], n: int

@@ -94,7 +94,7 @@ def assert_same(table: Table, twin: Twin, gamma: float, transform: RewardTransfo
 FRAMES = [(1, 2), (1, 4), (3, 4), (2, 7)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     operations=OPERATIONS,
