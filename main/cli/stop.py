@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
             adopted.stop(interrupted=True, reason=_REASON)
         _wait(adopted)
         reason = (folder.read_result() or {}).get("reason") or adopted.wait(0.0).reason
-    print(f"run {given.run} has ended: {reason}")
+    print(f"run {folder} has ended: {reason}")
     return 0
 
 
