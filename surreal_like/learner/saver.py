@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from surreal_like.learner.base import Learner
 
 _PARAMETERS = "params.safetensors"
 _OPTIMIZER = "optimizer.pt"
+# A disk that has refused one checkpoint will not take the next a moment later.
+_RETRY_SECONDS = 1.0
 
 
 class Saver:
@@ -47,12 +50,16 @@ class Saver:
         self._keep_best: int = config["keep_best"]
         self._clock = clock
         self._saved = (learner.iteration, clock.now())
+        self._retry_at = -math.inf
 
     def due(self) -> bool:
-        """True once enough iterations or seconds have passed since the last checkpoint."""
+        """True once enough iterations or seconds have passed since the last checkpoint.
+
+        After one that failed a second has to pass, too.
+        """
         iteration, seconds = self._saved
         updates = self._learner.iteration - iteration
-        if updates <= 0:
+        if updates <= 0 or self._clock.now() < self._retry_at:
             return False
         by_updates = 0 < self._period <= updates
         return by_updates or 0 < self._seconds <= self._clock.now() - seconds
@@ -63,8 +70,8 @@ class Saver:
         Raises:
             CheckpointError: the disk refused.
         """
-        learner = self._learner
-        self._saved = (learner.iteration, self._clock.now())
+        learner, now = self._learner, self._clock.now()
+        self._saved, self._retry_at = (learner.iteration, now), now + _RETRY_SECONDS
         state = {
             "iteration": learner.iteration,
             "version": version,
@@ -72,7 +79,9 @@ class Saver:
             "run_id": run_id,
             "time": self._clock.time(),
         }
-        return self._checkpoints.save(learner.iteration, state, self._write)
+        saved = self._checkpoints.save(learner.iteration, state, self._write)
+        self._retry_at = -math.inf
+        return saved
 
     def _write(self, folder: Path) -> None:
         learner = self._learner

@@ -51,4 +51,5 @@ def test_a_full_disk_is_survived(small_disk: Path) -> None:
     assert {part["restarts"] for part in result["components"].values()} == {0}
     assert clean(result)
     failed = train.events_of("checkpoint_failed")
-    assert 0 < len(failed) < 100
+    # Updates go on, and would be saved every tenth of a second.
+    assert 0 < len(failed) < 20

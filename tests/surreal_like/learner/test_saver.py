@@ -134,6 +134,30 @@ def test_due_by_iterations_and_by_seconds(folder: RunFolder) -> None:
     assert saver.due()
 
 
+def test_what_the_disk_refused_is_not_tried_again_within_a_second(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, learner = CountedClock(), make_learner()
+    saver = Saver(learner, folder, SETTINGS, clock)
+
+    def refuse(path: Path) -> None:
+        raise CheckpointError("no space")
+
+    learner.iteration = 10
+    with monkeypatch.context() as patched:
+        patched.setattr(learner, "save", refuse)
+        with pytest.raises(CheckpointError):
+            saver.save(1, 0, "id")
+    learner.iteration = 20
+    assert not saver.due()
+    for _ in range(1000):
+        clock.advance()
+    assert saver.due()
+    saver.save(1, 0, "id")
+    learner.iteration = 30
+    assert saver.due()
+
+
 def test_the_best_are_the_parameters_that_were_played(folder: RunFolder) -> None:
     learner = make_learner()
     flat, manifest = (
