@@ -126,11 +126,17 @@ class TmuxSession:
     def panes(self) -> dict[str, Pane]:
         """Component -> its window; empty where there is no session."""
         done = self._server.cmd("list-panes", "-s", "-t", f"={self.name}", "-F", _PANE)
-        panes = map(Pane.parse, done.stdout if done.returncode == 0 else ())
+        panes = [Pane.parse(line) for line in (done.stdout if done.returncode == 0 else ())]
+        if any(pane.dead and pane.exit_code is None for pane in panes):
+            self._wake()
         return {pane.component: pane for pane in panes if pane.component}
 
-    def wake(self) -> None:
-        """Has tmux look which of its processes have ended: on a busy machine it can miss one."""
+    def _wake(self) -> None:
+        """Has tmux look which of its processes have ended: it can miss one.
+
+        Where it notes terminals in utmp, it hears of no end while it does that; and it does that
+        when one has been let go of, just when the process that had it ends.
+        """
         for pid in self._server.cmd("display-message", "-p", "#{pid}").stdout:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGCHLD)

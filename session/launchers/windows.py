@@ -217,10 +217,9 @@ class Windows:
     def _bury(self, window: _Window, pane: Pane | None, now: float) -> None:
         """It has ended: says how, as soon as tmux knows."""
         told = window.told(pane)
-        if not told and pane is not None and not window.elsewhere:
-            self._session.wake()
-            if now - window.ended_at < _SETTLE_SECONDS:
-                return
+        waits = not told and pane is not None and not window.elsewhere
+        if waits and now - window.ended_at < _SETTLE_SECONDS:
+            return
         if window.elsewhere:
             end = window.words.exit(window.pid, self._code_by_beat(window))
         elif pane is None:
