@@ -25,6 +25,7 @@ def test_it_is_a_picture_of_few_colours(name: str) -> None:
     assert (FOLDER / f"{name}.png").stat().st_size < 60_000
 
 
+@pytest.mark.slow
 def test_runs_of_two_seeds_become_one_picture(tmp_path: Path) -> None:
     for seed in (1, 2):
         train(

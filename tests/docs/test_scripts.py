@@ -166,6 +166,7 @@ def test_three_scripts_are_a_run(terminals: Terminals) -> None:
     assert not terminals.sockets.exists()
 
 
+@pytest.mark.slow
 def test_what_a_learners_script_reports_is_drawn(terminals: Terminals) -> None:
     script = terminals.path / "learner.py"
     before, start, _ = script.read_text().partition("for i, batch in")
@@ -185,6 +186,7 @@ def test_what_a_learners_script_reports_is_drawn(terminals: Terminals) -> None:
     assert state_of(terminals.folder) == "ended"
 
 
+@pytest.mark.slow
 def test_scripts_end_by_themselves_when_the_run_is_over(terminals: Terminals) -> None:
     budget = ["session_config.stop.iterations=30", "session_config.evaluator.num=0"]
     rewrite(terminals.folder, budget)

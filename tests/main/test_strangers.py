@@ -115,6 +115,7 @@ def test_another_version_of_the_protocol(run: Run, monkeypatch: pytest.MonkeyPat
     check(process, "'ps' speaks protocol 4, this is protocol 3; install the same version")
 
 
+@pytest.mark.slow
 def test_nobody_there_is_told_before_all_patience_is_gone(run: Run) -> None:
     run.wire.close(0)
     process = run.component("--keys", str(run.keys))

@@ -39,6 +39,7 @@ def progress(folder: str | Path) -> list[dict[str, Any]]:
 # -- in one thread --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_run_is_told_in_lines_and_summed_up(command: Command) -> None:
     said = command(*SERIAL, "session_config.learner.report_seconds=0.05")

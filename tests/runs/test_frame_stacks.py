@@ -84,6 +84,7 @@ def test_what_one_frame_does_not_tell_is_learned_from_two(
     assert play(tmp_path / "r") > 5.0
 
 
+@pytest.mark.slow
 def test_it_is_learned_from_unrolls_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run: Any = train(

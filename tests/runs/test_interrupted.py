@@ -129,6 +129,7 @@ def test_a_larger_budget_goes_on_until_the_goal(run_folder: Path) -> None:
     assert clean(solved.result)
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_command(run_folder: Path) -> None:
     with Train(run_folder, CARTPOLE, ENDLESS, "session_config.checkpoint.period=50") as train:
         train.steps(2000)

@@ -120,6 +120,7 @@ def test_what_is_far_from_0_is_seen_when_it_is_normalised(name: str, tmp_path: P
     learns(tmp_path / "run", name, "far", done, **normalised)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_its_moments(tmp_path: Path) -> None:
     words: dict[str, Any] = {
         "learner_config__model__normalize_obs": True,

@@ -355,6 +355,7 @@ def test_chain_is_solved(tmp_path: Path) -> None:
     assert run.progress()[-1]["train"]["mean_return_100"] > 0.5
 
 
+@pytest.mark.slow
 def test_continuous_actions_come_near_the_optimum(tmp_path: Path) -> None:
     run = play(tmp_path / "run", "ppo", "toy:target", env_steps=12_000, **RATE)
     # Actions drawn as before learning give -16.7 or so.
