@@ -60,7 +60,7 @@ class ExpSender:
         self._route = Route(context, sender_config.failover_seconds)
         self._trace_every: int = context.config.session_config.trace_every
         self._boot = _boot_number()
-        self._pumped_at = -math.inf
+        self._sent_at = -math.inf
         self._held_bytes = 0
         self._ended = False
 
@@ -81,6 +81,9 @@ class ExpSender:
         lead_in: Mapping[str, npt.NDArray[Any]] = MappingProxyType({}),
     ) -> None:
         """Takes the columns of a chunk, which must not change any more.
+
+        It leaves at once unless it is small and another has just left: then with the next one that
+        does, or with the next :meth:`pump`.
 
         Args:
             columns: name -> ``[T, N, ...]``.
@@ -115,7 +118,7 @@ class ExpSender:
         size_bytes = chunk.size_bytes
         window.keep(Kept(sequence, chunk.to_message(), chunk.size, size_bytes))
         self._held_bytes += size_bytes
-        if now - self._pumped_at >= _TOGETHER_SECONDS or self._held_bytes >= _TOGETHER_BYTES:
+        if now - self._sent_at >= _TOGETHER_SECONDS or self._held_bytes >= _TOGETHER_BYTES:
             self.pump()
 
     def say_goodbye(self) -> None:
@@ -136,7 +139,7 @@ class ExpSender:
     def pump(self) -> None:
         """Hears receipts and sends what can leave now."""
         now, window, route = self._context.clock.now(), self.window, self._route
-        self._pumped_at, self._held_bytes = now, 0
+        self._held_bytes = 0
         self._hear(now)
         if route.look(now):
             window.lost()
@@ -154,6 +157,7 @@ class ExpSender:
             if not route.way.experience.send(kept.message):
                 return
             window.sent(now)
+            self._sent_at = now
 
     def _hear(self, now: float) -> None:
         heard = False
