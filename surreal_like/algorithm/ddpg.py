@@ -17,19 +17,17 @@ from torch import nn
 
 from session.config import Config
 from session.errors import ConfigError
-from session.seeding import component_seed
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
 from surreal_like.exploration.noise import NOISE_CONFIG, Noise
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
-from surreal_like.learner.base import Learner
-from surreal_like.learner.optimizer import Optimizer
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.learner.continuous import ContinuousLearner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import deterministic_policy_loss
-from surreal_like.loss.value import squared_loss, td_target
-from surreal_like.network.continuous import ActionScale, Critics, DeterministicPolicy
+from surreal_like.loss.value import td_target
+from surreal_like.network.continuous import ActionScale, DeterministicPolicy
 from surreal_like.network.torso import TORSO_CONFIG
 
 # The keys of `learner_config.algo`; TD3 has the same.
@@ -117,62 +115,27 @@ class DDPGAgent(Agent):
         return default_config()
 
 
-class DDPGLearner(Learner):
+class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
     """Moves critics towards their targets, and the policy up the first critic."""
 
+    policy_class = DeterministicPolicy
+
     def __init__(self, **kwargs: Any) -> None:
+        self.algo = kwargs["learner_config"].algo
+        _check(self.algo)
+        self.num_critics = 2 if self.algo.twin else 1
         super().__init__(**kwargs)
-        algo, model, env = self.learner_config.algo, self.learner_config.model, self.env_config
-        self.algo = algo
-        _check(algo)
-        self.scale = ActionScale(env.action_spec, self.device)
-        size = self.scale.size
-        count = 2 if algo.twin else 1
-        self.policy = DeterministicPolicy(env.obs_spec, size, model).to(self.device)
-        self.critics = Critics(env.obs_spec, size, model, count=count).to(self.device)
-        limit, where = algo.max_grad_norm, "learner_config.algo"
-        self.learning_rate = make_schedule(algo.learning_rate, f"{where}.learning_rate")
-        self.critic_learning_rate = make_schedule(
-            algo.critic_learning_rate, f"{where}.critic_learning_rate"
-        )
-        self.policy_optimizer = Optimizer(
-            self.policy, learning_rate=self.learning_rate.at(self), max_grad_norm=limit
-        )
-        self.critic_optimizer = Optimizer(
-            self.critics, learning_rate=self.critic_learning_rate.at(self), max_grad_norm=limit
-        )
-        self.target_policy = TargetNetwork(self.policy, mode="soft", tau=algo.tau)
-        self.target_critics = TargetNetwork(self.critics, mode="soft", tau=algo.tau)
-        seed = component_seed(self.session_config.seed, "learner", 1)
-        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.target_policy = TargetNetwork(self.policy, mode="soft", tau=self.algo.tau)
+        self.target_critics = TargetNetwork(self.critics, mode="soft", tau=self.algo.tau)
 
     def learn(self, batch: Batch) -> dict[str, Any]:
         """Makes one update from a batch of transitions; the policy's turn comes less often."""
-        self.policy_optimizer.learning_rate = self.learning_rate.at(self)
-        self.critic_optimizer.learning_rate = self.critic_learning_rate.at(self)
-        targets = self.bootstrap(batch)
-        q_tm1 = self.critics(batch.obs, self.scale.to_unit(batch.actions))
-        losses = squared_loss(q_tm1, targets.expand_as(q_tm1)) * batch.weights
-        critic_loss = losses.mean(1).sum()
-        critic_norm = self.critic_optimizer.step(critic_loss)
-        td_error = (targets - q_tm1.detach()).abs().mean(0)
-        self.update_priorities(td_error)
+        self.begin_update()
+        told = self.follow(batch, self.bootstrap(batch))
         # Counted over the whole run, so that a restored learner keeps step.
-        turn = self.iteration % self.algo.policy_delay == 0
-        told = self.improve(batch) if turn else {}
-        for network in (self.policy, self.critics):
-            network.learn_moments(batch.obs)
-        optimizers = (self.critic_optimizer, self.policy_optimizer)
-        return {
-            "loss": critic_loss.detach(),
-            "mean_q": q_tm1.detach().mean(),
-            "td_error": td_error.mean(),
-            "grad_norm": critic_norm,
-            "learning_rate": self.policy_optimizer.learning_rate,
-            **told,
-            "skipped": float(any(each.skipped for each in optimizers)),
-            "nan_updates": sum(each.nan_updates for each in optimizers),
-        }
+        if self.iteration % self.algo.policy_delay == 0:
+            told |= self.improve(batch)
+        return told | self.end_update(batch)
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch) -> torch.Tensor:
@@ -189,29 +152,18 @@ class DDPGLearner(Learner):
 
     def improve(self, batch: Batch) -> dict[str, Any]:
         """Moves the policy, and the slow networks after it; gives what is told of that."""
-        # The critics are only looked through here.
-        self.critics.requires_grad_(False)
-        q = self.critics(batch.obs, self.policy(batch.obs))[0]
-        loss = (deterministic_policy_loss(q) * batch.weights).mean()
-        norm = self.policy_optimizer.step(loss)
-        self.critics.requires_grad_(True)
+        with self.looking_through_critics():
+            q = self.critics(batch.obs, self.policy(batch.obs))[0]
+            loss = (deterministic_policy_loss(q) * batch.weights).mean()
+            norm = self.policy_optimizer.step(loss)
         self.target_policy.update()
         self.target_critics.update()
         return {"policy_loss": loss.detach(), "policy_grad_norm": norm}
 
-    def module_dict(self) -> dict[str, nn.Module]:
-        """The network that agents act with."""
-        return {"policy": self.policy}
-
     def saveables(self) -> dict[str, Any]:
         """What a checkpoint holds beside the parameters."""
-        return {
-            "critics": self.critics,
-            "target_policy": self.target_policy,
-            "target_critics": self.target_critics,
-            "policy_optimizer": self.policy_optimizer,
-            "critic_optimizer": self.critic_optimizer,
-        }
+        targets = {"target_policy": self.target_policy, "target_critics": self.target_critics}
+        return super().saveables() | targets
 
     @classmethod
     def default_config(cls) -> Config:

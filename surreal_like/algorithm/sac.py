@@ -16,18 +16,17 @@ from torch import nn
 
 from session.config import Config
 from session.errors import ConfigError
-from session.seeding import component_seed
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
-from surreal_like.learner.base import Learner
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.learner.continuous import ContinuousLearner
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import soft_policy_loss, soft_value, temperature_loss
-from surreal_like.loss.value import squared_loss, td_target
-from surreal_like.network.continuous import ActionScale, Critics, SquashedPolicy
+from surreal_like.loss.value import td_target
+from surreal_like.network.continuous import ActionScale, SquashedPolicy
 from surreal_like.network.torso import TORSO_CONFIG
 
 
@@ -126,70 +125,30 @@ class Temperature(nn.Module):
         return math.exp(float(self.log.detach()))
 
 
-class SACLearner(Learner):
+class SACLearner(ContinuousLearner[SquashedPolicy]):
     """Moves critics towards soft targets, and the policy up the lower one of them."""
+
+    policy_class = SquashedPolicy
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        algo, model, env = self.learner_config.algo, self.learner_config.model, self.env_config
-        self.scale = ActionScale(env.action_spec, self.device)
-        size = self.scale.size
-        self.policy = SquashedPolicy(env.obs_spec, size, model).to(self.device)
-        self.critics = Critics(env.obs_spec, size, model).to(self.device)
+        algo = self.learner_config.algo
         self.temperature = Temperature(algo.temperature.start).to(self.device)
         wanted = algo.temperature.target_entropy
-        self.target_entropy = float(-size if wanted is None else wanted)
-        limit, where = algo.max_grad_norm, "learner_config.algo"
-        self.learning_rate = make_schedule(algo.learning_rate, f"{where}.learning_rate")
-        self.critic_learning_rate = make_schedule(
-            algo.critic_learning_rate, f"{where}.critic_learning_rate"
-        )
-        self.policy_optimizer = Optimizer(
-            self.policy, learning_rate=self.learning_rate.at(self), max_grad_norm=limit
-        )
-        self.critic_optimizer = Optimizer(
-            self.critics, learning_rate=self.critic_learning_rate.at(self), max_grad_norm=limit
-        )
+        self.target_entropy = float(-self.scale.size if wanted is None else wanted)
         self.temperature_optimizer = Optimizer(
             self.temperature, learning_rate=algo.temperature.learning_rate
         )
         self.target = TargetNetwork(self.critics, mode="soft", tau=algo.tau)
-        seed = component_seed(self.session_config.seed, "learner", 1)
-        self.generator = torch.Generator(self.device).manual_seed(seed)
 
     def learn(self, batch: Batch) -> dict[str, Any]:
         """Makes one update of critics, policy and temperature from a batch of transitions."""
-        self.policy_optimizer.learning_rate = self.learning_rate.at(self)
-        self.critic_optimizer.learning_rate = self.critic_learning_rate.at(self)
+        self.begin_update()
         alpha = self.temperature.value
-        targets = self.bootstrap(batch, alpha)
-        q_tm1 = self.critics(batch.obs, self.scale.to_unit(batch.actions))
-        losses = squared_loss(q_tm1, targets.expand_as(q_tm1)) * batch.weights
-        critic_loss = losses.mean(1).sum()
-        critic_norm = self.critic_optimizer.step(critic_loss)
-        td_error = (targets - q_tm1.detach()).abs().mean(0)
-        self.update_priorities(td_error)
-        policy_loss, log_prob, policy_norm = self.improve(batch, alpha)
-        if self.temperature_optimizer.learning_rate:
-            loss = temperature_loss(self.temperature.log, log_prob, self.target_entropy).mean()
-            self.temperature_optimizer.step(loss)
-        for network in (self.policy, self.critics):
-            network.learn_moments(batch.obs)
+        told = self.follow(batch, self.bootstrap(batch, alpha))
+        told |= self.improve(batch, alpha) | self.end_update(batch)
         self.target.update()
-        optimizers = (self.critic_optimizer, self.policy_optimizer)
-        return {
-            "loss": critic_loss.detach(),
-            "policy_loss": policy_loss,
-            "mean_q": q_tm1.detach().mean(),
-            "td_error": td_error.mean(),
-            "entropy": -log_prob.mean(),
-            "temperature": alpha,
-            "grad_norm": critic_norm,
-            "policy_grad_norm": policy_norm,
-            "learning_rate": self.policy_optimizer.learning_rate,
-            "skipped": float(any(each.skipped for each in optimizers)),
-            "nan_updates": sum(each.nan_updates for each in optimizers),
-        }
+        return told
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch, alpha: float) -> torch.Tensor:
@@ -198,29 +157,29 @@ class SACLearner(Learner):
         q_t = self.target.module(batch.obs_next, actions).amin(0)
         return td_target(batch.rewards, batch.discounts, soft_value(q_t, log_prob, alpha))
 
-    def improve(self, batch: Batch, alpha: float) -> tuple[torch.Tensor, torch.Tensor, float]:
-        """Moves the policy; gives its loss, log-probabilities `[B]` and the gradient's norm."""
+    def improve(self, batch: Batch, alpha: float) -> dict[str, Any]:
+        """Moves the policy, and the temperature after it; gives what is told of that."""
         actions, log_prob = self.policy(batch.obs).draw(self.generator)
-        # The critics are only looked through here.
-        self.critics.requires_grad_(False)
-        q = self.critics(batch.obs, actions).amin(0)
-        loss = (soft_policy_loss(q, log_prob, alpha) * batch.weights).mean()
-        norm = self.policy_optimizer.step(loss)
-        self.critics.requires_grad_(True)
-        return loss.detach(), log_prob.detach(), norm
-
-    def module_dict(self) -> dict[str, nn.Module]:
-        """The network that agents act with."""
-        return {"policy": self.policy}
+        with self.looking_through_critics():
+            q = self.critics(batch.obs, actions).amin(0)
+            loss = (soft_policy_loss(q, log_prob, alpha) * batch.weights).mean()
+            norm = self.policy_optimizer.step(loss)
+        log_prob = log_prob.detach()
+        if self.temperature_optimizer.learning_rate:
+            losses = temperature_loss(self.temperature.log, log_prob, self.target_entropy)
+            self.temperature_optimizer.step(losses.mean())
+        return {
+            "policy_loss": loss.detach(),
+            "policy_grad_norm": norm,
+            "entropy": -log_prob.mean(),
+            "temperature": alpha,
+        }
 
     def saveables(self) -> dict[str, Any]:
         """What a checkpoint holds beside the parameters."""
-        return {
-            "critics": self.critics,
+        return super().saveables() | {
             "target": self.target,
             "temperature": self.temperature,
-            "policy_optimizer": self.policy_optimizer,
-            "critic_optimizer": self.critic_optimizer,
             "temperature_optimizer": self.temperature_optimizer,
         }
 
