@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,8 @@ from session.hello import Welcome
 from session.loggerplex.server import Loggerplex, Reorder
 from session.wire import Message
 from tests.session.loggerplex.test_append_file import disk_of
-from tests.session.tensorplex.rig import Rig
-
-MakeRig = Callable[..., Rig]
-
-
-@pytest.fixture
-def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
-    rigs: list[Rig] = []
-
-    def make(**session: Any) -> Rig:
-        rigs.append(Rig(tmp_path, **session))
-        return rigs[0]
-
-    yield make
-    for rig in rigs:
-        rig.close()
+from tests.session.tensorplex.rig import MakeRig, Rig
+from tests.session.tensorplex.rig import make_rig as make_rig
 
 
 def heard(server: Loggerplex) -> float:

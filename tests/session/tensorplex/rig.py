@@ -2,10 +2,11 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import zmq
 
 from session.config import Config
@@ -90,3 +91,20 @@ class Rig:
                 channel._records.clear()  # nobody listens any more: do not wait
             context.close()
         self.zmq_context.destroy(0)
+
+
+MakeRig = Callable[..., Rig]
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
+    """Makes a rig with the settings given, and closes it."""
+    rigs: list[Rig] = []
+
+    def make(**session: Any) -> Rig:
+        rigs.append(Rig(tmp_path, **session))
+        return rigs[0]
+
+    yield make
+    for rig in rigs:
+        rig.close()

@@ -3,8 +3,6 @@
 import json
 import socket
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,22 +13,8 @@ from session.tensorplex.server import Tensorplex
 from session.wire import Message
 from session.wire.requests import DealerSocket
 from tests.session.tensorplex.reading import curves, scalars
-from tests.session.tensorplex.rig import Rig
-
-MakeRig = Callable[..., Rig]
-
-
-@pytest.fixture
-def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
-    rigs: list[Rig] = []
-
-    def make(**session: Any) -> Rig:
-        rigs.append(Rig(tmp_path, **session))
-        return rigs[0]
-
-    yield make
-    for rig in rigs:
-        rig.close()
+from tests.session.tensorplex.rig import MakeRig, Rig
+from tests.session.tensorplex.rig import make_rig as make_rig
 
 
 def heard(server: Tensorplex) -> float:
