@@ -27,14 +27,15 @@ def run(argv: Sequence[str]) -> int:
     )
     add_run(parser)
     given = parser.parse_args(argv)
-    with adopt(find_run(given.run)) as adopted:
+    found = find_run(given.run)
+    with adopt(found) as adopted:
         folder = adopted.folder
         if adopted.running or not _ask_learner(folder):
             refuse_over(adopted)
             adopted.stop(interrupted=True, reason=_REASON)
         _wait(adopted)
         reason = (folder.read_result() or {}).get("reason") or adopted.wait(0.0).reason
-    print(f"run {folder} has ended: {reason}")
+    print(f"run {found} has ended: {reason}")
     return 0
 
 

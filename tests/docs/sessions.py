@@ -120,8 +120,10 @@ class Session:
         """Return the command lines of the processes that live in the folder."""
         found = []
         for each in psutil.process_iter(["cmdline", "cwd"]):
-            if each.info["cwd"] == str(self.folder) and each.pid != os.getpid():
-                found.append(" ".join(each.info["cmdline"] or ()))
+            here = each.info["cwd"] == str(self.folder) and each.pid != os.getpid()
+            # One that is just ending has let go of its words before it lets go of its folder.
+            if here and each.info["cmdline"]:
+                found.append(" ".join(each.info["cmdline"]))
         return found
 
 
