@@ -125,11 +125,11 @@ def send(folder: Path, rows: int) -> None:
     prebuilt = columns()
     with wire_of("agent-0", folder) as wire:
         push = wire.push(f"{NAME}.experience", high_water_mark=8)
-        receipts = wire.subscriber(f"{NAME}.receipts")
+        receipts = wire.subscriber(f"{NAME}.receipts", name="agent-0")
         inserted = sequence = sent = 0
         while inserted < rows:
             while (message := receipts.receive()) is not None:
-                inserted = message.fields["senders"].get("agent-0", [1, 0, 0])[2]
+                _, _, inserted, *_ = message.fields["senders"].get("agent-0", (1, 0, inserted))
             if sent >= rows:
                 poll([receipts.raw], 0.05)
                 continue
