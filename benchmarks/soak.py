@@ -263,6 +263,9 @@ def main() -> None:
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--send", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    # The ring has to be full for most of the run, and there must be requests in each tenth.
+    if given.rows < 10 * CAPACITY:
+        parser.error(f"--rows is {given.rows}: expected at least {10 * CAPACITY}")
     if given.serve:
         serve(Path(given.serve))
     elif given.send:
