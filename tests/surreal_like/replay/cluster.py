@@ -24,6 +24,7 @@ from surreal_like.env.sender import ExpSender
 from surreal_like.replay.client import ReplayClient
 from surreal_like.replay.kind import load_kind
 from surreal_like.replay.server import ReplayService
+from surreal_like.replay.slab import Slab
 
 ENDS = ("experience", "receipts", "batches", "priorities")
 BATCH = 8
@@ -161,6 +162,15 @@ class Cluster:
             assert sampled is not None
             rows.update(int(reward) for reward in sampled.columns["rewards"].reshape(-1))
         return rows
+
+    def lent(self, index: int) -> Slab:
+        """The memory lent to a shard; samples until there is some."""
+        shard = self.client._shards[index]
+        for _ in range(1000):
+            if shard.slab is not None:
+                return shard.slab
+            self.sample(1)
+        raise AssertionError(f"no memory was lent to shard {index}")
 
     def close(self) -> None:
         for frame in self.frames.values():

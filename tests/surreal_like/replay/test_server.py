@@ -288,6 +288,7 @@ def test_the_limiter_lets_the_sender_wait_and_drain_lets_it_in(make: Callable[..
     bench.client._fields["batch_size"] = 1 << 10  # asks for more than the band ever holds
     while bench.send(patient=False):
         pass
+    bench.until(bench.receipt)
     stored = bench.receipt()[2]
     assert stored < bench.rows
     bench.client.drain()

@@ -220,14 +220,10 @@ def test_memory_is_lent_anew_to_a_shard_that_starts_again(make: Callable[..., Cl
     cluster.send(0, 20)
     cluster.send(1, 20)
     cluster.until(cluster.receipted)
-    cluster.sample(20)
-    first = cluster.client._shards[1].slab
-    assert first is not None
+    first = cluster.lent(1)
     cluster.stop(1)
     cluster.until(lambda: cluster.client._shards[1].slab is None)
     cluster.start(1, incarnation=2)
     cluster.send(1, 20)
-    while cluster.client._shards[1].slab is None:
-        cluster.sample(1)
-    assert cluster.client._shards[1].slab is not first
+    assert cluster.lent(1) is not first
     assert cluster.sample(100)[1]
