@@ -18,7 +18,7 @@ from surreal_like.replay.ledger import Ledger
 from surreal_like.replay.waiting import Waiting
 
 _ALIVE_SECONDS = 0.5
-_ALL_SECONDS = 1.0
+_ALL_SECONDS = 2.0
 _NEWS_SECONDS = 0.002
 _RECEIPT_CHUNKS = 64
 _CHUNKS_PER_TICK = 8
