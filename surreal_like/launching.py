@@ -120,8 +120,8 @@ def _launch(order: Order, watch: Watch) -> Adopted:
     died: RunError | None = None
     with ExitStack() as stack:
         stack.enter_context(Interrupts())
-        folder = stack.enter_context(held(order.path, resume=order.resume))
-        watch.prepare(order.path)
+        folder = stack.enter_context(held(order.path, name=order.name, resume=order.resume))
+        watch.prepare(folder.path)
         # On a cluster the image has the environment and the device, not this machine.
         here = order.launcher != "kubernetes"
         resolved = partial(resolve_elsewhere, must_be_installed=here)

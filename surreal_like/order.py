@@ -19,7 +19,7 @@ from surreal_like.resume import (
     seconds_reached,
     session_changes,
 )
-from surreal_like.run_folder import experiment_name, new_path, newest_path
+from surreal_like.run_folder import experiment_name, newest_path
 from surreal_like.watch import Watch
 
 Overrides = Mapping[str, Any] | Sequence[str]
@@ -31,7 +31,8 @@ class Order:
 
     Args:
         user: the experiment, before anything is added to it.
-        path: run folder.
+        path: run folder; None: ``runs/<name>-<date>-<time>``.
+        name: of the experiment.
         launcher: ``serial``, ``local``, ``tmux`` or ``kubernetes``.
         resume: go on with the run in the folder.
         allow_change: keys outside ``session_config`` in which a resumed run may differ.
@@ -39,7 +40,8 @@ class Order:
     """
 
     user: Config
-    path: Path
+    path: Path | None
+    name: str
     launcher: str
     resume: bool
     allow_change: tuple[str, ...]
@@ -76,16 +78,16 @@ def make_order(  # noqa: PLR0913 - what a command line may say
     """
     given = {key: value for key, value in settings.items() if value is not None}
     name = experiment_name(experiment, algorithm, env) if experiment or algorithm else None
-    path = _path(name, folder, resume=resume)
+    path = Path(folder) if folder is not None else newest_path(name) if resume else None
     source = experiment
-    if source is None and algorithm is None and resume:
+    if source is None and algorithm is None and resume and path is not None:
         recorded_config(RunFolder(path))
         source = path / "config.yaml"
     words = [*as_overrides(overrides), *as_overrides(given)]
     user = read_experiment(source, words, algorithm=algorithm, env_name=env)
     if folder is None and not resume and user.session_config.get("folder"):
         path = Path(user.session_config.folder)
-    return Order(user, path, launcher, resume, tuple(allow_change), started)
+    return Order(user, path, name or "run", launcher, resume, tuple(allow_change), started)
 
 
 def as_overrides(overrides: Overrides) -> list[str]:
@@ -93,12 +95,6 @@ def as_overrides(overrides: Overrides) -> list[str]:
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
-
-
-def _path(name: str | None, folder: str | Path | None, *, resume: bool) -> Path:
-    if folder is not None:
-        return Path(folder)
-    return newest_path(name) if resume else new_path(name or "run")
 
 
 def resolve_order(

@@ -97,7 +97,7 @@ def write_plan(plan: Plan, path: Path) -> None:
     Raises:
         UsageError: the folder is not empty.
     """
-    with held(path, resume=False) as folder:
+    with held(path) as folder:
         config = plan.config
         config.session_config.folder = str(path)
         keep_algorithm(config, folder)

@@ -129,9 +129,9 @@ def _run(order: Order, watch: Watch) -> Run:
         interrupts = stack.enter_context(Interrupts())
         starter = make_starter(order.launcher, order.user.algorithm)
         stack.callback(starter.close)
-        folder = stack.enter_context(held(order.path, resume=order.resume))
+        folder = stack.enter_context(held(order.path, name=order.name, resume=order.resume))
         stack.callback(watch.end)
-        watch.prepare(order.path)
+        watch.prepare(folder.path)
         # Not before: it imports numpy, and by now torch is being imported beside us.
         from surreal_like.machine import check_memory, check_ports
 
@@ -148,7 +148,7 @@ def _run(order: Order, watch: Watch) -> Run:
             launched = starter.launch(config, make_topology(config), folder)
         watch.begin(folder, config)
         outcome = _follow(launched, folder, watch, interrupts)
-    return Run(order.path, dict(folder.read_result() or {}), outcome.details)
+    return Run(folder.path, dict(folder.read_result() or {}), outcome.details)
 
 
 def _follow(launched: Launched, folder: RunFolder, watch: Watch, interrupts: Interrupts) -> Outcome:

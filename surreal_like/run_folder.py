@@ -36,6 +36,19 @@ def new_path(name: str) -> Path:
     return path
 
 
+def _reserved(name: str) -> Path:
+    """A new folder of that name, made: of several that begin at once each gets its own."""
+    while True:
+        path = new_path(name)
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"cannot make the run folder {path}: {error.strerror}") from None
+        return path
+
+
 def newest_path(name: str | None) -> Path:
     """The folder of the newest run, of that name if one is given.
 
@@ -53,14 +66,23 @@ def newest_path(name: str | None) -> Path:
 
 
 @contextmanager
-def held(path: Path, *, resume: bool) -> Iterator[RunFolder]:
+def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Iterator[RunFolder]:
     """The folder of a run, locked while inside; a new one that came to nothing is removed again.
+
+    Args:
+        path: of the folder; None: a new one, which nobody else gets who begins at the same moment.
+        name: of the experiment, for a new folder.
+        resume: the run is there already.
 
     Raises:
         UsageError: a new run's folder is not empty, or another launcher is at work there.
     """
+    parent = path.parent if path is not None else RUNS
+    made = [each for each in (parent, *parent.parents) if not each.exists()]
+    if path is None or not path.exists():
+        path = path or _reserved(name)
+        made.insert(0, path)
     folder = RunFolder(path)
-    made = [each for each in (path, *path.parents) if not each.exists()]
     if resume:
         folder.lock()
     try:
