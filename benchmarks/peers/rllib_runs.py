@@ -29,15 +29,15 @@ PROCESSORS = 8
 
 
 class ChannelsLast(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Stacks of frames as RLlib's convolutions want them: ``[84, 84, 4]``."""
+    """Stacks of frames as RLlib's convolutions want them: ``[84, 84, 4]``, -1 to 1, in floats."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (84, 84, 4), np.float32)
 
     def observation(self, observation: Any) -> Any:
         """With the frames behind."""
-        return np.ascontiguousarray(np.moveaxis(observation, 0, -1))
+        return np.moveaxis(observation, 0, -1).astype(np.float32) / 127.5 - 1.0
 
 
 def config(what: str, seed: int, workers: int, envs: int) -> Any:
