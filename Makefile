@@ -18,7 +18,7 @@ BENCH ?= storage replay parameters scale actor
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
-	@echo 'make learn     what the shipped experiments learn and how fast, over three seeds: about half an hour'
+	@echo 'make learn     what the shipped experiments learn and how fast, over three seeds: ten minutes to half an hour'
 	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
 	@echo 'make test-all  the same with the slow tests, and those that need root, kubectl or Chromium'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
