@@ -62,9 +62,9 @@ SHOWN = {
         "these are the tests",
     ],
     "algorithms.md": [
-        "trains for half an hour",
+        "trains for ten minutes to half an hour",
         "draws what was trained above",
-        "trains for half an hour, and installs a peer",
+        "trains for a quarter of an hour to half an hour, and installs a peer",
     ],
     "debugging.md": [
         "pdb waits for somebody who types",
