@@ -86,8 +86,9 @@ class Notebook:
         self.page = page
         page.open(f"{address}/lab/tree/{path}?reset")
         page.wait("window.jupyterapp && jupyterapp.restored.then(() => true)")
-        # The kernel is there once it has said so.
-        page.wait("jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status=='idle'")
+        # The kernel is there once it has answered; that it is idle may be said before Lab listens.
+        kernel = "jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
+        page.wait(f"{kernel}?.info.then(() => true)")
         self.command("application:toggle-left-area")
 
     def run_cells(self, number: int) -> None:
