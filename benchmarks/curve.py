@@ -53,7 +53,7 @@ def receive(kind: str, address: str, keys: Path, count: int) -> float:
     begin, got = 0.0, 0
     while got < count:
         if socket.receive() is None:
-            poll([socket.raw], 0.01)
+            poll([socket], 0.01)
             continue
         got += 1
         begin = begin or time.perf_counter()

@@ -131,7 +131,7 @@ def send(folder: Path, rows: int) -> None:
             while (message := receipts.receive()) is not None:
                 _, _, inserted, *_ = message.fields["senders"].get("agent-0", (1, 0, inserted))
             if sent >= rows:
-                poll([receipts.raw], 0.05)
+                poll([receipts], 0.05)
                 continue
             sequence += 1
             sent += STEPS * STREAMS
@@ -166,11 +166,11 @@ def ask(dealer: DealerSocket, rows: int) -> Answer:
     begin = time.perf_counter()
     wanted = {"batch_size": BATCH_SIZE, "batches": BATCHES}
     while dealer.send("sample", wanted) is None:  # the server has not come up yet
-        poll([dealer.raw], 0.01)
+        poll([dealer], 0.01)
     while (answer := dealer.receive()) is None:
         if time.perf_counter() - begin > _ANSWER_SECONDS:
             raise SystemExit(f"no answer for {_ANSWER_SECONDS:g} s")
-        poll([dealer.raw], 0.1)
+        poll([dealer], 0.1)
     seconds = time.perf_counter() - begin
     if answer.kind != "batch":
         raise SystemExit(f"replay answered '{answer.kind}': {answer.fields.get('reason')}")

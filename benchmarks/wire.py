@@ -79,7 +79,7 @@ def _receive_ours(socket: Any, count: int) -> float:
     while got < count:
         message = socket.receive()
         if message is None:
-            poll([socket.raw], 0.01)
+            poll([socket], 0.01)
             continue
         got += 1
         begin = begin or time.perf_counter()

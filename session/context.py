@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import zmq
@@ -23,9 +23,9 @@ from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook, Identity, Wire
 from session.wire.channel import Channel
 from session.wire.security import Security
-from session.wire.sockets import PushSocket
+from session.wire.sockets import PushSocket, Socket
 
-Pause = Callable[[list[zmq.Socket[bytes]], float], None]
+Pause = Callable[[Sequence[Socket], float], None]
 
 
 def run_part(config: Config) -> int:
@@ -184,7 +184,7 @@ class Context:
     def accept(self, welcome: Welcome) -> None:
         """Takes over what the parameter server answered."""
         self.welcome = welcome
-        self.wire.identity = replace(self.wire.identity, incarnation=welcome.incarnation)
+        self.wire.identity = self.wire.identity._replace(incarnation=welcome.incarnation)
 
     def flush(self) -> None:
         """Sends collected telemetry, as far as it can leave now, and looks after connections.

@@ -13,10 +13,10 @@ from session.context import Context, Launch, Pause
 from session.errors import DeadlineError, SurrealError
 from session.hello import Hello
 from session.periodic import Every
-from session.wire.sockets import poll
+from session.wire.sockets import Socket, poll
 
+_CHORES_SECONDS = 0.05
 _FLUSH_SECONDS = 0.2
-_HELLO_SECONDS = 0.05
 _IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
 # "Try again later": whoever is told to stop before its work is done, and is to be started again.
@@ -51,7 +51,7 @@ class Service:
         """With what the process ends once it is done."""
         return 0
 
-    def wait_on(self) -> list[zmq.Socket[bytes]]:
+    def wait_on(self) -> list[Socket]:
         """Sockets that wake an idle service."""
         return []
 
@@ -98,7 +98,8 @@ class Frame:
         session = launch.config.session_config
         self._beat_due = Every(seconds=session.heartbeat.interval, clock=clock.now)
         self._flush_due = Every(seconds=_FLUSH_SECONDS, clock=clock.now)
-        self._hello_due = Every(seconds=_HELLO_SECONDS, clock=clock.now)
+        # Looked at now and then, for a step must cost little.
+        self._chores_due = Every(seconds=_CHORES_SECONDS, clock=clock.now)
         self._start_deadline = clock.now() + session.heartbeat.starting_seconds
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_deadline = float("inf")
@@ -133,11 +134,9 @@ class Frame:
 
     def step(self) -> bool:
         """One step that never blocks; True if there may be more to do at once."""
-        if self._beat_due():
-            self._beat()
-        if self._flush_due():
-            self.context.flush()
-        greeted = self._greet()
+        greeted = False
+        if self._service is None or self._chores_due():
+            greeted = self._do_chores()
         if self._service is None:
             return self._start() or greeted
         if self.context.stopping and self.state == "running":
@@ -147,17 +146,19 @@ class Frame:
             self.close()
         return busy or greeted
 
-    def _greet(self) -> bool:
-        """Says hello; once welcomed only looks now and then, for a tick must cost little."""
-        if self._hello is None or (self._service is not None and not self._hello_due()):
-            return False
-        return self._hello.tick()
+    def _do_chores(self) -> bool:
+        """Heartbeat, telemetry, hello; True if there may be more to say hello to."""
+        if self._beat_due():
+            self._beat()
+        if self._flush_due():
+            self.context.flush()
+        return self._hello is not None and self._hello.tick()
 
     def idle(self) -> None:
         """Sleeps until a socket of the service has something, or for a moment."""
         sockets = self._service.wait_on() if self._service is not None else []
         if self._hello is not None:
-            sockets = [*sockets, self._hello.socket.raw]
+            sockets = [*sockets, self._hello.socket]
         poll(sockets, _IDLE_SECONDS)
 
     def _start(self) -> bool:

@@ -72,7 +72,7 @@ class Fetching:
         client.ask()
         found = None
         while client.waiting:
-            poll([client.socket.raw], _WAIT_SECONDS)
+            poll([client.socket], _WAIT_SECONDS)
             found = client.receive()
         return found
 

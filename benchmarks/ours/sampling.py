@@ -102,7 +102,7 @@ def _next(client: ReplayClient) -> Sampled:
         sampled = client.next()
         if sampled is not None:
             return sampled
-        poll([socket.raw for socket in client.sockets()], _POLL_SECONDS)
+        poll(client.sockets(), _POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -79,10 +79,7 @@ class Sending:
         end = begin + seconds
         while time.perf_counter() < end:
             # As an agent's loop does before each step.
-            if not window.ready:
-                env.pump()
-                poll([env.sender.raw], _POLL_SECONDS)
-                continue
+            _wait(env.sender)
             env.step(action)
         _settle(env.sender)
         return {"rows": window.inserted - before, "seconds": time.perf_counter() - begin}
@@ -110,9 +107,7 @@ class Sending:
             )
             obs, reward, ended, never, _ = played.step(action)
             if buffer.rows == length:
-                while not sender.window.ready:
-                    sender.pump()
-                    poll([sender.raw], _POLL_SECONDS)
+                _wait(sender)
                 _send(sender, buffer.cut(), num_envs)
         _settle(sender)
         passed = time.perf_counter() - begin
@@ -125,10 +120,7 @@ class Sending:
         before, count = sender.window.inserted, 0
         begin = time.perf_counter()
         while time.perf_counter() < begin + seconds:
-            if not sender.window.ready:
-                sender.pump()
-                poll([sender.raw], _POLL_SECONDS)
-                continue
+            _wait(sender)
             _send(sender, made[count % _CHUNKS_MADE], num_envs)
             count += 1
         _settle(sender)
@@ -149,7 +141,7 @@ class Sending:
             sender = senders[number % agents]
             while time.perf_counter() < begin + number / per_second or not sender.window.ready:
                 sender.pump()
-                poll([sender.raw], 0.001)
+                poll([sender.socket], 0.001)
             _send(sender, columns, num_envs)
         for sender in senders:
             _settle(sender)
@@ -162,6 +154,14 @@ def _send(sender: ExpSender, columns: dict[str, Any], num_envs: int) -> None:
     sender.send(columns, streams=list(range(num_envs)), finished=[], tail=False, first_seconds=0.0)
 
 
+def _wait(sender: ExpSender) -> None:
+    """Waits until another chunk may be sent."""
+    while not sender.window.ready:
+        sender.pump()
+        if not sender.window.ready:
+            poll([sender.socket], _POLL_SECONDS)
+
+
 def _settle(sender: ExpSender) -> None:
     """Waits until replay has confirmed everything."""
     deadline = time.perf_counter() + _SETTLE_SECONDS
@@ -169,7 +169,7 @@ def _settle(sender: ExpSender) -> None:
         if time.perf_counter() > deadline:
             raise RuntimeError(f"replay has not confirmed {sender.window.unreceipted} rows")
         sender.pump()
-        poll([sender.raw], _POLL_SECONDS)
+        poll([sender.socket], _POLL_SECONDS)
 
 
 if __name__ == "__main__":

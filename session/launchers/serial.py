@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +37,7 @@ from session.launchers.serial_end import TELEMETRY, Leaving, Owner
 from session.launchers.status import status_row
 from session.service import Frame
 from session.wire import AddressBook, Identity, Wire
+from session.wire.sockets import Socket
 
 # What telemetry may still do when a run has broken.
 _LAST_ROUNDS = 200
@@ -186,7 +187,7 @@ class SerialLauncher:
         if frame.finished:
             self._alive_seconds[frame.context.name] = time.monotonic() - self._started_at
 
-    def _pause(self, sockets: list[zmq.Socket[bytes]], timeout_seconds: float) -> None:
+    def _pause(self, sockets: Sequence[Socket], timeout_seconds: float) -> None:
         """While one component waits for an answer the others go on."""
         self._round()
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import zmq
-
 from session.context import Context
 from session.errors import SurrealError
 from session.loggerplex.append_file import AppendFile
@@ -15,6 +13,7 @@ from session.periodic import Every, Rate
 from session.service import Service
 from session.wire import Identity, Message
 from session.wire.layout import Array
+from session.wire.sockets import Socket
 
 _RECORDS_PER_TICK = 1000
 _WRITE_SECONDS = 0.2
@@ -84,9 +83,9 @@ class Collector(Service):
         """True when drained, or when the run is over and nobody speaks any more."""
         return self._ending.done
 
-    def wait_on(self) -> list[zmq.Socket[bytes]]:
+    def wait_on(self) -> list[Socket]:
         """The socket of the records."""
-        return [self._records.raw]
+        return [self._records]
 
     def status(self) -> dict[str, float]:
         """Rate of records, and bad ones so far."""

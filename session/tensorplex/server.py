@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import zmq
-
 from session.context import Context
 from session.errors import UsageError
 from session.loggerplex.collector import Collector
@@ -16,6 +14,7 @@ from session.tensorplex.prometheus import Page, exposition
 from session.tensorplex.table import ComponentTable
 from session.wire import Identity, Message
 from session.wire.layout import Array
+from session.wire.sockets import Socket
 
 _REQUESTS_PER_TICK = 100
 
@@ -86,9 +85,9 @@ class Tensorplex(Collector):
         if self._page is not None:
             self._page.show(exposition(self._rows(), self._newest))
 
-    def wait_on(self) -> list[zmq.Socket[bytes]]:
+    def wait_on(self) -> list[Socket]:
         """The sockets of records and requests."""
-        return [*super().wait_on(), self._requests.raw]
+        return [*super().wait_on(), self._requests]
 
     def status(self) -> dict[str, float]:
         """Adds the number of event files and what the disk did not take."""

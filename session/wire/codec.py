@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
@@ -19,7 +19,7 @@ from session.errors import DecodeError, OversizeError
 from session.wire import layout as layouts
 from session.wire.layout import Array, Buffer
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 _HEADER_LIMIT_BYTES = 16 << 20
 _HEADER_TYPES = (int, str, str, int, bytes, int, dict, bytes)
@@ -27,6 +27,7 @@ _NAME = 2
 _NAME_LIMIT = 80
 # Above this, copying arrays into one frame costs more than a frame for each, by measurement.
 _JOINED_BYTES = 1 << 18
+_NO_ARRAYS, _ = layouts.pack(())
 _DTYPE_TEXTS = {dtype: text for text, dtype in layouts.DTYPES.items()}
 
 
@@ -44,11 +45,10 @@ class ProtocolError(DecodeError):
         self.version = version
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """Who speaks: stands in the header of every message.
 
-    Args:
+    Attributes:
         name: component name, such as ``agent-0``.
         incarnation: milliseconds of the wall clock at the component's start.
         fingerprint: first eight bytes of the experiment's fingerprint.
@@ -142,12 +142,14 @@ def decode(frames: Sequence[Buffer], limit_bytes: int) -> Message:
     total = size_bytes(frames)
     if total > limit_bytes or len(frames[0]) > _HEADER_LIMIT_BYTES:
         raise OversizeError(f"message of {total} bytes, the limit is {limit_bytes}")
-    kind, name, incarnation, fingerprint, generation, fields, packed = _header(frames[0])
+    _, kind, name, incarnation, fingerprint, generation, fields, packed = _header(frames[0])
     sender = Identity(name, incarnation, fingerprint, generation)
+    if len(frames) == 1 and packed == _NO_ARRAYS:
+        return Message(kind, fields, {}, sender)
     return Message(kind, fields, layouts.unpack(packed).arrays(frames[1:]), sender)
 
 
-def _header(frame: Buffer) -> tuple[Any, ...]:
+def _header(frame: Buffer) -> list[Any]:
     try:
         header = msgpack.unpackb(
             frame, raw=False, strict_map_key=False, max_array_len=layouts.ARRAY_LIMIT
@@ -162,4 +164,4 @@ def _header(frame: Buffer) -> tuple[Any, ...]:
         raise DecodeError("header is not that of a surreal_like message")
     if tuple(map(type, header)) != _HEADER_TYPES:
         raise DecodeError("header holds values of wrong types")
-    return tuple(header[1:])
+    return header

@@ -118,7 +118,7 @@ class RouterSocket(Socket):
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """False if the peer is full; a peer that has gone needs no answer."""
-        self.readable()
+        self.look()
         try:
             self._send_frames([peer, *frames])
         except zmq.Again:
@@ -220,7 +220,7 @@ class DealerSocket(Socket):
                     raise refusal(answer)
                 return answer
             if answer is None:
-                self._wire.pause([self.raw], _PAUSE_SECONDS if request_id else 0.005)
+                self._wire.pause([self], _PAUSE_SECONDS if request_id else 0.005)
         raise DeadlineError(
             f"{self.endpoint} did not answer '{kind}' within {timeout_seconds:g} s{self._where()}"
         )

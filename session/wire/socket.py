@@ -7,11 +7,13 @@ counter says so, and two serial runs differ.
 
 from __future__ import annotations
 
+import select
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,20 +53,46 @@ class Counters:
     unanswered: int = 0
 
 
-def poll(sockets: list[zmq.Socket[bytes]], timeout_seconds: float) -> None:
-    """Sleeps until one of the sockets can be read, at most ``timeout_seconds``."""
-    if not sockets:
-        # libzmq's poll returns at once when it has nothing to look at.
-        time.sleep(timeout_seconds)
-        return
-    poller = zmq.Poller()
+def poll(sockets: Sequence[Socket], timeout_seconds: float) -> None:
+    """Sleeps until one of the sockets can be read, at most ``timeout_seconds``.
+
+    What it has found counts for the next :meth:`Socket.readable` of each. libzmq's own poll asks
+    the kernel twice for each socket, each time; this asks once for all that were silent.
+    """
+    deadline = time.monotonic() + timeout_seconds
     for socket in sockets:
-        poller.register(socket, zmq.POLLIN)
-    poller.poll(round(timeout_seconds * 1000))
+        if not socket.silent:
+            socket.look()
+    poller = _poller(tuple(socket.descriptor for socket in sockets))
+    while True:
+        left = 0.0 if any(socket.pending for socket in sockets) else deadline - time.monotonic()
+        signalled = poller.poll(max(0.0, 1000 * left))
+        for descriptor, _ in signalled:
+            next(each for each in sockets if each.descriptor == descriptor).look()
+        if left <= 0 or not signalled:
+            break
+    for socket in sockets:
+        socket.looked = True
+
+
+@lru_cache(maxsize=64)
+def _poller(descriptors: tuple[int, ...]) -> select.poll:
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return poller
 
 
 class Socket:
-    """What all sockets share; made by :class:`Wire`."""
+    """What all sockets share; made by :class:`Wire`.
+
+    Attributes:
+        descriptor: becomes readable in the kernel's eyes when there may be news.
+        pending: whether something could be received when it was looked at last.
+        silent: nothing could be, and nothing was done with the socket since: as long as the
+            descriptor is not readable, nothing can be now.
+        looked: :func:`poll` has just found out.
+    """
 
     pattern: int
     binds: bool
@@ -82,6 +110,8 @@ class Socket:
         if self.binds:
             wire.say(wire.security.check_bind(endpoint, address.bind))
         self.raw: zmq.Socket[bytes] = wire.context.socket(self.pattern)
+        self.descriptor = int(self.raw.getsockopt(zmq.FD))
+        self.pending = self.silent = self.looked = False
         self._inproc = address.connect.startswith("inproc://")
         self._events: deque[bool] = deque(maxlen=_EVENTS_KEPT)
         try:
@@ -171,11 +201,11 @@ class Socket:
             return
         if self._monitor is None:
             self._monitor = Monitor(self.raw, MADE | LOST)
-        self._look()
+        self._watch()
         while self._events:
             yield self._events.popleft()
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         """Takes what the monitor has seen."""
         if self._monitor is None:
             return
@@ -195,7 +225,7 @@ class Socket:
         """
         if self.link is None:
             return None
-        self._look()
+        self._watch()
         refusal = self.link.refusal
         if refusal is None and not self._wire.ever_connected:
             refusal = self.link.suspicion
@@ -224,13 +254,24 @@ class Socket:
             if path.stat().st_ino == inode:
                 path.unlink()
 
+    def look(self) -> int:
+        """Handles what the I/O thread has sent; the events of the socket after that."""
+        events = int(self.raw.getsockopt(zmq.EVENTS))
+        self.pending = bool(events & _POLLIN)
+        self.silent = not self.pending
+        return events
+
     def writable(self) -> bool:
         """True if a message can be sent now."""
-        return bool(int(self.raw.getsockopt(zmq.EVENTS)) & _POLLOUT)
+        return bool(self.look() & _POLLOUT)
 
     def readable(self) -> bool:
-        """True if a message can be received now."""
-        return bool(int(self.raw.getsockopt(zmq.EVENTS)) & _POLLIN)
+        """True if a message can be received now, or could when :func:`poll` has just looked."""
+        if self.looked:
+            self.looked = False
+        else:
+            self.look()
+        return self.pending
 
     def _encode(self, message: Message) -> list[Buffer]:
         message.sender = self._wire.identity
@@ -259,6 +300,7 @@ class Socket:
 
     def _send_frames(self, frames: Sequence[Buffer]) -> None:
         """Sends without waiting; raises zmq.Again if that cannot be."""
+        self.silent = False
         for frame in frames[:-1]:
             self.raw.send(frame, _MORE, copy=False)
         self.raw.send(frames[-1], _NOBLOCK, copy=False)

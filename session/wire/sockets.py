@@ -72,7 +72,7 @@ class PublisherSocket(Socket):
 
     def publish(self, message: Message, *, to: str = "") -> None:
         """Sends to whoever listens now, or only to the subscriber of that name."""
-        self.readable()
+        self.look()
         topic = _topic_of(to) if to else _TOPIC
         with suppress(zmq.Again):
             self._send_frames([topic, *self._encode(message)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import zmq
 
@@ -39,7 +39,7 @@ class Wire:
         *,
         max_message_bytes: int = 1 << 28,
         stopping: Callable[[], bool] = lambda: False,
-        pause: Callable[[list[zmq.Socket[bytes]], float], None] = poll,
+        pause: Callable[[Sequence[Socket], float], None] = poll,
         on_reject: Callable[[str, str, str], None] = lambda endpoint, sender, reason: None,
         security: Security | None = None,
     ) -> None:

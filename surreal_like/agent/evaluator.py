@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import zmq
 
 from session.context import Context
 from session.errors import ConfigError
 from session.service import Service
+from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.agent.fetcher import Fetcher
@@ -173,9 +173,9 @@ class EvaluatorService(Service):
         """False once the run is over."""
         return not self._over
 
-    def wait_on(self) -> list[zmq.Socket[bytes]]:
+    def wait_on(self) -> list[Socket]:
         """Wakes on parameters and on the learner's answers."""
-        return [self._fetcher.client.socket.raw, self._scores.socket.raw]
+        return [self._fetcher.client.socket, self._scores.socket]
 
     def status(self) -> dict[str, float]:
         """Rates for the heartbeat."""

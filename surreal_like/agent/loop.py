@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import zmq
 
 from session.context import Context
 from session.periodic import Every
 from session.service import Service
+from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.mode import AgentMode
@@ -94,7 +94,7 @@ class AgentService(Service):
             return False
         if not self._window.ready or self._waits():
             env.pump()
-            return False
+            return self._window.ready and self._behind is None
         if self._obs is None:
             self._obs, _ = self._seen.reset()
             self._context.event("acting", f"version {self._agent.version}")
@@ -186,9 +186,9 @@ class AgentService(Service):
         """False once the run is over."""
         return self._phase == "acting"
 
-    def wait_on(self) -> list[zmq.Socket[bytes]]:
+    def wait_on(self) -> list[Socket]:
         """Wakes on receipts and on parameters."""
-        return [self._sender.raw, self._fetcher.client.socket.raw]
+        return [self._sender.socket, self._fetcher.client.socket]
 
     def status(self) -> dict[str, float]:
         """Rates and queue lengths for the heartbeat."""

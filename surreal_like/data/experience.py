@@ -47,6 +47,7 @@ class Chunk:
             where an episode begins less than k-1 rows before, its first frame is repeated.
         receipted: highest number for which the sender has had a receipt, of whatever replay.
         receipted_rows: the sender's row count at that number.
+        filled: share of what its sender may have unreceipted that it has; at 1 it waits.
         stamps: seconds of the traced way (``first``, ``cut``, ``sent``), empty when not traced.
     """
 
@@ -65,6 +66,7 @@ class Chunk:
     lead_in: Mapping[str, Array] = field(default_factory=dict)
     receipted: int = 0
     receipted_rows: int = 0
+    filled: float = 0.0
     stamps: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -105,6 +107,7 @@ class Chunk:
             "overlap": self.overlap,
             "receipted": self.receipted,
             "receipted_rows": self.receipted_rows,
+            "filled": self.filled,
             "stamps": self.stamps,
         }
         return Message("chunk", fields, self.arrays)
@@ -130,6 +133,8 @@ class Chunk:
             raise DecodeError(f"chunk with wrong fields: {error}") from None
         if chunk.overlap not in (0, 1) or chunk.overlap >= shape[0]:
             raise DecodeError(f"chunk of {shape[0]} rows with an overlap of {chunk.overlap!r}")
+        if type(chunk.filled) is not float:
+            raise DecodeError(f"chunk of a sender whose window is filled to {chunk.filled!r}")
         if len(chunk.streams) != shape[1]:
             raise DecodeError(f"chunk of {shape[1]} streams with {len(chunk.streams)} stream ids")
         _check_lead_in(columns, lead_in, shape[1])

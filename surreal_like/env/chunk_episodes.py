@@ -66,12 +66,9 @@ class ChunkEpisodes:
         self.count()
         return self._newest
 
-    @property
-    def num_newest(self) -> int:
-        """How many episodes ended at the newest step."""
-        if self._uncounted:
-            return int(np.count_nonzero(ended(self._uncounted[-1])))
-        return len(self._newest)
+    def num_newest(self, last: Flags) -> int:
+        """How many episodes ended at the newest step, which had such ends."""
+        return int(np.count_nonzero(last)) if self._uncounted else len(self._newest)
 
     def count(self) -> None:
         """Counts all steps that have not been."""
@@ -121,8 +118,3 @@ class ChunkEpisodes:
 def ended(row: Row) -> Flags:
     """Where an episode ends at a row, bool ``[N]``."""
     return row["terminated"] | row["truncated"]
-
-
-def all_ended(num_envs: int) -> Row:
-    """What comes before a reset."""
-    return {"terminated": np.ones(num_envs, np.bool_), "truncated": np.zeros(num_envs, np.bool_)}

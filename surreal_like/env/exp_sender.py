@@ -18,7 +18,7 @@ from session.wire.sockets import poll
 from surreal_like.data.frames import stack_size
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
-from surreal_like.env.chunk_episodes import ChunkEpisodes, Flags, Row, all_ended, ended
+from surreal_like.env.chunk_episodes import ChunkEpisodes, Flags, Row
 from surreal_like.env.episodes import EpisodeSummary
 from surreal_like.env.lead_in import LeadIn
 from surreal_like.env.row_buffer import RowBuffer
@@ -70,9 +70,9 @@ class ExpSenderWrapper(VectorWrapper):
             learner_config = context.config.learner_config
         self._overlap = 0 if learner_config is None else load_kind(learner_config).overlap
         self._settings = check_sender(self._session.sender, self.num_envs, self._overlap)
-        # The newest row, which waits for its action, and the one before.
+        # The newest row, which waits for its action; where episodes ended at it and begin at it.
         self._row: Row = {}
-        self._before = all_ended(self.num_envs)
+        self._last = self._first = np.ones(self.num_envs, np.bool_)
         self._buffer = RowBuffer(
             self._settings.flush_iteration,
             self.num_envs,
@@ -103,7 +103,7 @@ class ExpSenderWrapper(VectorWrapper):
     @property
     def first(self) -> Flags:
         """Where an episode begins at the newest row, bool ``[N]``."""
-        return ended(self._before)
+        return self._first
 
     @property
     def finished(self) -> list[EpisodeSummary]:
@@ -113,7 +113,7 @@ class ExpSenderWrapper(VectorWrapper):
     @property
     def num_finished(self) -> int:
         """How many episodes the newest step ended; cheaper than their summaries."""
-        return self._episodes.num_newest
+        return self._episodes.num_newest(self._last)
 
     def take_recent(self) -> list[EpisodeSummary]:
         """Summaries of the episodes that ended since the last call, at most the newest 1000."""
@@ -128,7 +128,7 @@ class ExpSenderWrapper(VectorWrapper):
         self._end_rows()
         obs, info = self.env.reset()
         self._episodes.reset()
-        self._row = all_ended(self.num_envs)
+        self._last = np.ones(self.num_envs, np.bool_)
         no = np.zeros(self.num_envs, np.bool_)
         self._observe(obs, np.zeros(self.num_envs, np.float32), no, no, info)
         return obs, info
@@ -200,7 +200,8 @@ class ExpSenderWrapper(VectorWrapper):
         if info:
             for name in info.keys() - _NOT_COLUMNS:
                 row[f"extras/{name}"] = info[name]
-        self._before, self._row = self._row, row
+        self._row = row
+        self._first, self._last = self._last, terminated | truncated
         if self._overlap and self._buffer.rows == self._buffer.length:
             self._buffer.write_end(row)
             self._cut(overlap=self._overlap)
@@ -214,16 +215,17 @@ class ExpSenderWrapper(VectorWrapper):
             self._first_at = now
         buffer.write(row)
         late = now >= self._pump_at
-        if late or acting.metrics:
+        if acting.metrics or (late and self._flush_seconds):
             self._episodes.count()
         if self._episodes.waiting:
             self._episodes.write(acting.metrics)
         full = buffer.rows == buffer.length and not self._overlap
-        if full or (self._cut_at_ends and ended(row)[0]):
+        if full or (self._cut_at_ends and self._last[0]):
             self._cut()
         elif late:
             self._pump_at = now + _PUMP_SECONDS
-            self.pump()
+            if self._in_script or self._flush_seconds or not link.sender.window.empty:
+                self.pump()
 
     def _end_rows(self, *, final: bool = False) -> None:
         """Sends off the newest row, at which no action will be taken."""
@@ -231,10 +233,10 @@ class ExpSenderWrapper(VectorWrapper):
         row, self._row = self._row, {}
         tail = False
         # Where every stream has just begun there is nothing to complete.
-        if row and not self.first.all():
+        if row and not self._first.all():
             self._buffer.write_end(row)
             self._episodes.write(self._connected().acting.metrics)
-            tail = final or not ended(row).all()
+            tail = final or not self._last.all()
         full = self._buffer.rows == self._buffer.length
         if full or (self._buffer.rows and (final or tail)):
             self._cut(tail=tail)
@@ -284,7 +286,7 @@ class ExpSenderWrapper(VectorWrapper):
                     f"replay has not confirmed {link.sender.window.unreceipted} rows for "
                     f"{_FULL_SECONDS:g} s: is it running, and does the learner use its rows?"
                 )
-            poll([link.sender.raw], _POLL_SECONDS)
+            poll([link.sender.socket], _POLL_SECONDS)
             self.pump()
 
 

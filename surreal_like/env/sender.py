@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zmq
 
 from session.config import Config
 from session.context import Context
 from session.errors import DeadlineError, RefusedError
 from session.wire import Message
-from session.wire.sockets import poll
+from session.wire.sockets import Socket, poll
 from surreal_like.agent.acting import acting_of
 from surreal_like.data.experience import Chunk
 from surreal_like.data.timestep import StepType
@@ -65,9 +64,9 @@ class ExpSender:
         self._ended = False
 
     @property
-    def raw(self) -> zmq.Socket[bytes]:
-        """The socket that wakes whoever waits for receipts."""
-        return self._route.way.receipts.raw
+    def socket(self) -> Socket:
+        """Wakes whoever waits for receipts."""
+        return self._route.way.receipts
 
     def send(
         self,
@@ -152,6 +151,7 @@ class ExpSender:
             fields = kept.message.fields
             fields["receipted"] = window.receipted
             fields["receipted_rows"] = window.receipted_rows
+            fields["filled"] = window.filled
             if fields.get("stamps"):
                 fields["stamps"]["sent"] = now
             if not route.way.experience.send(kept.message):
@@ -204,7 +204,7 @@ class SenderLink:
         deadline = self.now() + _LEAVE_SECONDS
         while not self.sender.window.empty and self.now() < deadline:
             self.sender.pump()
-            poll([self.sender.raw], _POLL_SECONDS)
+            poll([self.sender.socket], _POLL_SECONDS)
         ps = self.context.wire.dealer("ps.requests")
         with suppress(DeadlineError, RefusedError):
             ps.request("farewell", {"account": self.sender.account()}, timeout_seconds=1.0)

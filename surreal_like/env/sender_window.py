@@ -101,6 +101,11 @@ class SenderWindow:
         return self.pushed - self.unreceipted
 
     @property
+    def filled(self) -> float:
+        """Share of what may be unreceipted that is."""
+        return max(len(self._kept) / self.max_chunks, self.unreceipted_bytes / self.max_bytes)
+
+    @property
     def next_sequence(self) -> int:
         """The number of the next chunk."""
         return self._last + 1

@@ -192,7 +192,7 @@ class Learner:
             if sampled is not None:
                 yield self.to_batch(sampled)
                 continue
-            poll([socket.raw for socket in self.replay.sockets()], _WAIT_SECONDS)
+            poll(self.replay.sockets(), _WAIT_SECONDS)
 
     def tick_replay(self, *, ask: bool = True) -> bool:
         """Keeps requests under way, which say how far this learner is; True if a reply came."""

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import zmq
 
 from session.context import Context
 from session.errors import CheckpointError, RefusedError, RunError
 from session.folder import RunFolder, write_atomically
 from session.periodic import Every, Rate
 from session.service import START_AGAIN, Service
+from session.wire.sockets import Socket
 from surreal_like.learner.base import Learner
 from surreal_like.learner.control import Control, Flat
 from surreal_like.learner.ending import Ending, ended_before
@@ -223,10 +223,9 @@ class LearnerService(Service):
         resumes = self._session.launcher.on_sigterm == "resume"
         return START_AGAIN if resumes and not self._done else 0
 
-    def wait_on(self) -> list[zmq.Socket[bytes]]:
+    def wait_on(self) -> list[Socket]:
         """Wakes on batches and on control."""
-        sockets = [*self._learner.replay.sockets(), self._control.socket, self._ps]
-        return [socket.raw for socket in sockets]
+        return [*self._learner.replay.sockets(), self._control.socket, self._ps]
 
     def status(self) -> dict[str, float]:
         """Rates and queue lengths for the heartbeat."""

@@ -93,10 +93,9 @@ class ParameterClient:
         Raises:
             RefusedError: this process has been replaced, or belongs to another run.
         """
-        newer = None
-        while (answer := self.socket.receive()) is not None:
-            taken = self._take(answer)
-            newer = taken if taken is not None else newer
+        # One at a time: nobody asks again before it has come.
+        answer = self.socket.receive()
+        newer = None if answer is None else self._take(answer)
         if self._waiting_for is not None and self._clock.now() >= self._look_at:
             self._look_at += _LOOK_SECONDS
             lost = False in self.socket.connection_events()

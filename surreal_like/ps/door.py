@@ -6,13 +6,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-import zmq
-
 from session.context import Context
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.wire.requests import Request
 from session.wire.security import allow
+from session.wire.sockets import Socket
 from surreal_like.ps.tokens import Guest, TokenFolder
 
 ENDPOINT = "ps.door"
@@ -58,9 +57,9 @@ class Door:
         self._requests = context.wire.router(ENDPOINT, anybody=True)
 
     @property
-    def raw(self) -> zmq.Socket[bytes]:
-        """Its socket."""
-        return self._requests.raw
+    def socket(self) -> Socket:
+        """What wakes it."""
+        return self._requests
 
     def tick(self) -> bool:
         """Answers who knocks."""

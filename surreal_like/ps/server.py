@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import zmq
-
 from session.context import Context
 from session.errors import DecodeError
 from session.periodic import Every
 from session.service import Service
 from session.wire import PROTOCOL_VERSION
 from session.wire.requests import Request
+from session.wire.sockets import Socket
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.door import ENDPOINT as DOOR
 from surreal_like.ps.door import Door
@@ -63,22 +62,22 @@ class ParameterServer(Service):
 
     def tick(self) -> bool:
         """Takes the newest publication and answers what has been asked."""
-        busy = self._take_publications()
-        busy |= self._answer_requests()
-        if busy:
+        taken, answered = self._take_publications(), self._answer_requests()
+        if taken or answered:
             self._heard_at = self._context.clock.now()
+        more = taken == _PUBLICATIONS_PER_TICK or answered == _REQUESTS_PER_TICK
         if self._door is not None:
-            busy |= self._door.tick()
+            more |= self._door.tick()
         if self._look_due():
             self._look()
-        return busy
+        return more
 
-    def _take_publications(self) -> bool:
-        """Drains the socket, for only the newest counts."""
+    def _take_publications(self) -> int:
+        """Drains the socket, for only the newest counts; how many came."""
         for taken in range(_PUBLICATIONS_PER_TICK):
             message = self._publications.receive()
             if message is None:
-                return taken > 0
+                return taken
             try:
                 parameters = Parameters.from_message(message)
             except DecodeError as error:
@@ -86,24 +85,24 @@ class ParameterServer(Service):
                 continue
             if self._store.put(parameters):
                 self._answer_patient()
-        return True
+        return _PUBLICATIONS_PER_TICK
 
     def _answer_patient(self) -> None:
         waiting, self._patient = self._patient, {}
         for request in waiting.values():
             self._fetch(request)
 
-    def _answer_requests(self) -> bool:
+    def _answer_requests(self) -> int:
         for answered in range(_REQUESTS_PER_TICK):
             request = self._requests.receive()
             if request is None:
-                return answered > 0
+                return answered
             try:
                 self._answer(request)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 kind = request.message.kind
                 self._refuse(request, Refused(f"'{kind}' with wrong fields: {error!r}"))
-        return True
+        return _REQUESTS_PER_TICK
 
     def _answer(self, request: Request) -> None:
         kind, fields = request.message.kind, request.message.fields
@@ -217,10 +216,10 @@ class ParameterServer(Service):
             return False
         return self._context.clock.now() - self._heard_at >= _QUIET_SECONDS
 
-    def wait_on(self) -> list[zmq.Socket[bytes]]:
+    def wait_on(self) -> list[Socket]:
         """Wakes on requests and publications."""
-        door = [self._door.raw] if self._door is not None else []
-        return [self._requests.raw, self._publications.raw, *door]
+        door = [self._door.socket] if self._door is not None else []
+        return [self._requests, self._publications, *door]
 
     def status(self) -> dict[str, float]:
         """What the heartbeat tells."""

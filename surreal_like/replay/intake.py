@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-import zmq
-
 from session.context import Context
 from session.errors import DecodeError
 from session.periodic import Every, Rate
 from session.wire import Message
+from session.wire.sockets import Socket
 from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.base import Replay
@@ -19,9 +18,9 @@ from surreal_like.replay.waiting import Waiting
 
 _ALIVE_SECONDS = 0.5
 _ALL_SECONDS = 2.0
-_NEWS_SECONDS = 0.002
-_RECEIPT_CHUNKS = 64
-_CHUNKS_PER_TICK = 8
+_NEWS_SECONDS = 0.02
+# A sender with so much of its window left never waits for its next receipt.
+_FILLED = 0.5
 _KEEP_FINISHED = 1000
 
 
@@ -35,9 +34,12 @@ class Intake:
     Attributes:
         ledger: what became of each chunk.
         inserts: rows taken in.
+        MOST: chunks that are taken in one tick.
         waiting: for how long experience was not read.
         draining: every chunk is taken, whatever the limiter says.
     """
+
+    MOST = 8
 
     def __init__(self, context: Context, replay: Replay) -> None:
         wire, clock, name = context.wire, context.clock, context.name
@@ -53,25 +55,24 @@ class Intake:
         self._finished: dict[bytes, deque[dict[str, Any]]] = {}
         self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)
         self._stamps: dict[str, float] = {}
-        self._unreported = 0
+        self._news = False
+        self._pressing = False
         self._news_at = 0.0
         self._news_only = False
         self._alive = True
         self._alive_due = Every(seconds=_ALIVE_SECONDS, clock=clock.now)
         self._all_due = Every(seconds=_ALL_SECONDS, clock=clock.now)
 
-    def tick(self) -> bool:
-        """Takes in chunks while the replay takes them; True if one came."""
-        busy = False
-        for _ in range(_CHUNKS_PER_TICK):
-            if not self._may_insert():
-                break
+    def tick(self) -> int:
+        """Takes in chunks while the replay takes them; how many, :attr:`MOST` at a time."""
+        taken = 0
+        while taken < self.MOST and self._may_insert():
             message = self._experience.receive()
             if message is None:
                 break
-            busy = True
+            taken += 1
             self._take(message)
-        return busy
+        return taken
 
     def _may_insert(self) -> bool:
         """Whether experience is read now; counts the time for which it was not."""
@@ -95,7 +96,8 @@ class Intake:
             chunk, receipted=chunk.receipted, receipted_rows=chunk.receipted_rows
         ):
             return
-        self._unreported += 1
+        self._news = True
+        self._pressing |= chunk.filled >= _FILLED
         if (refusal := self._replay.refusal(chunk)) is not None:
             self.ledger.dropped(chunk, refusal)
             return
@@ -125,14 +127,14 @@ class Intake:
         self.send_receipts()
 
     def receipts_due(self) -> bool:
-        """Now and then, and soon after news: agents that may have few chunks under way wait."""
+        """Now and then, and at once for a sender that would soon wait for its receipt."""
         # Who comes may have missed its own.
         if self._receipts.new_subscribers() or self._all_due():
             self._news_only = False
         self._alive = self._alive_due()
-        if self._alive or not self._news_only or self._unreported >= _RECEIPT_CHUNKS:
+        if self._alive or not self._news_only or self._pressing:
             return True
-        return bool(self._unreported) and self._context.clock.now() >= self._news_at
+        return self._news and self._context.clock.now() >= self._news_at
 
     def send_receipts(self) -> None:
         """Tells senders what has been handled of their rows: those with news, now and then each.
@@ -141,7 +143,7 @@ class Intake:
         this replay lives is for all, be it a new one that does not know them.
         """
         news, self._news_only = self._news_only, True
-        self._unreported = 0
+        self._news = self._pressing = False
         self._news_at = self._context.clock.now() + _NEWS_SECONDS
         for receipt in sorted(self.ledger.receipts(news=news), key=lambda r: r.incarnation):
             numbers = [
@@ -166,9 +168,9 @@ class Intake:
         """True while nothing lies in the socket."""
         return not self._experience.readable()
 
-    def wait_on(self) -> list[zmq.Socket[bytes]]:
-        """Its socket, while experience is taken."""
-        return [] if self.waiting.held else [self._experience.raw]
+    def wait_on(self) -> list[Socket]:
+        """Its sockets: of experience while that is taken, and of who comes for receipts."""
+        return [self._receipts] if self.waiting.held else [self._experience, self._receipts]
 
     def take_finished(self, peer: bytes) -> list[dict[str, Any]]:
         """Summaries of the episodes that ended since this peer asked last."""

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from threading import Thread
 from typing import Any
 
-import zmq
-
 from session.context import Context
 from session.errors import SurrealError
 from session.periodic import Every, Rate
 from session.service import Service
 from session.wire.endpoint import IPC
 from session.wire.requests import Request
+from session.wire.sockets import Socket
 from surreal_like.replay.base import Replay
 from surreal_like.replay.intake import Intake
 from surreal_like.replay.slab import Slabs
@@ -70,10 +69,10 @@ class ReplayService(Service):
 
     def tick(self) -> bool:
         """Takes in chunks, answers requests, and does what is due."""
-        busy = self._take_requests()
-        busy |= self._intake.tick()
-        busy |= self._answer_parked()
-        busy |= self._take_priorities()
+        heard = self._take_requests()
+        heard |= self._take_priorities()
+        taken = self._intake.tick()
+        answered = self._answer_parked()
         if self._intake.receipts_due():
             self._intake.send_receipts()
         if self._evict_due():
@@ -83,9 +82,11 @@ class ReplayService(Service):
         if self._end_due():
             self._look_for_the_end()
         self._done |= self._leaving and self._intake.empty
-        if busy:
+        if heard or taken or answered:
             self._heard_at = self._context.clock.now()
-        return busy
+        # What was given may have made room for experience.
+        more = answered and (bool(self._parked) or self._intake.waiting.held)
+        return more or taken == self._intake.MOST
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -257,9 +258,9 @@ class ReplayService(Service):
         """True when the run is over, or after SIGTERM when nothing comes any more."""
         return self._done
 
-    def wait_on(self) -> list[zmq.Socket[bytes]]:
+    def wait_on(self) -> list[Socket]:
         """Wakes on requests, and on experience while it is taken."""
-        return [self._batches.raw, self._priorities.raw, *self._intake.wait_on()]
+        return [self._batches, self._priorities, *self._intake.wait_on()]
 
     def status(self) -> dict[str, float]:
         """Rates and queue lengths for the heartbeat."""

@@ -2,7 +2,7 @@
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from session.context import Context, Launch
 from session.folder import RunFolder
 from session.service import Frame, Service
 from session.wire import AddressBook, Message
-from session.wire.sockets import PullSocket
+from session.wire.sockets import PullSocket, Socket
 from surreal_like.experiment import read_experiment, resolve
 from surreal_like.topology import make_topology
 
@@ -132,7 +132,7 @@ class Stage:
             self.round()
         raise AssertionError("it did not come to pass")
 
-    def _pause(self, sockets: list[zmq.Socket[bytes]], seconds: float) -> None:
+    def _pause(self, sockets: Sequence[Socket], seconds: float) -> None:
         self.round()
 
     def close(self) -> None:

@@ -111,7 +111,7 @@ def test_another_version_of_the_protocol(run: Run, monkeypatch: pytest.MonkeyPat
     deadline = time.monotonic() + DEADLINE_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         run.router.receive()
-        poll([run.router.raw], 0.01)
+        poll([run.router], 0.01)
     check(process, "'ps' speaks protocol 4, this is protocol 3; install the same version")
 
 

@@ -60,7 +60,7 @@ def answer(router: RouterSocket, ending: threading.Event) -> None:
     while not ending.is_set():
         if (request := router.receive()) is not None:
             router.reply(request, "status", {"components": ROWS})
-        poll([router.raw], 0.01)
+        poll([router], 0.01)
 
 
 @pytest.mark.usefixtures("tensorplex")

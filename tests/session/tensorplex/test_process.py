@@ -44,7 +44,7 @@ class Processes:
                 welcome = {"starts": 1, "incarnation": request.message.fields["incarnation"]}
                 self._ps.reply(request, "welcome", welcome | {"version": [0, 0], "iteration": 0})
             self.agent.flush()
-            poll([self._ps.raw], 0.01)
+            poll([self._ps], 0.01)
 
     def close(self) -> None:
         for process in self.running:

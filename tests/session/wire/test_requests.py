@@ -1,16 +1,15 @@
 """Requests and their answers: each finds its own, none is lost in silence, none waits for ever."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-import zmq
 
 from session.errors import DeadlineError, RefusedError
 from session.wire import AddressBook, Message
 from session.wire.requests import Request, RouterSocket
-from session.wire.sockets import poll
+from session.wire.sockets import Socket, poll
 from tests.session.wire.rig import DEADLINE_SECONDS, Wires, until
 
 
@@ -31,7 +30,7 @@ def test_an_answer_finds_the_one_who_asked(book: AddressBook, wires: Wires) -> N
 def answer_once(router: RouterSocket, reply: Callable[[Request], None]) -> Callable[..., None]:
     """A pause for the asker in which the other side works."""
 
-    def pause(sockets: list[zmq.Socket[bytes]], seconds: float) -> None:
+    def pause(sockets: Sequence[Socket], seconds: float) -> None:
         if (request := router.receive()) is not None:
             reply(request)
         poll(sockets, 0.001)

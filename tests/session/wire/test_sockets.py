@@ -11,6 +11,7 @@ import zmq
 
 from session.errors import OversizeError, UsageError
 from session.wire import AddressBook, Identity, Message, Wire
+from session.wire.requests import Request
 from session.wire.sockets import PullSocket, poll
 from tests.session.wire.rig import ENDPOINTS, FINGERPRINT, Wires, until
 
@@ -258,3 +259,67 @@ def test_a_machine_that_vanishes_is_noticed(tcp_book: AddressBook, wires: Wires)
     assert push.raw.getsockopt(zmq.TCP_KEEPALIVE) == 1
     assert push.raw.getsockopt(zmq.TCP_KEEPALIVE_IDLE) == 30
     assert push.raw.getsockopt(zmq.TCP_MAXRT) == 60_000
+
+
+def test_poll_ends_at_once_when_something_lies_there(book: AddressBook, wires: Wires) -> None:
+    pull = wires.make(book, "replay-0").pull("replay-0.experience")
+    push = wires.make(book).push("replay-0.experience")
+    until(lambda: push.send(Message("chunk")))
+    until(pull.readable)
+    begin = time.monotonic()
+    poll([pull], 5.0)
+    assert time.monotonic() - begin < 2.0
+    assert pull.receive() is not None
+
+
+def test_poll_sleeps_as_long_as_told_where_nothing_comes(book: AddressBook, wires: Wires) -> None:
+    pull = wires.make(book, "replay-0").pull("replay-0.experience")
+    for _ in range(3):
+        begin = time.monotonic()
+        poll([pull], 0.03)
+        assert time.monotonic() - begin >= 0.03
+        assert pull.receive() is None
+
+
+def test_what_poll_has_found_counts_for_the_next_look_only(wires: Wires) -> None:
+    book = AddressBook.inproc(ENDPOINTS)
+    pull = wires.make(book, "replay-0").pull("replay-0.experience")
+    push = wires.make(book).push("replay-0.experience")
+    poll([pull], 0.0)
+    assert push.send(Message("chunk"))
+    assert pull.receive() is None
+    assert pull.receive() is not None
+
+
+def test_poll_finds_whatever_came_and_nothing_else(wires: Wires) -> None:
+    # In one thread a message is there as soon as it has been sent.
+    book, dice = AddressBook.inproc(ENDPOINTS), np.random.default_rng(0)
+    server, asker = wires.make(book, "ps"), wires.make(book)
+    router, pull = server.router("ps.requests"), server.pull("replay-0.experience")
+    dealer, push = asker.dealer("ps.requests"), asker.push("replay-0.experience")
+    requests: list[Request] = []
+    lying = dict.fromkeys(("requests", "answers", "chunks"), 0)
+    most = dict(lying)
+    for _ in range(5000):
+        do = dice.integers(5)
+        if do == 0:
+            lying["requests"] += dealer.send("fetch") is not None
+        elif do == 1:
+            lying["chunks"] += push.send(Message("chunk"))
+        elif do == 2 and requests:
+            router.reply(requests.pop(), "noted")
+            lying["answers"] += 1
+        elif do == 3:
+            poll([router, pull, dealer], 0.0)
+            sides = [("chunks", pull.receive), ("answers", dealer.receive)]
+            if (request := router.receive()) is not None:
+                requests.append(request)
+            came = {
+                "requests": request is not None,
+                **{name: take() is not None for name, take in sides},
+            }
+            assert came == {name: count > 0 for name, count in lying.items()}
+            for name, is_here in came.items():
+                lying[name] -= is_here
+        most = {name: max(most[name], count) for name, count in lying.items()}
+    assert min(most.values()) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from session.default_configs import (
 from session.folder import RunFolder
 from session.service import Build, Frame
 from session.wire import Address, AddressBook, Identity, Message, Wire
+from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.data.experience import Chunk
 from surreal_like.data.parameters import Parameters, parameter_hash
@@ -255,7 +256,7 @@ class Rig:
                 values |= record.get("values", {})
         return values
 
-    def _pause(self, sockets: list[zmq.Socket[bytes]], seconds: float) -> None:
+    def _pause(self, sockets: Sequence[Socket], seconds: float) -> None:
         self.step()
 
     def close(self) -> None:

@@ -127,6 +127,30 @@ def test_a_full_window_stops_stepping_until_replay_reads() -> None:
         rig.until(lambda: window.pushed > pushed)
 
 
+def test_a_receipt_that_makes_room_is_followed_by_a_step_at_once(rig: Rig) -> None:
+    rig.config.session_config.sender.max_unreceipted_chunks = 1
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    replay.open = False
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: frame._service and not service(frame)._window.ready)
+    told: list[bool] = []
+    tick = service(frame).tick
+
+    def counted() -> bool:
+        told.append(tick())
+        return told[-1]
+
+    service(frame).tick = counted  # type: ignore[method-assign]
+    rig.pass_time(0.1)
+    assert not any(told)
+    replay.open = True
+    told.clear()
+    rig.until(lambda: service(frame)._window.ready)
+    # Nobody wakes an agent that sleeps now.
+    assert told[-1]
+
+
 def test_at_the_end_of_the_run_everything_is_handed_over(rig: Rig) -> None:
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     frame = started(rig)

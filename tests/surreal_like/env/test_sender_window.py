@@ -70,6 +70,16 @@ def test_so_many_chunks_are_enough(max_chunks: int, kept: int, ready: bool) -> N
     assert sender.ready is ready
 
 
+@pytest.mark.parametrize(("bound", "filled"), [({}, 0.02), ({"max_chunks": 4}, 0.5)])
+def test_how_much_of_it_is_filled_is_told_by_bytes_or_chunks(
+    bound: dict[str, int], filled: float
+) -> None:
+    sender = window(**bound)
+    assert sender.filled == 0.0
+    keep(sender, 2)
+    assert sender.filled == filled
+
+
 @pytest.mark.parametrize("bound", [{"max_bytes": 200}, {"max_chunks": 2}])
 def test_receipts_make_it_ready_again(bound: dict[str, int]) -> None:
     sender = window(**bound)

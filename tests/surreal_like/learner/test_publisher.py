@@ -44,7 +44,7 @@ def hear(publisher: Publisher, socket: SubscriberSocket, clock: CountedClock) ->
         message = socket.receive()
         if message is not None:
             return Parameters.from_message(message)
-        poll([socket.raw], 0.001)
+        poll([socket], 0.001)
     raise AssertionError("nothing came")
 
 

@@ -63,7 +63,7 @@ class Host:
     def _serve(self) -> None:
         while not self._ending:
             if not self.door.tick():
-                poll([self.door.raw], 0.01)
+                poll([self.door.socket], 0.01)
 
     def again(self) -> None:
         """The parameter server dies and another one comes."""

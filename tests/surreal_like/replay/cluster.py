@@ -142,7 +142,7 @@ class Cluster:
         for sender in self.senders:
             sender.pump()
         self.client.tick()
-        poll([socket.raw for socket in self.client.sockets()], 0.0005)
+        poll(self.client.sockets(), 0.0005)
 
     def until(self, condition: Callable[[], Any]) -> None:
         deadline = time.monotonic() + 20.0

@@ -81,7 +81,14 @@ class Bench:
     def wire(self, name: str, incarnation: int) -> Wire:
         return Wire(self.context, self.addresses, Identity(name, incarnation, self.fingerprint))
 
-    def send(self, *, obs: int = 3, sequence: int | None = None, patient: bool = True) -> bool:
+    def send(
+        self,
+        *,
+        obs: int = 3,
+        sequence: int | None = None,
+        patient: bool = True,
+        filled: float = 0.0,
+    ) -> bool:
         """One chunk of 5 x 2 rows; False if nobody took it for a while."""
         shape = (5 + self.kind.overlap, 2)
         columns: dict[str, Any] = {
@@ -105,6 +112,7 @@ class Bench:
             episodes=self.sent,
             finished=finished,
             overlap=self.kind.overlap,
+            filled=filled,
         )
         deadline = time.monotonic() + (5.0 if patient else 0.2)
         while time.monotonic() < deadline:
@@ -130,7 +138,7 @@ class Bench:
         self.client.tick()
         while (message := self.receipts.receive()) is not None:
             self.heard.append(message.fields["senders"])
-        poll([socket.raw for socket in self.client.sockets()], 0.001)
+        poll(self.client.sockets(), 0.001)
 
     def receipt(self) -> Any:
         # What all hear has nobody in it.
@@ -203,6 +211,24 @@ def test_what_is_sent_is_inserted_receipted_and_sampled(make: Callable[..., Benc
     assert sampled.columns["obs"].shape == (4, 3)
     assert sampled.columns["rewards"].tolist() == [1, 1, 1, 1]
     assert sampled.incarnation == 7
+
+
+@pytest.mark.parametrize(("filled", "waits"), [(0.5, False), (0.49, True)])
+def test_a_sender_that_would_soon_wait_is_receipted_at_once(
+    make: Callable[..., Bench], filled: float, waits: bool
+) -> None:
+    bench = make()
+    bench.send()
+    bench.until(bench.receipt)
+    # Twice a second everybody hears that this replay lives.
+    while bench.clock.now() % 0.5 > 0.4:
+        bench.clock.advance()
+    bench.send(filled=filled)
+    bench.until(lambda: bench.service._intake.inserts.total == 20)
+    since = bench.clock.now()
+    assert bench.service._intake._news is waits
+    bench.until(lambda: bench.receipt() == [11, 2, 20, 0, 0])
+    assert (bench.clock.now() - since >= 0.01) is waits
 
 
 def test_a_batch_is_not_answered_before_there_is_enough(make: Callable[..., Bench]) -> None:
