@@ -107,12 +107,12 @@ def test_a_folder_without_keys_is_named(run: Run, tmp_path: Path) -> None:
 
 def test_another_version_of_the_protocol(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     process = run.component("--keys", str(run.keys))
-    monkeypatch.setattr(codec_module, "PROTOCOL_VERSION", 4)
+    monkeypatch.setattr(codec_module, "PROTOCOL_VERSION", 5)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         run.router.receive()
         poll([run.router], 0.01)
-    check(process, "'ps' speaks protocol 4, this is protocol 3; install the same version")
+    check(process, "'ps' speaks protocol 5, this is protocol 4; install the same version")
 
 
 @pytest.mark.slow

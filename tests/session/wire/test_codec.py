@@ -231,7 +231,7 @@ def test_hostile_bytes_raise_the_named_error(frames: list[bytes]) -> None:
 
 
 def test_another_protocol_version_is_named() -> None:
-    with pytest.raises(DecodeError, match="'agent-0' speaks protocol 9, this is protocol 3"):
+    with pytest.raises(DecodeError, match="'agent-0' speaks protocol 9, this is protocol 4"):
         decode([header(version=9)], LIMIT)
 
 

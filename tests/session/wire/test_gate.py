@@ -258,14 +258,14 @@ def test_both_sides_hear_of_another_protocol(
     guarded.server._on_reject = lambda *reason: heard.append(reason)
     client = guarded.client(guarded.security)
     with monkeypatch.context() as newer:
-        newer.setattr(codec_module, "PROTOCOL_VERSION", 4)
+        newer.setattr(codec_module, "PROTOCOL_VERSION", 5)
         until(lambda: client.send("hello", {"protocol": 2}))
     until(lambda: guarded.router.receive() or heard)
-    assert heard == [("ps.requests", "agent-0", "'agent-0' speaks protocol 4, this is protocol 3")]
+    assert heard == [("ps.requests", "agent-0", "'agent-0' speaks protocol 5, this is protocol 4")]
     with monkeypatch.context() as newer:
-        newer.setattr(codec_module, "PROTOCOL_VERSION", 4)
+        newer.setattr(codec_module, "PROTOCOL_VERSION", 5)
         with pytest.raises(
-            AdmissionError, match="'ps' speaks protocol 3, this is protocol 4; inst"
+            AdmissionError, match="'ps' speaks protocol 4, this is protocol 5; inst"
         ):
             until(client.receive)
 

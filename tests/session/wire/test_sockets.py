@@ -274,11 +274,15 @@ def test_poll_ends_at_once_when_something_lies_there(book: AddressBook, wires: W
 
 def test_poll_sleeps_as_long_as_told_where_nothing_comes(book: AddressBook, wires: Wires) -> None:
     pull = wires.make(book, "replay-0").pull("replay-0.experience")
+    push = wires.make(book).push("replay-0.experience")
     for _ in range(3):
         begin = time.monotonic()
         poll([pull], 0.03)
         assert time.monotonic() - begin >= 0.03
         assert pull.receive() is None
+        until(lambda: push.send(Message("chunk")))
+        # Nobody has looked since that it was the last.
+        assert until(pull.receive) is not None
 
 
 def test_what_poll_has_found_counts_for_the_next_look_only(wires: Wires) -> None:

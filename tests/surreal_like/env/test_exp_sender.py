@@ -174,7 +174,15 @@ def test_the_end_sends_the_last_observation_and_a_goodbye(rig: Rig) -> None:
     assert chunk.columns["obs"][:, 0, 1].tolist() == [0, 1, 2]
     assert chunk.columns["action"][:, 0].tolist() == [1, 1, 0]
     assert replay.goodbyes == [
-        {"seq": 2, "rows": 6, "env_steps": 4, "episodes": 0, "receipted": 0, "receipted_rows": 0}
+        {
+            "seq": 2,
+            "rows": 6,
+            "env_steps": 4,
+            "episodes": 0,
+            "receipted": 0,
+            "receipted_rows": 0,
+            "filled": 0.25,
+        }
     ]
     assert env.sender.account() == {
         "pushed": 6,
