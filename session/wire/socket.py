@@ -60,17 +60,24 @@ def poll(sockets: Sequence[Socket], timeout_seconds: float) -> None:
     the kernel twice for each socket, each time; this asks once for all that were silent.
     """
     deadline = time.monotonic() + timeout_seconds
+    found = False
     for socket in sockets:
         if not socket.silent:
             socket.look()
-    poller = _poller(tuple(socket.descriptor for socket in sockets))
+            found |= socket.pending
+    poller = _poller(tuple([socket.descriptor for socket in sockets]))
+    left = 0.0 if found else timeout_seconds
     while True:
-        left = 0.0 if any(socket.pending for socket in sockets) else deadline - time.monotonic()
-        signalled = poller.poll(max(0.0, 1000 * left))
+        # Little is done between the end of the sleep and what it was for.
+        signalled = poller.poll(1000 * left)
         for descriptor, _ in signalled:
-            next(each for each in sockets if each.descriptor == descriptor).look()
-        if left <= 0 or not signalled:
+            for socket in sockets:
+                if socket.descriptor == descriptor:
+                    socket.look()
+                    found |= socket.pending
+        if found or not signalled:
             break
+        left = max(0.0, deadline - time.monotonic())
     for socket in sockets:
         socket.looked = True
 

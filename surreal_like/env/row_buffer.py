@@ -147,9 +147,10 @@ class RowBuffer:
         try:
             if set(map(len, rows)) != {len(self._layout)}:
                 raise ValueError("a row has more or fewer fields")
+            columns = zip(*map(itemgetter(*self._layout), rows), strict=True)
             return {
-                name: _column(list(map(itemgetter(name), rows)), layout)
-                for name, layout in self._layout.items()
+                name: _column(leaves, layout)
+                for (name, layout), leaves in zip(self._layout.items(), columns, strict=True)
             }
         except (AttributeError, KeyError, TypeError, ValueError):
             for leaves in rows:
@@ -179,7 +180,8 @@ class RowBuffer:
         return columns
 
     def _version_column(self, count: int) -> npt.NDArray[np.int64]:
-        column = np.full((count, self._num_envs), self._versions[0][1], np.int64)
+        column = np.empty((count, self._num_envs), np.int64)
+        column.fill(self._versions[0][1])
         for row, version in self._versions[1:]:
             column[row:] = version
         return column
@@ -198,7 +200,7 @@ class RowBuffer:
                 raise DataError(f"{name}: NaN at {where} of {list(columns[name].shape)}")
 
 
-def _column(leaves: list[Any], layout: _Layout) -> Array:
+def _column(leaves: tuple[Any, ...], layout: _Layout) -> Array:
     """The leaves behind each other, ``[len(leaves), N, ...]``.
 
     Raises AttributeError, TypeError or ValueError if one is not as it must be.
