@@ -92,7 +92,7 @@ def _run(frame: Frame) -> int:
     try:
         while not frame.finished:
             lifeline.watch()
-            if not frame.step() and not frame.finished:
+            if not frame.step():
                 frame.idle()
     except SurrealError as error:
         terminal.silence()

@@ -155,7 +155,10 @@ class Frame:
         return self._hello is not None and self._hello.tick()
 
     def idle(self) -> None:
-        """Sleeps until a socket of the service has something, or for a moment."""
+        """Sleeps until a socket of the service has something, or for a moment; never at the end."""
+        if self.finished:
+            # Its sockets are closed.
+            return
         sockets = self._service.wait_on() if self._service is not None else []
         if self._hello is not None:
             sockets = [*sockets, self._hello.socket]

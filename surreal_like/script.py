@@ -199,7 +199,7 @@ def _leave_at_exit() -> None:
 def _serve(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
     try:
         while not frame.finished:
-            if not frame.step() and not frame.finished:
+            if not frame.step():
                 frame.idle()
     except SurrealError as error:
         frame.fail(error)

@@ -201,6 +201,13 @@ def test_one_that_is_done_ends_by_itself(desk: Desk) -> None:
     assert desk.service.drains == 0
 
 
+def test_one_that_has_ended_does_not_sleep_on_its_closed_sockets(greeting: Desk) -> None:
+    greeting.step()
+    greeting.frame.idle()
+    greeting.frame.close()
+    greeting.frame.idle()
+
+
 def test_one_that_is_asked_to_end_before_it_has_begun_builds_nothing(desk: Desk) -> None:
     desk.frame.context.stopping = True
     desk.step()
