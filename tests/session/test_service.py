@@ -201,11 +201,16 @@ def test_one_that_is_done_ends_by_itself(desk: Desk) -> None:
     assert desk.service.drains == 0
 
 
-def test_one_that_has_ended_does_not_sleep_on_its_closed_sockets(greeting: Desk) -> None:
+def test_one_that_has_ended_does_not_sleep_on_its_closed_sockets(
+    greeting: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[int] = []
+    monkeypatch.setattr("session.service.poll", lambda sockets, seconds: slept.append(len(sockets)))
     greeting.step()
     greeting.frame.idle()
     greeting.frame.close()
     greeting.frame.idle()
+    assert slept == [1]
 
 
 def test_one_that_is_asked_to_end_before_it_has_begun_builds_nothing(desk: Desk) -> None:
