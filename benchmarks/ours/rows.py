@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -68,14 +69,13 @@ class Played(VectorEnv):
                 columns["obs"], columns["reward"], step_type == StepType.LAST, strict=True
             )
         ]
-        self._place = 0
+        self._next = cycle(self._steps).__next__
 
     def reset(self) -> tuple[Any, Info]:
         """The first observations."""
-        self._place = 0
-        return self._steps[0][0], {}
+        self._next = cycle(self._steps).__next__
+        return self._next()[0], {}
 
     def step(self, actions: Array) -> VectorStep:
         """The next step, whatever the actions are."""
-        place = self._place = (self._place + 1) % len(self._steps)
-        return self._steps[place]
+        return self._next()
