@@ -4,7 +4,7 @@ The agent is stepped as its process would be, and sends all it sees to the repla
 nobody learns. The bare loop keeps nothing. Prints tables and JSON, and writes
 benchmarks/results/actor.json.
 
-    python benchmarks/actor.py [--rounds 5] [--seconds 2]
+    python benchmarks/actor.py [--rounds 15] [--seconds 0.6]
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def alone(
 
 def main() -> None:
     """Measures, prints, writes."""
-    with arguments(__doc__, seconds=2.0) as given:
+    with arguments(__doc__, seconds=0.6) as given:
         groups = [
             alone(
                 given,

@@ -125,7 +125,7 @@ def main() -> None:
     """Measures, prints, writes."""
     torch.set_num_threads(1)
     keep_freed_memory()
-    with arguments(__doc__, seconds=1.0) as given:
+    with arguments(__doc__, seconds=1.0, rounds=5) as given:
         groups = [alone(given, name) for name in ALONE]
         groups.append(waiting(given))
         keep("learner", groups, given.versions, given.left_out)

@@ -4,7 +4,7 @@ Learner, parameter server and agent are processes of their own on ipc sockets. T
 with a bare pyzmq round trip of as many bytes. Prints tables and JSON, and writes
 benchmarks/results/parameters.json.
 
-    python benchmarks/parameters.py [--rounds 5]
+    python benchmarks/parameters.py [--rounds 15]
 """
 
 from __future__ import annotations

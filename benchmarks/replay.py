@@ -5,7 +5,7 @@ sockets. Reverb: writers and a dataset in processes of their own, over its gRPC 
 with the best of several settings, which are tried first. Prints tables and JSON, and writes
 benchmarks/results/replay.json.
 
-    python benchmarks/replay.py [--rounds 5] [--seconds 0.7] [--scratch FOLDER] [--no-peers]
+    python benchmarks/replay.py [--rounds 15] [--seconds 0.3] [--scratch FOLDER] [--no-peers]
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def prioritized(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
 
 def main() -> None:
     """Measures, prints, writes."""
-    with arguments(__doc__, "reverb") as given, ExitStack() as stack:
+    with arguments(__doc__, "reverb", seconds=0.3) as given, ExitStack() as stack:
         reverb = None
         if "reverb" in given.pythons:
             try:

@@ -4,7 +4,7 @@ Simulated senders, each with its own sockets and receipts, send chunks that were
 fixed rate over all of them, so that what is compared is the cost and not the speed. Prints tables
 and JSON, and writes benchmarks/results/scale.json.
 
-    python benchmarks/scale.py [--rounds 5] [--seconds 2]
+    python benchmarks/scale.py [--rounds 15] [--seconds 0.7]
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def two_shards(given: Given, stack: ExitStack) -> Found:
 
 def main() -> None:
     """Measures, prints, writes."""
-    with arguments(__doc__, seconds=2.0) as given:
+    with arguments(__doc__, seconds=0.7) as given:
         groups: list[Any] = []
         for part in (per_agent, two_shards):
             with ExitStack() as stack:

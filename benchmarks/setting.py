@@ -45,8 +45,8 @@ class Given:
 def arguments(
     description: str | None,
     *peers: str,
-    seconds: float = 0.7,
-    rounds: int = 5,
+    seconds: float = 0.3,
+    rounds: int = 15,
     parts: tuple[str, ...] = (),
 ) -> Iterator[Given]:
     """Parses the command line and installs the peers that are wanted, which takes minutes once.

@@ -3,7 +3,7 @@
 Each side works in a process of its own, in turn. Prints tables and JSON, and writes
 benchmarks/results/storage.json.
 
-    python benchmarks/storage.py [--rounds 5] [--seconds 0.4] [--scratch FOLDER] [--no-peers]
+    python benchmarks/storage.py [--rounds 15] [--seconds 0.2] [--scratch FOLDER] [--no-peers]
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def remembered() -> Group:
 
 def main() -> None:
     """Measures, prints, writes."""
-    with arguments(__doc__, *LABELS, seconds=0.4) as given, ExitStack() as stack:
+    with arguments(__doc__, *LABELS, seconds=0.2) as given, ExitStack() as stack:
         processes = Processes(given, stack)
         groups = [
             added(processes, 100, 1),
