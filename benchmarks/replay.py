@@ -214,7 +214,7 @@ def prioritized(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
 
 def main() -> None:
     """Measures, prints, writes."""
-    with arguments(__doc__, "reverb", seconds=0.3) as given, ExitStack() as stack:
+    with arguments(__doc__, "reverb") as given, ExitStack() as stack:
         reverb = None
         if "reverb" in given.pythons:
             try:
