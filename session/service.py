@@ -17,7 +17,7 @@ from session.wire.sockets import Socket, poll
 
 _CHORES_SECONDS = 0.05
 _FLUSH_SECONDS = 0.2
-_IDLE_SECONDS = 0.02
+IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
 # "Try again later": whoever is told to stop before its work is done, and is to be started again.
 START_AGAIN = 75
@@ -54,6 +54,10 @@ class Service:
     def wait_on(self) -> list[Socket]:
         """Sockets that wake an idle service."""
         return []
+
+    def rest_seconds(self) -> float:
+        """How long an idle service sleeps at most while its sockets are silent."""
+        return IDLE_SECONDS
 
     def status(self) -> dict[str, float]:
         """Rates and queue lengths for the heartbeat."""
@@ -162,7 +166,7 @@ class Frame:
         sockets = self._service.wait_on() if self._service is not None else []
         if self._hello is not None:
             sockets = [*sockets, self._hello.socket]
-        poll(sockets, _IDLE_SECONDS)
+        poll(sockets, IDLE_SECONDS if self._service is None else self._service.rest_seconds())
 
     def _start(self) -> bool:
         context = self.context

@@ -166,11 +166,12 @@ def _wait(sender: ExpSender) -> None:
 def _settle(sender: ExpSender) -> None:
     """Waits until replay has confirmed everything."""
     deadline = time.perf_counter() + _SETTLE_SECONDS
+    sender.pump()
     while not sender.window.empty:
         if time.perf_counter() > deadline:
             raise RuntimeError(f"replay has not confirmed {sender.window.unreceipted} rows")
-        sender.pump()
         poll([sender.socket], _POLL_SECONDS)
+        sender.pump()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import psutil
 import zmq
 
 from session.clock import WallClock
@@ -89,12 +88,8 @@ class Services:
 
     def cpu_seconds(self, kind: str = "replay") -> float:
         """Processor seconds that the processes of a kind have used so far."""
-        total = 0.0
-        for name, process in self._processes.items():
-            if name.startswith(kind):
-                used = psutil.Process(process.pid).cpu_times()
-                total += used.user + used.system
-        return total
+        pids = [process.pid for name, process in self._processes.items() if name.startswith(kind)]
+        return sum(time.clock_gettime(_clock_of(pid)) for pid in pids)
 
     def close(self) -> None:
         """Ends them; there is nothing that they would have to save."""
@@ -115,6 +110,11 @@ class Services:
     ) -> None:
         """Ends them."""
         self.close()
+
+
+def _clock_of(pid: int) -> int:
+    """Linux's clock of a process's processor time, in nanoseconds; /proc has it in hundredths."""
+    return (~pid << 3) | 2
 
 
 @contextmanager

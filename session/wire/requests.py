@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from session.errors import AdmissionError, DeadlineError, RefusedError
-from session.wire.codec import Message, ProtocolError
+from session.wire.codec import Message, ProtocolError, size_bytes
 from session.wire.layout import Array, Buffer
 from session.wire.socket import Socket
 
@@ -87,8 +87,8 @@ class RouterSocket(Socket):
         arrays: Mapping[str, Array] | None = None,
         *,
         later: bool = False,
-    ) -> None:
-        """Answers a request.
+    ) -> int:
+        """Answers a request; returns how many bytes the answer has.
 
         Args:
             request: what was asked.
@@ -101,9 +101,9 @@ class RouterSocket(Socket):
         answer.fields["id"] = request.message.fields["id"]
         frames = self._encode(answer)
         peer = self._peers.get(request.peer)
-        if peer is None and not later and self._send(request.peer, frames):
-            return
-        self._hold(request.peer, frames)
+        if later or peer is not None or not self._send(request.peer, frames):
+            self._hold(request.peer, frames)
+        return size_bytes(frames)
 
     def refuse(self, request: Request, reason: str, *, stranger: bool = False) -> None:
         """Answers that the request cannot be served; the asker gets a RefusedError.
@@ -118,11 +118,10 @@ class RouterSocket(Socket):
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """False if the peer is full; a peer that has gone needs no answer."""
-        self.look()
+        if self._looks_first:
+            self.look()
         try:
-            self._send_frames([peer, *frames])
-        except zmq.Again:
-            return False
+            return self._send_frames([peer, *frames])
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -162,13 +161,11 @@ class DealerSocket(Socket):
         arrays: Mapping[str, Array] | None = None,
     ) -> int | None:
         """Asks without waiting; returns the request's id, or None if it cannot leave now."""
-        if not self.writable():
+        if not self._may_send():
             return None
         message = Message(kind, dict(fields or {}), arrays or {})
         message.fields["id"] = self._last_id + 1
-        try:
-            self._send_frames(self._encode(message))
-        except zmq.Again:
+        if not self._send_frames(self._encode(message)):
             return None
         self._last_id += 1
         return self._last_id

@@ -1,8 +1,8 @@
 """What every socket shares: never blocking, bounded, counted, and kept from strangers.
 
-The pattern decides who binds: PULL, XPUB and ROUTER bind, PUSH, SUB and DEALER connect. Every call
-looks at the socket's events first, because libzmq otherwise handles commands when the CPU's cycle
-counter says so, and two serial runs differ.
+The pattern decides who binds: PULL, XPUB and ROUTER bind, PUSH, SUB and DEALER connect. Within one
+process every call looks at the socket's events first, because libzmq otherwise handles commands
+when the CPU's cycle counter says so, and two serial runs differ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import zmq
 
@@ -117,9 +117,12 @@ class Socket:
         if self.binds:
             wire.say(wire.security.check_bind(endpoint, address.bind))
         self.raw: zmq.Socket[bytes] = wire.context.socket(self.pattern)
+        # pyzmq's own looks for options that are not used here, each time.
+        self._send_frame: Any = cast(Any, super(zmq.Socket, self.raw)).send
         self.descriptor = int(self.raw.getsockopt(zmq.FD))
         self.pending = self.silent = self.looked = False
         self._inproc = address.connect.startswith("inproc://")
+        self._looks_first = self._inproc
         self._events: deque[bool] = deque(maxlen=_EVENTS_KEPT)
         try:
             self._configure(high_water_mark)
@@ -134,7 +137,6 @@ class Socket:
         wire.sockets.append(self)
 
     def _configure(self, high_water_mark: int) -> None:
-        self.raw.copy_threshold = _COPIED_BYTES
         self.raw.setsockopt(zmq.LINGER, 0)
         self.raw.setsockopt(zmq.SNDHWM, high_water_mark)
         self.raw.setsockopt(zmq.RCVHWM, high_water_mark)
@@ -272,6 +274,10 @@ class Socket:
         """True if a message can be sent now."""
         return bool(self.look() & _POLLOUT)
 
+    def _may_send(self) -> bool:
+        """False if a message cannot be sent now; True if it is worth trying."""
+        return not self._looks_first or self.writable()
+
     def readable(self) -> bool:
         """True if a message can be received now, or could when :func:`poll` has just looked."""
         if self.looked:
@@ -289,8 +295,6 @@ class Socket:
                 f"'{message.kind}' for {self.endpoint} has {size} bytes, the limit is "
                 f"{self._wire.max_message_bytes} (session_config.max_message_bytes)"
             )
-        self.counters.sent += 1
-        self.counters.sent_bytes += size
         return frames
 
     def _receive(self) -> list[zmq.Frame] | None:
@@ -305,12 +309,23 @@ class Socket:
             frames.append(self.raw.recv(_NOBLOCK, copy=False))
         return frames
 
-    def _send_frames(self, frames: Sequence[Buffer]) -> None:
-        """Sends without waiting; raises zmq.Again if that cannot be."""
+    def _send_frames(self, frames: Sequence[Buffer]) -> bool:
+        """Sends without waiting; False if that cannot be."""
         self.silent = False
-        for frame in frames[:-1]:
-            self.raw.send(frame, _MORE, copy=False)
-        self.raw.send(frames[-1], _NOBLOCK, copy=False)
+        last, size = len(frames) - 1, 0
+        try:
+            for index, frame in enumerate(frames):
+                length = len(frame)
+                flags = _MORE if index < last else _NOBLOCK
+                self._send_frame(frame, flags, length <= _COPIED_BYTES)
+                size += length
+        except zmq.Again:
+            self._looks_first = True
+            return False
+        self._looks_first = self._inproc
+        self.counters.sent += 1
+        self.counters.sent_bytes += size
+        return True
 
     def _decode(self, frames: list[zmq.Frame], *, one_run: bool) -> Message | None:
         """The message, or None after counting it as rejected.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import zmq
@@ -35,13 +34,7 @@ class PushSocket(Socket):
         Raises:
             OversizeError: the message is larger than the run allows.
         """
-        if not self.writable():
-            return False
-        try:
-            self._send_frames(self._encode(message))
-        except zmq.Again:
-            return False
-        return True
+        return self._may_send() and self._send_frames(self._encode(message))
 
 
 class PullSocket(Socket):
@@ -72,10 +65,10 @@ class PublisherSocket(Socket):
 
     def publish(self, message: Message, *, to: str = "") -> None:
         """Sends to whoever listens now, or only to the subscriber of that name."""
+        # Whoever has just come must not miss it.
         self.look()
         topic = _topic_of(to) if to else _TOPIC
-        with suppress(zmq.Again):
-            self._send_frames([topic, *self._encode(message)])
+        self._send_frames([topic, *self._encode(message)])
 
     def new_subscribers(self) -> int:
         """How many subscribers came since the last call."""

@@ -79,16 +79,18 @@ class Parameters:
         """What is newer is larger."""
         return self.incarnation, self.version
 
-    def fields(self) -> dict[str, Any]:
-        """The fields of a ``parameters`` message."""
+    def about(self) -> dict[str, Any]:
+        """What is known of them, for whoever has them or does not want them."""
         return {
-            "policy": self.policy,
             "version": self.version,
             "incarnation": self.incarnation,
             "iteration": self.iteration,
             "info": dict(self.info),
-            "manifest": self.manifest,
         }
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a ``parameters`` message."""
+        return {**self.about(), "policy": self.policy, "manifest": self.manifest}
 
     def to_message(self) -> Message:
         """The message that publishes them."""

@@ -127,8 +127,8 @@ class ParameterClient:
         if self._waiting_for is not None:
             return False
         self._waiting_for = self.socket.send(kind, fields)
-        self._look_at = self._clock.now() + _LOOK_SECONDS
-        self._give_up_at = self._clock.now() + _ANSWER_SECONDS
+        now = self._clock.now()
+        self._look_at, self._give_up_at = now + _LOOK_SECONDS, now + _ANSWER_SECONDS
         return self._waiting_for is not None
 
     def _request(

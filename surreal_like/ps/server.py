@@ -175,9 +175,7 @@ class ParameterServer(Service):
         if newest is None:
             self._requests.reply(request, "empty")
             return
-        fields = newest.fields()
-        del fields["manifest"], fields["policy"]
-        self._requests.reply(request, kind, fields)
+        self._requests.reply(request, kind, newest.about())
 
     def _note(self, request: Request, account: Mapping[str, Any] | None) -> None:
         """Keeps what a sender of experience says of its rows; nothing follows a final account."""

@@ -158,7 +158,8 @@ class ReplayClient:
         self._fields = {"batch_size": batch_size, "batches": batches_per_request}
         self._in_flight = requests_in_flight
         self._consumes = consumes
-        self._turns = Turns(shards)
+        # The second of two requests finds a shard awake, and its caches warm.
+        self._turns = Turns(shards, in_a_row=requests_in_flight)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
         # More than this lies ready: nothing more is asked for until some is used.
         self._enough = batches_per_request * (requests_in_flight - 1)

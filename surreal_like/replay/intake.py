@@ -14,14 +14,16 @@ from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.base import Replay
 from surreal_like.replay.ledger import Ledger
+from surreal_like.replay.rest import Rest
 from surreal_like.replay.waiting import Waiting
 
 _ALIVE_SECONDS = 0.5
-_ALL_SECONDS = 2.0
 _NEWS_SECONDS = 0.02
 # A sender with so much of its window left never waits for its next receipt.
 _FILLED = 0.5
 _KEEP_FINISHED = 1000
+# A subscriber wakes its publisher whenever it has read half of so many.
+_RECEIPTS_HIGH_WATER_MARK = 64
 
 
 class Intake:
@@ -47,11 +49,14 @@ class Intake:
         self.ledger = Ledger()
         self.inserts = Rate(clock=clock.now)
         self.waiting = Waiting(clock.now)
+        self._rest = Rest(clock.now)
         self.draining = False
         self._context = context
         self._replay = replay
         self._experience = wire.pull(f"{name}.experience", high_water_mark=high_water_mark)
-        self._receipts = wire.publisher(f"{name}.receipts")
+        self._receipts = wire.publisher(
+            f"{name}.receipts", high_water_mark=_RECEIPTS_HIGH_WATER_MARK
+        )
         self._finished: dict[bytes, deque[dict[str, Any]]] = {}
         self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)
         self._stamps: dict[str, float] = {}
@@ -61,7 +66,6 @@ class Intake:
         self._news_only = False
         self._alive = True
         self._alive_due = Every(seconds=_ALIVE_SECONDS, clock=clock.now)
-        self._all_due = Every(seconds=_ALL_SECONDS, clock=clock.now)
 
     def tick(self) -> int:
         """Takes in chunks while the replay takes them; how many, :attr:`MOST` at a time."""
@@ -72,6 +76,8 @@ class Intake:
                 break
             taken += 1
             self._take(message)
+        if taken:
+            self._rest.begin(taken)
         return taken
 
     def _may_insert(self) -> bool:
@@ -129,7 +135,7 @@ class Intake:
     def receipts_due(self) -> bool:
         """Now and then, and at once for a sender that would soon wait for its receipt."""
         # Who comes may have missed its own.
-        if self._receipts.new_subscribers() or self._all_due():
+        if self._receipts.new_subscribers():
             self._news_only = False
         self._alive = self._alive_due()
         if self._alive or not self._news_only or self._pressing:
@@ -168,9 +174,20 @@ class Intake:
         """True while nothing lies in the socket."""
         return not self._experience.readable()
 
-    def wait_on(self) -> list[Socket]:
-        """Its sockets: of experience while that is taken, and of who comes for receipts."""
-        return [self._receipts] if self.waiting.held else [self._experience, self._receipts]
+    def wait_on(self, *, awaited: bool) -> list[Socket]:
+        """Its sockets: of experience while that is taken, and of who comes for receipts.
+
+        Args:
+            awaited: whoever wants rows has to wait for experience.
+        """
+        resting = self._rest.left > 0.0 and not awaited
+        closed = self.waiting.held or resting
+        return [self._receipts] if closed else [self._experience, self._receipts]
+
+    def rest_seconds(self, otherwise: float) -> float:
+        """How long replay may sleep: until enough has gathered, or as long as it would."""
+        left = self._rest.left
+        return left if left > 0.0 else otherwise
 
     def take_finished(self, peer: bytes) -> list[dict[str, Any]]:
         """Summaries of the episodes that ended since this peer asked last."""

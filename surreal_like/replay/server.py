@@ -11,7 +11,7 @@ from typing import Any
 from session.context import Context
 from session.errors import SurrealError
 from session.periodic import Every, Rate
-from session.service import Service
+from session.service import IDLE_SECONDS, Service
 from session.wire.endpoint import IPC
 from session.wire.requests import Request
 from session.wire.sockets import Socket
@@ -124,30 +124,31 @@ class ReplayService(Service):
 
     def _answer_parked(self) -> bool:
         """Answers several small requests at once: each message alone costs a wake-up."""
-        end = self._batches.counters.sent_bytes + _TOGETHER_BYTES
-        answered = False
-        while self._batches.counters.sent_bytes < end and self._answer_first():
+        answered, size_bytes = False, 0
+        while size_bytes < _TOGETHER_BYTES and (answer_bytes := self._answer_first()) is not None:
             answered = True
+            size_bytes += answer_bytes
         self._batches.send_held()
         return answered
 
-    def _answer_first(self) -> bool:
+    def _answer_first(self) -> int | None:
+        """Answers who waits longest; how many bytes that has, None if it cannot be answered."""
         if not self._parked:
-            return False
+            return None
         request, since = self._parked[0]
         batch_size = request.message.fields["batch_size"]
         batches = self._replay.batches_at_once(request.message.fields["batches"])
         held = not self._replay.can_sample(batch_size * batches)
         self._waiting.hold(held)
         if held:
-            return False
+            return None
         self._parked.popleft()
         now = self._context.clock.now()
         try:
             columns, placed = self._sample(batch_size * batches, request)
         except SurrealError as error:
             self._batches.refuse(request, str(error))
-            return True
+            return 0
         self._samples.add(self._replay.rows_in(batch_size * batches))
         fields = {
             "batches": batches,
@@ -156,8 +157,7 @@ class ReplayService(Service):
             "stamps": self._way(since, now),
             **placed,
         }
-        self._batches.reply(request, "batch", fields, columns, later=True)
-        return True
+        return self._batches.reply(request, "batch", fields, columns, later=True)
 
     def _sample(self, rows: int, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
         """Columns to send of several batches behind each other, and where the other columns are.
@@ -260,7 +260,12 @@ class ReplayService(Service):
 
     def wait_on(self) -> list[Socket]:
         """Wakes on requests, and on experience while it is taken."""
-        return [self._batches, self._priorities, *self._intake.wait_on()]
+        awaited = bool(self._parked) or self._leaving
+        return [self._batches, self._priorities, *self._intake.wait_on(awaited=awaited)]
+
+    def rest_seconds(self) -> float:
+        """Shorter while experience gathers."""
+        return self._intake.rest_seconds(IDLE_SECONDS)
 
     def status(self) -> dict[str, float]:
         """Rates and queue lengths for the heartbeat."""

@@ -13,10 +13,13 @@ class Turns:
 
     Args:
         count: how many there are.
+        in_a_row: turns that each takes behind one another.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, in_a_row: int = 1) -> None:
         self._credit = [0.0] * count
+        self._in_a_row = in_a_row
+        self._chosen = self._left = 0
 
     def choose(self, weights: Sequence[float]) -> int | None:
         """Whose turn it is, None if all weights are 0.
@@ -24,6 +27,9 @@ class Turns:
         Args:
             weights: one for each, 0 or above; with 0 it has no turn and is owed none later.
         """
+        if self._left and weights[self._chosen]:
+            self._left -= 1
+            return self._chosen
         total = sum(weights)
         if not total:
             return None
@@ -34,4 +40,5 @@ class Turns:
             key=lambda index: self._credit[index],
         )
         self._credit[chosen] -= 1.0
+        self._chosen, self._left = chosen, self._in_a_row - 1
         return chosen

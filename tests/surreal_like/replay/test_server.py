@@ -18,7 +18,7 @@ from session.config import Config
 from session.context import Launch
 from session.default_configs import BASE_CONFIG
 from session.errors import SurrealError
-from session.service import Frame
+from session.service import IDLE_SECONDS, Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.sockets import poll
 from surreal_like.data.experience import Chunk
@@ -232,6 +232,34 @@ def test_a_sender_that_would_soon_wait_is_receipted_at_once(
     assert intake._news is waits
     intake._news_at = 0.0
     bench.until(lambda: bench.receipt() == [11, 2, 20, 0, 0])
+
+
+@pytest.mark.parametrize(("min_size", "wanted"), [(4, False), (15, True)])
+def test_experience_gathers_while_nobody_waits_for_rows(
+    make: Callable[..., Bench], min_size: int, wanted: bool
+) -> None:
+    bench = make(min_size=min_size)
+    bench.step()
+    if not wanted:
+        bench.send()
+        bench.until(lambda: bench.client.waiting)
+        bench.let(10)
+
+    def wakes() -> bool:
+        return "replay-0.experience" in [socket.endpoint for socket in bench.service.wait_on()]
+
+    assert wakes()
+    bench.until(lambda: bool(bench.service._parked) is wanted)
+    bench.send()
+    bench.until(lambda: bench.service._intake.inserts.total == bench.rows)
+    assert wakes() is wanted
+    assert bench.service.rest_seconds() < IDLE_SECONDS
+    # What has come is taken in all the same, whatever woke replay.
+    bench.send()
+    bench.until(lambda: bench.service._intake.inserts.total == bench.rows)
+    bench.let(40)
+    assert wakes()
+    assert bench.service.rest_seconds() == IDLE_SECONDS
 
 
 def test_a_batch_is_not_answered_before_there_is_enough(make: Callable[..., Bench]) -> None:
