@@ -311,6 +311,12 @@ class Socket:
 
     def _send_frames(self, frames: Sequence[Buffer]) -> bool:
         """Sends without waiting; False if that cannot be."""
+        # That there is room again is known only after a look.
+        sent = self._try_frames(frames) or (self.writable() and self._try_frames(frames))
+        self._looks_first = self._inproc or not sent
+        return sent
+
+    def _try_frames(self, frames: Sequence[Buffer]) -> bool:
         self.silent = False
         last, size = len(frames) - 1, 0
         try:
@@ -320,9 +326,7 @@ class Socket:
                 self._send_frame(frame, flags, length <= _COPIED_BYTES)
                 size += length
         except zmq.Again:
-            self._looks_first = True
             return False
-        self._looks_first = self._inproc
         self.counters.sent += 1
         self.counters.sent_bytes += size
         return True

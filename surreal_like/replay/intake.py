@@ -18,7 +18,7 @@ from surreal_like.replay.rest import Rest
 from surreal_like.replay.waiting import Waiting
 
 _ALIVE_SECONDS = 0.5
-_NEWS_SECONDS = 0.02
+_NEWS_SECONDS = 0.01
 # A sender with so much of its window left never waits for its next receipt.
 _FILLED = 0.5
 _KEEP_FINISHED = 1000
@@ -140,7 +140,8 @@ class Intake:
         self._alive = self._alive_due()
         if self._alive or not self._news_only or self._pressing:
             return True
-        return self._news and self._context.clock.now() >= self._news_at
+        # Those that would be due before it wakes again leave now.
+        return self._news and self._news_at <= self._context.clock.now() + max(0.0, self._rest.left)
 
     def send_receipts(self) -> None:
         """Tells senders what has been handled of their rows: those with news, now and then each.
@@ -185,8 +186,10 @@ class Intake:
         return [self._receipts] if closed else [self._experience, self._receipts]
 
     def rest_seconds(self, otherwise: float) -> float:
-        """How long replay may sleep: until enough has gathered, or as long as it would."""
+        """How long replay may sleep: until enough has gathered, then until receipts are due."""
         left = self._rest.left
+        if left <= 0.0 and self._news:
+            left = self._news_at - self._context.clock.now()
         return left if left > 0.0 else otherwise
 
     def take_finished(self, peer: bytes) -> list[dict[str, Any]]:

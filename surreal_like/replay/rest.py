@@ -6,15 +6,19 @@ from collections.abc import Callable
 
 # After a sleep a chunk costs several times what it costs behind another one.
 _TOGETHER = 4
-_LEAST_SECONDS = 0.001
+# Where they come so fast they gather by themselves.
+_LEAST_SECONDS = 0.002
 _MOST_SECONDS = 0.03
+# So many newest chunks say how fast they come.
+_NEWEST = 8
 
 
 class Rest:
     """After chunks have been taken in, the next need not wake replay at once: some may gather.
 
-    It is as long as a few chunks take to come by what came last time, and never long. Whoever wants
-    rows wakes replay all the same, and then everything is taken in before it is answered.
+    It lasts as long as a few chunks take to come, by the mean gap between the newest ones, and
+    never long. Whoever wants rows wakes replay all the same, and then everything is taken in before
+    it is answered.
 
     Args:
         now: seconds, of a clock that only rises.
@@ -22,7 +26,8 @@ class Rest:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._seconds = 0.0
+        self._gap = 0.0
+        self._at = now()
         self._until = 0.0
 
     @property
@@ -32,10 +37,8 @@ class Rest:
 
     def begin(self, taken: int) -> None:
         """So many chunks have been taken in, at least 1."""
-        if self._seconds:
-            self._seconds = min(self._seconds * _TOGETHER / taken, _MOST_SECONDS)
-        elif taken < _TOGETHER:
-            self._seconds = _LEAST_SECONDS
-        if self._seconds < _LEAST_SECONDS:
-            self._seconds = 0.0
-        self._until = self._now() + self._seconds
+        now = self._now()
+        gap = min((now - self._at) / taken, _MOST_SECONDS / _TOGETHER)
+        self._gap += (gap - self._gap) * min(1.0, taken / _NEWEST)
+        seconds = _TOGETHER * self._gap
+        self._at, self._until = now, now + (seconds if seconds >= _LEAST_SECONDS else 0.0)

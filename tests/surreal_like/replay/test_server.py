@@ -262,6 +262,24 @@ def test_experience_gathers_while_nobody_waits_for_rows(
     assert bench.service.rest_seconds() == IDLE_SECONDS
 
 
+def test_replay_sleeps_no_longer_than_until_receipts_are_due(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.send()
+    bench.until(bench.receipt)
+    # Twice a second everybody hears that this replay lives, and what there is to say.
+    while bench.clock.now() % 0.5 > 0.3:
+        bench.clock.advance()
+    intake = bench.service._intake
+    intake._news_at = math.inf
+    bench.send()
+    bench.until(lambda: intake.inserts.total == 20)
+    bench.let(40)
+    intake._news_at = bench.clock.now() + 0.003
+    assert bench.service.rest_seconds() == pytest.approx(0.003)
+    bench.let(5)
+    assert not intake._news
+
+
 def test_a_batch_is_not_answered_before_there_is_enough(make: Callable[..., Bench]) -> None:
     bench = make(min_size=15)
     bench.send()
