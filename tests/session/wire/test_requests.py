@@ -27,7 +27,7 @@ def test_an_answer_finds_the_one_who_asked(book: AddressBook, wires: Wires) -> N
         assert answer.arrays["flat"].sum() == 2
 
 
-def answer_once(router: RouterSocket, reply: Callable[[Request], None]) -> Callable[..., None]:
+def answer_once(router: RouterSocket, reply: Callable[[Request], object]) -> Callable[..., None]:
     """A pause for the asker in which the other side works."""
 
     def pause(sockets: Sequence[Socket], seconds: float) -> None:

@@ -20,7 +20,7 @@ def rig() -> Iterator[Rig]:
         yield made
 
 
-Reply = Callable[[RouterSocket, Any], None]
+Reply = Callable[[RouterSocket, Any], object]
 
 
 def answered(
