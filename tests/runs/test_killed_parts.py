@@ -181,11 +181,17 @@ def test_random_kills_for_a_while(run_folder: Path, seed: int) -> None:
 def kill_if_there(train: Train, name: str) -> bool:
     """Kills a component, whatever it does just now; False if it is down already."""
     beat = train.beat(name)
-    try:
-        alive = beat is not None and psutil.Process(beat.pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-    if beat is None or not alive:
+    if beat is None or down(beat.pid):
         return False
     os.kill(beat.pid, signal.SIGKILL)
+    # Or the next kill counts, though it hits one that is dying still.
+    train.until(lambda: down(beat.pid))
     return True
+
+
+def down(pid: int) -> bool:
+    """Whether a process has ended, be it waited for or not."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
