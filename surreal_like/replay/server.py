@@ -264,7 +264,7 @@ class ReplayService(Service):
         return [self._batches, self._priorities, *self._intake.wait_on(awaited=awaited)]
 
     def rest_seconds(self) -> float:
-        """Shorter while experience gathers."""
+        """Until enough experience has gathered, or receipts are due."""
         return self._intake.rest_seconds(IDLE_SECONDS)
 
     def status(self) -> dict[str, float]:

@@ -169,6 +169,11 @@ class Bench:
         for _ in range(milliseconds):
             self.step()
 
+    def leave_room_before_the_next_sign_of_life(self) -> None:
+        """Twice a second everybody hears that this replay lives, and what there is to say."""
+        while self.clock.now() % 0.5 > 0.3:
+            self.clock.advance()
+
     def close(self) -> None:
         self.frame.close()
         self.sender.close(0)
@@ -221,9 +226,7 @@ def test_a_sender_that_would_soon_wait_is_receipted_at_once(
     bench = make()
     bench.send()
     bench.until(bench.receipt)
-    # Twice a second everybody hears that this replay lives.
-    while bench.clock.now() % 0.5 > 0.4:
-        bench.clock.advance()
+    bench.leave_room_before_the_next_sign_of_life()
     intake = bench.service._intake
     # However long the chunk takes to come, it is not time for the others.
     intake._news_at = math.inf
@@ -243,7 +246,8 @@ def test_experience_gathers_while_nobody_waits_for_rows(
     if not wanted:
         bench.send()
         bench.until(lambda: bench.client.waiting)
-        bench.let(10)
+    # Chunks that come at once need no rest.
+    bench.let(10)
 
     def wakes() -> bool:
         return "replay-0.experience" in [socket.endpoint for socket in bench.service.wait_on()]
@@ -266,9 +270,7 @@ def test_replay_sleeps_no_longer_than_until_receipts_are_due(make: Callable[...,
     bench = make()
     bench.send()
     bench.until(bench.receipt)
-    # Twice a second everybody hears that this replay lives, and what there is to say.
-    while bench.clock.now() % 0.5 > 0.3:
-        bench.clock.advance()
+    bench.leave_room_before_the_next_sign_of_life()
     intake = bench.service._intake
     intake._news_at = math.inf
     bench.send()
