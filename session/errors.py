@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
+from session.program import install_line
+
 
 class SurrealError(Exception):
     """Every error that is raised on purpose: shown as one line, without a traceback."""
@@ -54,11 +56,6 @@ class MissingExtra(UsageError):
     def named(cls, wanted: str, extra: str) -> Self:
         """The error for `wanted` (what the user asked for), naming the extra to install."""
         return cls(f"{wanted} needs a package that is not installed: {install_line(extra)}")
-
-
-def install_line(extra: str) -> str:
-    """The command that installs one extra, quoted for a shell."""
-    return f"pip install 'surreal-like[{extra}]'"
 
 
 class WireError(SurrealError):

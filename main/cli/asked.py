@@ -40,23 +40,33 @@ def add_experiment(parser: argparse.ArgumentParser) -> None:
         metavar="CONFIG.yaml section.key=value",
         help="an experiment file, then settings that replace the file's (values are YAML)",
     )
-    group.add_argument("--algorithm", metavar="NAME", help="a name, package.module:Class or a file")
-    group.add_argument("--env", metavar="NAME", help="such as gym:CartPole-v1")
-    group.add_argument("--seed", type=int, metavar="S", help="another seed than the config's")
-    group.add_argument("--agents", type=int, metavar="N", help="processes that step environments")
-    group.add_argument("--evals", type=int, metavar="N", help="processes that evaluate")
+    group.add_argument(
+        "--algorithm",
+        metavar="NAME",
+        help="name, package.module:Class or .py file (see list algorithms)",
+    )
+    group.add_argument(
+        "--env", metavar="NAME", help="environment, such as gym:CartPole-v1 (see list environments)"
+    )
+    group.add_argument(
+        "--seed", type=int, metavar="S", help="seed of the run (overrides the config)"
+    )
+    group.add_argument(
+        "--agents", type=int, metavar="N", help="number of processes that step environments"
+    )
+    group.add_argument("--evals", type=int, metavar="N", help="number of processes that evaluate")
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say where a run goes, and whether it goes on there."""
-    parser.add_argument("--folder", help="run folder; runs/<name>-<date>-<time> by default")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    parser.add_argument("--folder", help="run folder; default: runs/<name>-<date>-<time>")
+    parser.add_argument("--resume", action="store_true", help="continue the run in the folder")
     parser.add_argument(
         "--allow-change",
         action="append",
         default=[],
         metavar="KEY",
-        help="with --resume: a key outside session_config that may differ (commas between several)",
+        help="with --resume: key outside session_config that may differ; a,b for several",
     )
 
 

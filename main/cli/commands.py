@@ -28,72 +28,76 @@ COMMANDS = (
     Command(
         "train",
         "run",
-        "CONFIG.yaml [section.key=value ...]",
+        "CONFIG.yaml [key=value]",
         "train until the goal is met or a budget is used",
         "main.cli.train",
     ),
     Command(
         "launch",
         "run",
-        "CONFIG.yaml --on local|tmux|kubernetes",
-        "the same, detached: it goes on when this shell has ended",
+        "CONFIG.yaml --on WHERE",
+        "train on local, tmux or kubernetes, detached",
         "main.cli.launch",
     ),
     Command(
         "plan",
         "run",
-        "CONFIG.yaml [section.key=value ...]",
-        "show what would run; start nothing",
+        "CONFIG.yaml [key=value]",
+        "show what would run, without starting it",
         "main.cli.plan",
     ),
     Command(
         "join",
         "run",
-        "ADDRESS:PORT --token TOKEN",
+        "HOST:PORT --token TOKEN",
         "run agents here for a run on another machine",
         "main.cli.join",
     ),
     Command(
-        "status", "watch", "RUN", "where a run stands, and each of its parts", "main.cli.status"
+        "status", "watch", "RUN", "progress of a run and state of its components", "main.cli.status"
     ),
-    Command("logs", "watch", "RUN", "what the parts of a run have logged", "main.cli.logs"),
-    Command("attach", "watch", "RUN", "show a detached run in this terminal", "main.cli.attach"),
+    Command("logs", "watch", "RUN", "log lines of all components of a run", "main.cli.logs"),
+    Command("attach", "watch", "RUN", "show a background run in this terminal", "main.cli.attach"),
     Command("evaluate", "use", "RUN", "play episodes with a trained policy", "main.cli.evaluate"),
-    Command("play", "use", "RUN", "show episodes in a window or as a video", "main.cli.play"),
-    Command("plot", "use", "RUN...", "learning curves of runs in one picture", "main.cli.plot"),
+    Command("play", "use", "RUN", "show episodes in a window or write a video", "main.cli.play"),
+    Command("plot", "use", "RUN...", "draw learning curves of runs", "main.cli.plot"),
     Command(
         "list",
         "use",
-        "algorithms|environments|runs",
-        "what there is to train, and what was trained",
+        "WHAT",
+        "show algorithms, environments or runs",
         "main.cli.listing",
     ),
     Command(
         "scale",
         "operate",
         "RUN agent=N eval=N",
-        "add agents or evaluators while it runs, or end some",
+        "change the number of agents or evaluators",
         "main.cli.scale",
     ),
     Command(
         "restart",
         "operate",
         "RUN COMPONENT",
-        "end one part, and start it again",
+        "end one component and start it again",
         "main.cli.restart",
     ),
-    Command(
-        "stop", "operate", "RUN", "end a run cleanly: saved, and nothing lost", "main.cli.stop"
-    ),
+    Command("stop", "operate", "RUN", "end a run cleanly, with a checkpoint", "main.cli.stop"),
     Command(
         "probe", "operate", "RUN COMPONENT", "exit code 0 if a component is alive", "main.cli.probe"
     ),
-    Command("keys", "operate", "OVERLAY", "make the keys of a run on Kubernetes", "main.cli.keys"),
+    Command(
+        "keys",
+        "operate",
+        "OVERLAY",
+        "create the encryption keys of a Kubernetes run",
+        "main.cli.keys",
+    ),
 )
 _GROUPS = {
     "run": "Run an experiment",
     "watch": "Watch it",
-    "use": "Use what came of it",
+    "use": "Use the result",
     "operate": "Operate it",
 }
 
@@ -102,7 +106,7 @@ def overview() -> str:
     """The commands in groups."""
     words = {command: f"{command.name} {command.usage}" for command in COMMANDS}
     width = max(map(len, words.values()))
-    lines = ["usage: surreal-like COMMAND ...", ""]
+    lines = ["usage: surreal-like COMMAND ...   or: surreal-like --help | --version", ""]
     for group, title in _GROUPS.items():
         lines.append(f"{title}:")
         for command in COMMANDS:
@@ -111,7 +115,7 @@ def overview() -> str:
         lines.append("")
     lines += [
         "RUN is a folder, a name below runs/, or 'latest'.",
-        "surreal-like COMMAND --help tells the options of a command.",
+        "surreal-like COMMAND --help shows the options of a command.",
         "",
         "For a start: surreal-like train configs/cartpole_dqn.yaml",
     ]

@@ -48,14 +48,22 @@ def run(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser("join", "Runs agents here for a run on another machine.", _EXAMPLES)
-    parser.add_argument("address", nargs="?", metavar="ADDRESS:PORT", help="of the run's door")
+    parser.add_argument(
+        "address", nargs="?", metavar="ADDRESS:PORT", help="address that launch --host has printed"
+    )
     parser.add_argument("--token", help="one-time token that launch --host has printed")
-    parser.add_argument("--agents", type=int, default=1, metavar="N", help="how many; 1 by default")
+    parser.add_argument(
+        "--agents", type=int, default=1, metavar="N", help="number of agents; default: 1"
+    )
     parser.add_argument(
         "--algorithm", metavar="FILE", help="the run's own algorithm file, if it has one"
     )
-    parser.add_argument("--folder", help="for what is written here; a temporary one by default")
     parser.add_argument(
-        "--print", metavar="RUN", help="make a further token for a run of this machine, and end"
+        "--folder", help="folder for the files written here; default: a temporary one"
+    )
+    parser.add_argument(
+        "--print",
+        metavar="RUN",
+        help="print a join line with a new token for a run of this machine, and exit",
     )
     return parser

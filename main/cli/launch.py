@@ -60,12 +60,18 @@ def _parser() -> argparse.ArgumentParser:
         "--on",
         default="local",
         metavar="local|tmux|kubernetes",
-        help="processes without a terminal (default), windows of tmux, or a cluster",
+        help="local: background processes (default); tmux: one window each; or a cluster",
     )
     add_folder(parser)
-    parser.add_argument("--host", metavar="ADDRESS", help="of this machine, for others that join")
     parser.add_argument(
-        "--insecure", action="store_true", help="without keys, for a network of friends"
+        "--host",
+        metavar="ADDRESS",
+        help="address of this machine that others can reach; lets them join (see join --print)",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="no keys, no encryption: only on a network you trust",
     )
     return parser
 
@@ -89,13 +95,13 @@ def next_steps(run: str, on: str) -> list[str]:
         on: what it was launched on.
     """
     rows = [
-        ["where it stands", f"surreal-like status {run} --watch"],
-        ["what it says", f"surreal-like logs {run} --follow"],
+        ["status", f"surreal-like status {run} --watch"],
+        ["logs", f"surreal-like logs {run} --follow"],
         ["more agents", f"surreal-like scale {run} agent=4"],
-        ["its end", f"surreal-like stop {run}"],
+        ["stop", f"surreal-like stop {run}"],
     ]
     if on != "kubernetes":
-        shown = "its windows" if on == "tmux" else "its live table"
+        shown = "windows" if on == "tmux" else "live table"
         rows.insert(2, [shown, f"surreal-like attach {run}"])
     return [f"run {run} goes on by itself, on {on}", columns([], rows)]
 

@@ -25,11 +25,11 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("list", "Shows what there is to train, and what was trained.")
     parser.add_argument("what", choices=("algorithms", "environments", "runs"))
-    parser.add_argument("--json", action="store_true", help="with runs: everything as JSON")
+    parser.add_argument("--json", action="store_true", help="with runs: print as JSON")
     parser.add_argument(
         "--specs",
         metavar="NAME",
-        help="with environments: the specs of one, as an experiment file holds them",
+        help="with environments: print the specs of one as YAML for an experiment file",
     )
     given = parser.parse_args(argv)
     if given.specs and given.what != "environments":

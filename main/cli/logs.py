@@ -25,11 +25,13 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("logs", "Shows what the components of a run have logged, in order of time.")
     add_run(parser)
-    parser.add_argument("--component", metavar="NAME", help="only this one, such as learner")
+    parser.add_argument("--component", metavar="NAME", help="only this component, such as learner")
     parser.add_argument("--level", choices=_LEVELS, default="debug", help="only from this level on")
     parser.add_argument("--since", metavar="5m", help="only of the last 30s, 5m, 2h or 1d")
-    parser.add_argument("--lines", metavar="N", type=int, help="of these only the last N")
-    parser.add_argument("--follow", action="store_true", help="go on until the run is over")
+    parser.add_argument("--lines", metavar="N", type=int, help="only the last N lines")
+    parser.add_argument(
+        "--follow", action="store_true", help="show new lines until the run is over"
+    )
     given = parser.parse_args(argv)
     since = time.time() - seconds_of(given.since) if given.since else 0.0
     if given.lines is not None and given.lines < 0:

@@ -19,6 +19,7 @@ from session.component import Component, Topology
 from session.config import Config
 from session.errors import UsageError
 from session.figures import count, size
+from session.program import interpreter
 from surreal_like.machine import replay_need
 from surreal_like.planning import Plan, explain_experiment, plan_experiment, write_plan
 from surreal_like.run_folder import experiment_name, new_path
@@ -74,16 +75,21 @@ def _parser() -> argparse.ArgumentParser:
         "--on",
         choices=("local", "tmux", "kubernetes"),
         default="local",
-        help="where it would run: processes here or in windows, or pods of a cluster",
+        help="where it would run; default: local",
     )
     parser.add_argument(
         "--format",
         choices=(*_FORMATS, "yaml"),
-        help="a table, lines to start it, a picture, the objects of a cluster",
+        help="default: table; with --on kubernetes: yaml",
     )
-    parser.add_argument("--folder", help="what shell and procfile write, or an overlay of k8s/")
     parser.add_argument(
-        "--explain", action="store_true", help="every setting, its value, and who decided it"
+        "--folder",
+        help="folder to write: the run (shell, procfile), or an overlay such as k8s/overlays/mine",
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="every setting, its value, and where the value comes from",
     )
     return parser
 
@@ -186,14 +192,7 @@ def _procfile(plan: Plan, folder: Path) -> str:
 
 
 def _commands(topology: Topology, folder: Path) -> list[tuple[str, list[str]]]:
-    return [(each.name, [_python(), *each.command(str(folder))[1:]]) for each in topology]
-
-
-def _python() -> str:
-    """``python`` where a terminal would find the same one, else its path."""
-    found = shutil.which("python")
-    same = found is not None and Path(found).absolute() == Path(sys.executable).absolute()
-    return "python" if same else sys.executable
+    return [(each.name, [interpreter(), *each.command(str(folder))[1:]]) for each in topology]
 
 
 _FORMATS: Mapping[str, Callable[[Plan, Path], str]] = {

@@ -22,7 +22,9 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("play", "Shows episodes in a window, or writes them as a video.", _EXAMPLES)
     add_policy(parser, episodes=1)
-    parser.add_argument("--video", metavar="FILE", help=".mp4 or .gif instead of a window")
+    parser.add_argument(
+        "--video", metavar="FILE", help="write .mp4 or .gif instead of opening a window"
+    )
     given = parser.parse_args(argv)
     folder = find_run(given.run)
 

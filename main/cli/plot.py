@@ -35,13 +35,20 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--metric",
         metavar="M",
-        help="a number of progress.jsonl or a tag of TensorBoard; the returns by default",
+        help="number of progress.jsonl or tag of TensorBoard; default: the returns",
     )
     parser.add_argument(
-        "--x", default="env_steps", choices=("env_steps", "seconds", "iterations"), help="the axis"
+        "--x",
+        default="env_steps",
+        choices=("env_steps", "seconds", "iterations"),
+        help="horizontal axis",
     )
-    parser.add_argument("--out", metavar="FILE", help=".png, .svg or .pdf; one here by default")
-    parser.add_argument("--list", action="store_true", help="which metrics there are")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="file to write (.png, .svg, .pdf); default: NAME-return.png in this folder",
+    )
+    parser.add_argument("--list", action="store_true", help="list the metrics of these runs")
     given = parser.parse_args(argv)
     folders = [folder.path for word in given.runs for folder in find_runs(word)]
 

@@ -17,7 +17,11 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
     """
     add_run(parser)
     parser.add_argument(
-        "--episodes", type=int, default=episodes, metavar="N", help=f"{episodes} by default"
+        "--episodes",
+        type=int,
+        default=episodes,
+        metavar="N",
+        help=f"number of episodes; default: {episodes}",
     )
     parser.add_argument(
         "--checkpoint",
@@ -25,9 +29,18 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
         metavar="best|latest|STEP",
         help="which parameters to play; STEP is an iteration that was saved",
     )
-    parser.add_argument("--seed", type=int, metavar="S", help="of the environments")
-    parser.add_argument("--stochastic", action="store_true", help="draw actions from the policy")
-    parser.add_argument("--json", action="store_true", help="the numbers as JSON")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="S",
+        help="seed of the environments; default: derived from the run's",
+    )
+    parser.add_argument(
+        "--stochastic",
+        action="store_true",
+        help="sample actions from the policy instead of the best ones",
+    )
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
 
 def policy_options(given: argparse.Namespace) -> dict[str, Any]:

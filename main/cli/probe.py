@@ -23,13 +23,21 @@ def run(argv: Sequence[str]) -> int:
     )
     add_run(parser)
     parser.add_argument(
-        "component", metavar="COMPONENT", nargs="?", help="such as agent-0; not needed if alone"
+        "component",
+        metavar="COMPONENT",
+        nargs="?",
+        help="such as agent-0; not needed if there is only one",
     )
     parser.add_argument(
-        "--ready", action="store_true", help="0 only while it works: not before, not afterwards"
+        "--ready",
+        action="store_true",
+        help="exit code 0 only while it works, not while it starts or ends",
     )
     parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="oldest beat of one that is alive"
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="age of the last heartbeat up to which it counts as alive",
     )
     given = parser.parse_args(argv)
     folder = find_run(given.run)

@@ -21,7 +21,7 @@ def run(argv: Sequence[str]) -> int:
     )
     add_run(parser)
     parser.add_argument(
-        "numbers", nargs="+", metavar="agent=N eval=N", help="how many there are to be"
+        "numbers", nargs="+", metavar="agent=N eval=N", help="wanted number of each"
     )
     given = parser.parse_args(argv)
     numbers = dict(map(_parse, given.numbers))

@@ -29,7 +29,9 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("status", "Shows where a run stands, and the state of each component.")
     add_run(parser)
-    parser.add_argument("--watch", action="store_true", help="again and again, until it is over")
+    parser.add_argument(
+        "--watch", action="store_true", help="refresh every second until the run is over"
+    )
     parser.add_argument("--json", action="store_true", help="everything as JSON, on one line")
     given = parser.parse_args(argv)
     folder = find_run(given.run)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from shutil import which
 from typing import Any
 
 from session.columns import columns
 from session.figures import MISSING, count, decimal, duration, percent, short_time, tenths
+from session.program import program
 from surreal_like.run import Run
 
 _WAY = {
@@ -48,19 +45,24 @@ def summary(ended: Run, width: int = 0) -> list[str]:
         ["restarts", _restarts(result)],
         ["run folder", str(ended.folder)],
     ]
-    rows += [["" if index else "next", line] for index, line in enumerate(_next(ended))]
-    return [outcome(result), *_laid_out([row for row in rows if row[1]], width)]
+    indent, lines = _laid_out([row for row in rows if row[1]], width)
+    # A command that goes on below itself could not be copied in one piece.
+    commands = [f"{' ' * indent}{command}" for command in _next(ended)]
+    return [outcome(result), *lines, "next".ljust(indent) + commands[0].lstrip(), *commands[1:]]
 
 
-def _laid_out(rows: list[list[str]], width: int) -> list[str]:
-    """Labels and texts in two columns; a text that is too long goes on below itself."""
+def _laid_out(rows: list[list[str]], width: int) -> tuple[int, list[str]]:
+    """Labels and texts in two columns; a text that is too long goes on below itself.
+
+    Returns where the second column begins, and the lines.
+    """
     indent = max(len(label) for label, _ in rows) + 3
     lines = []
     for label, text in rows:
         room = max(width - indent, _LEAST_WIDTH) if width else len(text)
         parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
         lines += [f"{'' if i else label:<{indent}}{part}" for i, part in enumerate(parts)]
-    return lines
+    return indent, lines
 
 
 def outcome(result: Mapping[str, Any]) -> str:
@@ -152,7 +154,7 @@ def _restarts(result: Mapping[str, Any]) -> str:
 def _next(ended: Run) -> list[str]:
     """Commands that make sense now."""
     folder, commands = ended.folder, []
-    ours, board = _program("surreal-like"), _program("tensorboard")
+    ours, board = program("surreal-like"), program("tensorboard")
     if (folder / "checkpoints" / "best").is_dir():
         commands.append(f"{ours} evaluate {folder}")
     if ended.exit_code in _RESUMABLE:
@@ -160,14 +162,6 @@ def _next(ended: Run) -> list[str]:
     if ended.exit_code == 1:
         commands.append(f"{ours} logs {folder} --level warning")
     return [*commands, f"{board} --logdir {folder / 'tensorboard'}"]
-
-
-def _program(name: str) -> str:
-    """Its name where a terminal would find it, else its path beside this interpreter."""
-    beside = Path(sys.executable).with_name(name)
-    if which(name) is not None or not beside.is_file():
-        return name
-    return os.path.relpath(beside)
 
 
 def seeds_table(runs: Mapping[int, Run]) -> str:

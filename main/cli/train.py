@@ -53,18 +53,20 @@ def _parser() -> argparse.ArgumentParser:
         "--on",
         default="local",
         metavar="local|serial",
-        help="processes on this machine (default), or all in one thread, repeatable",
+        help="local: processes on this machine (default); serial: one thread, repeatable",
     )
     add_folder(parser)
     parser.add_argument(
-        "--seeds", metavar="1..5", help="one run for each seed, and a table of all (also 1,4,9)"
+        "--seeds", metavar="1..5", help="one run per seed, then a table of all (or 1,4,9)"
     )
     parser.add_argument(
-        "--host", metavar="ADDRESS", help="of this machine, for others: surreal-like join --print"
+        "--host",
+        metavar="ADDRESS",
+        help="address of this machine that others can reach; lets them join (see join --print)",
     )
     shown = parser.add_argument_group("what is shown")
-    shown.add_argument("--quiet", action="store_true", help="nothing but errors")
-    shown.add_argument("--json", action="store_true", help="result.json on standard output")
+    shown.add_argument("--quiet", action="store_true", help="show only errors")
+    shown.add_argument("--json", action="store_true", help="print result.json on standard output")
     return parser
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from session.program import install_line
 from tests.main.conftest import CONFIG, Command, Said
 
 SERIAL = ("train", "small.yaml", "--on", "serial")
@@ -317,7 +318,7 @@ def test_a_missing_package_names_the_extra(
     monkeypatch.setitem(sys.modules, "Box2D", None)
     before = content(tmp_path)
     said = command(*SERIAL, "env_config.env_name=gym:LunarLander-v3")
-    parts = ("gym:LunarLander-v3", "pip install 'surreal-like[box2d]'")
+    parts = ("gym:LunarLander-v3", install_line("box2d"))
     assert_refused(Case("", (), parts), said)
     assert content(tmp_path) == before
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from main.cli.summary import outcome, seeds_table, summary
+from session.program import path_from_here
 from surreal_like.run import Run
 
 SOLVED: dict[str, Any] = {
@@ -36,7 +36,7 @@ UNSTARTED = {"status": "interrupted", "goal_met": None, "reason": "before\nthe l
 @pytest.fixture(autouse=True)
 def found(monkeypatch: pytest.MonkeyPatch) -> None:
     """All programs are on the path."""
-    monkeypatch.setattr("main.cli.summary.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("session.program.which", lambda name: f"/bin/{name}")
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,18 @@ def test_a_long_text_goes_on_below_itself(tmp_path: Path) -> None:
     assert f"run folder            {tmp_path}" in lines
 
 
+def test_commands_to_copy_stand_in_one_line(tmp_path: Path) -> None:
+    lines = summary(Run(tmp_path, BUDGET), width=40)
+    assert f"{'next':<22}surreal-like train --resume --folder {tmp_path}" in lines
+
+
 def test_commands_are_those_of_this_environment_where_a_terminal_would_find_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("main.cli.summary.which", lambda name: None)
+    monkeypatch.setattr("session.program.which", lambda name: None)
     (tmp_path / "checkpoints" / "best").mkdir(parents=True)
     lines = "\n".join(summary(Run(tmp_path, SOLVED)))
-    ours = os.path.relpath(Path(sys.executable).with_name("surreal-like"))
+    ours = path_from_here(Path(sys.executable).with_name("surreal-like"))
     assert f"{ours} evaluate {tmp_path}" in lines
 
 

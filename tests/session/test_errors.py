@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 from session import errors
+from session.program import install_line
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,5 @@ def test_missing_extra_says_what_to_install() -> None:
     error = errors.MissingExtra.named("gym:LunarLander-v3", "box2d")
     assert isinstance(error, errors.UsageError)
     assert str(error) == (
-        "gym:LunarLander-v3 needs a package that is not installed: "
-        "pip install 'surreal-like[box2d]'"
+        f"gym:LunarLander-v3 needs a package that is not installed: {install_line('box2d')}"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from session.errors import MissingExtra, UsageError
+from session.program import install_line
 from surreal_like import train
 from surreal_like.errors import DataError
 from surreal_like.experiment import resolve
@@ -146,7 +148,7 @@ def test_what_draws_and_is_not_installed_is_named(
         raise DependencyNotInstalled("pygame is not installed")
 
     monkeypatch.setattr(CartPoleEnv, "render", render)
-    with pytest.raises(MissingExtra, match=r"pip install 'surreal-like\[video\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(install_line("video"))):
         play(cartpole, video=tmp_path / "a.mp4")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from PIL import Image
 
 from session.errors import MissingExtra, UsageError
 from session.folder import RunFolder
+from session.program import install_line
 from surreal_like.comparison import group
 from surreal_like.plot import draw, metrics, plot
 from tests.session.made_run import made_config, made_events, made_line, made_run
@@ -193,5 +195,5 @@ def test_without_matplotlib_the_extra_is_named(
     seeds: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'surreal-like\[plot\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(install_line("plot"))):
         plot(seeds, out="a.png")

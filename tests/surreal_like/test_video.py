@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from PIL import Image
 
 from session.errors import MissingExtra, UsageError
+from session.program import install_line
 from surreal_like.video import check_video, write_video
 from tests.surreal_like.reading_video import read_video
 
@@ -94,5 +96,5 @@ def test_what_is_not_installed_is_named(
     monkeypatch.setattr(
         "surreal_like.video.find_spec", lambda package: None if package == missing else package
     )
-    with pytest.raises(MissingExtra, match=r"pip install 'surreal-like\[video\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(install_line("video"))):
         check_video(tmp_path / name)

@@ -8,6 +8,7 @@ import pytest
 from gymnasium import error, spaces
 
 from session.errors import ConfigError, MissingExtra
+from session.program import install_line
 from surreal_like.env.base import Env
 from surreal_like.env.gym_adapter import GymAdapter, find_gym_spec
 from surreal_like.env.spaces import specs_from_spaces
@@ -216,8 +217,8 @@ def test_arguments_reach_the_constructor() -> None:
 @pytest.mark.parametrize(
     ("problem", "extra"),
     [
-        (error.DependencyNotInstalled("Box2D is not installed"), "surreal-like[box2d]"),
-        (error.DependencyNotInstalled("MuJoCo is not installed"), "surreal-like[mujoco]"),
+        (error.DependencyNotInstalled("Box2D is not installed"), install_line("box2d")),
+        (error.DependencyNotInstalled("MuJoCo is not installed"), install_line("mujoco")),
         (ModuleNotFoundError("No module named 'jax'"), "No module named 'jax'"),
     ],
 )
@@ -237,5 +238,5 @@ def test_a_missing_package_names_the_extra(
 
 def test_atari_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
-    with pytest.raises(MissingExtra, match=r"gym:ALE/Pong-v5 .*surreal-like\[atari\]"):
+    with pytest.raises(MissingExtra, match=r"gym:ALE/Pong-v5 .*\[atari\]"):
         GymAdapter("gym:ALE/Pong-v5")
