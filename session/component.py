@@ -10,6 +10,11 @@ from typing import Any
 
 from session.errors import ConfigError
 
+# What is no component and speaks to a run: operators' commands, a joined machine, the supervisor.
+COMMANDS = ("command", "join", "supervisor")
+
+_SEVERAL = ("agent", "eval")
+_INDEX_DIGITS = 5
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -134,6 +139,22 @@ class Topology:
         if name in self or first is None or not number.isdigit() or first.binds:
             return self[name]
         return replace(first, name=name, index=int(number))
+
+    def knows(self, name: str) -> bool:
+        """Whether messages of this run may come under a name.
+
+        Those are the names of its components, of further agents and evaluators, and of the
+        commands that speak to it.
+        """
+        stem, _, number = name.rpartition("-")
+        if name in self or name in COMMANDS:
+            return True
+        if not (number.isascii() and number.isdecimal() and len(number) <= _INDEX_DIGITS):
+            return False
+        first = self._by_name.get(f"{stem}-0")
+        # Where all agents join from other machines, the run itself has none.
+        several = stem in _SEVERAL if first is None else not first.binds
+        return several and str(int(number)) == number
 
     def of_kind(self, kind: str) -> list[Component]:
         """The components of one kind, in order."""

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import zmq
@@ -24,6 +25,8 @@ from session.wire import AddressBook, Identity, Wire
 from session.wire.channel import Channel
 from session.wire.security import Security
 from session.wire.sockets import PushSocket, Socket
+
+_NAMES_KEPT = 4096
 
 Pause = Callable[[Sequence[Socket], float], None]
 
@@ -110,6 +113,7 @@ class Context:
             on_reject=self._rejected,
             security=launch.security,
         )
+        self.wire.knows = lru_cache(maxsize=_NAMES_KEPT)(launch.topology.knows)
         self._channels = {
             plex: Channel(self._telemetry(plex), plex, buffer=session.tensorplex.buffer)
             for plex in ("tensorplex", "loggerplex")

@@ -24,7 +24,11 @@ PROTOCOL_VERSION = 4
 _HEADER_LIMIT_BYTES = 16 << 20
 _HEADER_TYPES = (int, str, str, int, bytes, int, dict, bytes)
 _NAME = 2
-_NAME_LIMIT = 80
+NAME_LIMIT = 63
+# Milliseconds of the wall clock need 41 bits; a double holds every one of these.
+INCARNATION_LIMIT = 1 << 53
+_FINGERPRINT_BYTES = 32
+_GENERATION_LIMIT = 1 << 31
 # Above this, copying arrays into one frame costs more than a frame for each, by measurement.
 _JOINED_BYTES = 1 << 18
 _NO_ARRAYS, _ = layouts.pack(())
@@ -130,8 +134,15 @@ def size_bytes(frames: Sequence[Buffer]) -> int:
     return sum(map(len, frames))
 
 
-def decode(frames: Sequence[Buffer], limit_bytes: int) -> Message:
+def decode(
+    frames: Sequence[Buffer], limit_bytes: int, header_bytes: int = _HEADER_LIMIT_BYTES
+) -> Message:
     """Returns the message that the frames hold; its arrays are read-only views on them.
+
+    Args:
+        frames: as they came.
+        limit_bytes: of all of them together.
+        header_bytes: of the first one; a value in it can take 64 times its bytes of memory.
 
     Raises:
         OversizeError: the frames hold more than ``limit_bytes``.
@@ -140,8 +151,10 @@ def decode(frames: Sequence[Buffer], limit_bytes: int) -> Message:
     if not frames:
         raise DecodeError("empty message")
     total = size_bytes(frames)
-    if total > limit_bytes or len(frames[0]) > _HEADER_LIMIT_BYTES:
+    if total > limit_bytes:
         raise OversizeError(f"message of {total} bytes, the limit is {limit_bytes}")
+    if len(frames[0]) > header_bytes:
+        raise OversizeError(f"header of {len(frames[0])} bytes, the limit is {header_bytes}")
     _, kind, name, incarnation, fingerprint, generation, fields, packed = _header(frames[0])
     sender = Identity(name, incarnation, fingerprint, generation)
     if len(frames) == 1 and packed == _NO_ARRAYS:
@@ -159,9 +172,18 @@ def _header(frame: Buffer) -> list[Any]:
     # In every version of the protocol a header is a list that begins with version, kind and name.
     if type(header) is list and header and type(header[0]) is int and header[0] != PROTOCOL_VERSION:
         name = header[_NAME] if len(header) > _NAME and type(header[_NAME]) is str else ""
-        raise ProtocolError(name[:_NAME_LIMIT], header[0])
+        raise ProtocolError(name[:NAME_LIMIT], header[0])
     if type(header) is not list or len(header) != len(_HEADER_TYPES):
         raise DecodeError("header is not that of a surreal_like message")
     if tuple(map(type, header)) != _HEADER_TYPES:
         raise DecodeError("header holds values of wrong types")
+    _check_identity(*header[_NAME : _NAME + 4])
     return header
+
+
+def _check_identity(name: str, incarnation: int, fingerprint: bytes, generation: int) -> None:
+    """Raises DecodeError for a sender that no component can be."""
+    if len(name) > NAME_LIMIT or len(fingerprint) > _FINGERPRINT_BYTES:
+        raise DecodeError("sender with a name or fingerprint that is too long")
+    if not (0 <= incarnation < INCARNATION_LIMIT and 0 <= generation < _GENERATION_LIMIT):
+        raise DecodeError(f"sender of incarnation {incarnation}, generation {generation}")

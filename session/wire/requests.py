@@ -13,7 +13,8 @@ import zmq
 from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.wire.codec import Message, ProtocolError, size_bytes
 from session.wire.layout import Array, Buffer
-from session.wire.socket import Socket
+from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, shown
+from session.wire.socket import Complaint, Socket
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HELD_ANSWERS = 64
 _PAUSE_SECONDS = 0.05
 _STRANGER_BYTES = 1 << 16
+_REFUSALS = {"refused": REFUSED}
 
 
 @dataclass(slots=True)
@@ -50,12 +52,19 @@ class RouterSocket(Socket):
     binds = True
 
     def __init__(
-        self, wire: Wire, endpoint: str, high_water_mark: int, *, anybody: bool = False
+        self,
+        wire: Wire,
+        endpoint: str,
+        high_water_mark: int,
+        kinds: Kinds | None = None,
+        *,
+        anybody: bool = False,
     ) -> None:
         self.anybody = anybody
+        self.one_run = kinds is not None
         self._peers: dict[bytes, _Peer] = {}
         self._asking = b""
-        super().__init__(wire, endpoint, high_water_mark)
+        super().__init__(wire, endpoint, high_water_mark, kinds)
 
     def _configure(self, high_water_mark: int) -> None:
         super()._configure(high_water_mark)
@@ -69,8 +78,8 @@ class RouterSocket(Socket):
         self.send_held()
         while (frames := self._receive()) is not None:
             self._asking = frames[0].bytes
-            message = self._decode(frames[1:], one_run=False)
-            if message is not None and type(message.fields.get("id")) is int:
+            message = self._decode(frames[1:])
+            if message is not None:
                 key = _proved_key(frames[-1]) if self._wire.security else ""
                 return Request(self._asking, message, key)
         return None
@@ -78,6 +87,14 @@ class RouterSocket(Socket):
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
         # It understands of this only that it is of another protocol, and whose: that is enough.
         self._send(self._asking, self._encode(Message("refused", {"id": 0, "reason": str(error)})))
+
+    def _complaint(self, message: Message, header_bytes: int) -> Complaint | None:
+        return _complaint_of_id(message) or super()._complaint(message, header_bytes)
+
+    def _refuse_message(self, message: Message, complaint: Complaint) -> None:
+        if _complaint_of_id(message) is None:
+            request = Request(self._asking, message)
+            self.refuse(request, complaint.reason, stranger=complaint.stranger)
 
     def reply(
         self,
@@ -113,7 +130,7 @@ class RouterSocket(Socket):
             reason: why not.
             stranger: nor would it be later; the asker gets an AdmissionError.
         """
-        fields = {"reason": reason} | ({"stranger": True} if stranger else {})
+        fields = {"reason": cut(reason)} | ({"stranger": True} if stranger else {})
         self.reply(request, "refused", fields)
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> bool:
@@ -150,9 +167,14 @@ class DealerSocket(Socket):
     pattern = zmq.DEALER
     binds = False
 
-    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int) -> None:
+    def __init__(
+        self, wire: Wire, endpoint: str, high_water_mark: int, kinds: Kinds | None = None
+    ) -> None:
         self._last_id = 0
-        super().__init__(wire, endpoint, high_water_mark)
+        self.one_run = kinds is not None
+        super().__init__(
+            wire, endpoint, high_water_mark, None if kinds is None else {**kinds, **_REFUSALS}
+        )
 
     def send(
         self,
@@ -177,10 +199,12 @@ class DealerSocket(Socket):
             AdmissionError: what answers there speaks another version of the protocol.
         """
         while (frames := self._receive()) is not None:
-            message = self._decode(frames, one_run=False)
-            if message is not None and type(message.fields.get("id")) is int:
+            if (message := self._decode(frames)) is not None:
                 return message
         return None
+
+    def _complaint(self, message: Message, header_bytes: int) -> Complaint | None:
+        return _complaint_of_id(message) or super()._complaint(message, header_bytes)
 
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
         address = self._wire.addresses[self.endpoint].connect
@@ -232,6 +256,14 @@ def refusal(answer: Message) -> RefusedError:
     """The error that an answer of the kind ``refused`` stands for."""
     kind = AdmissionError if answer.fields.get("stranger") is True else RefusedError
     return kind(str(answer.fields.get("reason", "refused without a reason")))
+
+
+def _complaint_of_id(message: Message) -> Complaint | None:
+    """A request carries a number, and so does its answer."""
+    number = message.fields.get("id")
+    if type(number) is int and 0 <= number < COUNT_LIMIT:
+        return None
+    return Complaint(f"'id' is {shown(number)}, expected the number of a request")
 
 
 def _proved_key(frame: zmq.Frame) -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import zmq
 
@@ -24,6 +24,7 @@ from session.wire.codec import Message, ProtocolError, decode, encode, size_byte
 from session.wire.endpoint import IPC
 from session.wire.layout import Buffer
 from session.wire.link import BROKEN_OFF, LOST, MADE, WRONG_KEY, WRONG_PROTOCOL, Link, Monitor
+from session.wire.schema import Kinds, shown
 from session.wire.security import TCP
 
 if TYPE_CHECKING:
@@ -41,9 +42,21 @@ _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 _MONITORED = MADE | LOST | WRONG_KEY | WRONG_PROTOCOL | BROKEN_OFF
 
 
+class Complaint(NamedTuple):
+    """Why a message is not taken.
+
+    Attributes:
+        reason: in one line.
+        stranger: nor would another one be: its sender is of another run.
+    """
+
+    reason: str
+    stranger: bool = False
+
+
 @dataclass(slots=True)
 class Counters:
-    """What one socket has seen; ``rejected`` messages did not decode or were of another run."""
+    """What one socket has seen; ``rejected`` messages did not decode or did not fit."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -96,6 +109,8 @@ class Socket:
     Attributes:
         descriptor: becomes readable in the kernel's eyes when there may be news.
         pending: whether something could be received when it was looked at last.
+        kinds: schema of each kind of message that it takes; None: any message of this run.
+        one_run: messages of another run are refused.
         silent: nothing could be, and nothing was done with the socket since: as long as the
             descriptor is not readable, nothing can be now.
         looked: :func:`poll` has just found out.
@@ -105,14 +120,21 @@ class Socket:
     binds: bool
     sends: bool = True
     anybody: bool = False
+    one_run: bool = True
 
-    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int) -> None:
+    def __init__(
+        self, wire: Wire, endpoint: str, high_water_mark: int, kinds: Kinds | None = None
+    ) -> None:
         self.endpoint = endpoint
+        self.kinds = kinds
         self.counters = Counters()
         self._wire = wire
         self.link: Link | None = None
         self._monitor: Monitor | None = None
         self._file: tuple[Path, int] | None = None
+        self._limits = [wire.max_message_bytes]
+        if kinds is not None:
+            self._limits.append(max((each.header_bytes for each in kinds.values()), default=0))
         address = wire.addresses[endpoint]
         if self.binds:
             wire.say(wire.security.check_bind(endpoint, address.bind))
@@ -331,32 +353,53 @@ class Socket:
         self.counters.sent_bytes += size
         return True
 
-    def _decode(self, frames: list[zmq.Frame], *, one_run: bool) -> Message | None:
-        """The message, or None after counting it as rejected.
-
-        Args:
-            one_run: refuse messages of another experiment.
-        """
+    def _decode(self, frames: list[zmq.Frame]) -> Message | None:
+        """The message, or None after counting it as rejected."""
         try:
-            message = decode(frames, self._wire.max_message_bytes)
+            message = decode(frames, *self._limits)
         except ProtocolError as error:
-            self.counters.rejected += 1
-            self._wire.reject(self.endpoint, error.name, str(error))
+            self._reject(error.name, "", str(error))
             self._refuse_protocol(frames, error)
             return None
         except WireError as error:
-            self.counters.rejected += 1
-            self._wire.reject(self.endpoint, "", str(error))
+            self._reject("", "", str(error))
             return None
-        ours, theirs = self._wire.identity.fingerprint, message.sender.fingerprint
-        if one_run and theirs != ours:
-            self.counters.rejected += 1
-            reason = f"fingerprint {theirs.hex()}, this run has {ours.hex()}"
-            self._wire.reject(self.endpoint, message.sender.name, reason)
+        complaint = self._complaint(message, len(frames[0]))
+        if complaint is not None:
+            known = message.kind if self.kinds is not None and message.kind in self.kinds else ""
+            self._reject(message.sender.name, known, complaint.reason)
+            self._refuse_message(message, complaint)
             return None
         self.counters.received += 1
         self.counters.received_bytes += size_bytes(frames)
         return message
 
+    def _complaint(self, message: Message, header_bytes: int) -> Complaint | None:
+        """Why a message that has come is not taken, None if it is."""
+        wire, sender = self._wire, message.sender
+        schema = None if self.kinds is None else self.kinds.get(message.kind)
+        if schema is None and self.kinds is not None:
+            return Complaint(f"{self.endpoint} knows no {shown(message.kind)}")
+        if schema is None or not schema.any_run:
+            ours, theirs = wire.identity.fingerprint, sender.fingerprint
+            if theirs != ours and self.one_run:
+                reason = f"{shown(sender.name)} has fingerprint {theirs.hex()}, this run has "
+                return Complaint(reason + ours.hex(), stranger=True)
+            if self.binds and not wire.knows(sender.name):
+                return Complaint(f"no component of this run is called {shown(sender.name)}")
+        if schema is None:
+            return None
+        if header_bytes > schema.header_bytes:
+            return Complaint(f"'{message.kind}' with a header of {header_bytes} bytes")
+        wrong = schema.complaint(message)
+        return None if wrong is None else Complaint(f"'{message.kind}': {wrong}")
+
+    def _reject(self, sender: str, kind: str, reason: str) -> None:
+        self.counters.rejected += 1
+        self._wire.reject(self.endpoint, sender, reason, kind=kind)
+
+    def _refuse_message(self, message: Message, complaint: Complaint) -> None:
+        """A message was dropped; a sender that waits for an answer gets the reason."""
+
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
-        """A message of another protocol has come; who waits for an answer should hear of it."""
+        """A message of another protocol has come; a sender that waits gets the reason."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from session.wire.codec import Message
+from session.wire.schema import Kinds
 from session.wire.socket import Counters as Counters
 from session.wire.socket import Socket as Socket
 from session.wire.socket import poll as poll
@@ -47,7 +48,7 @@ class PullSocket(Socket):
     def receive(self) -> Message | None:
         """The next good message, or None if there is none now."""
         while (frames := self._receive()) is not None:
-            if (message := self._decode(frames, one_run=True)) is not None:
+            if (message := self._decode(frames)) is not None:
                 return message
         return None
 
@@ -85,9 +86,16 @@ class SubscriberSocket(Socket):
     binds = False
     sends = False
 
-    def __init__(self, wire: Wire, endpoint: str, high_water_mark: int, name: str = "") -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        endpoint: str,
+        high_water_mark: int,
+        kinds: Kinds | None = None,
+        name: str = "",
+    ) -> None:
         self._topics = [_TOPIC, _topic_of(name)] if name else [_TOPIC]
-        super().__init__(wire, endpoint, high_water_mark)
+        super().__init__(wire, endpoint, high_water_mark, kinds)
 
     def _configure(self, high_water_mark: int) -> None:
         super()._configure(high_water_mark)
@@ -99,6 +107,6 @@ class SubscriberSocket(Socket):
     def receive(self) -> Message | None:
         """The next good message, or None if there is none now."""
         while (frames := self._receive()) is not None:
-            if (message := self._decode(frames[1:], one_run=True)) is not None:
+            if (message := self._decode(frames[1:])) is not None:
                 return message
         return None

@@ -11,9 +11,12 @@ from session.wire.codec import Identity
 from session.wire.endpoint import AddressBook
 from session.wire.gate import Gate
 from session.wire.requests import DealerSocket, RouterSocket
+from session.wire.schema import Kinds
 from session.wire.security import Security
 from session.wire.socket import Counters, Socket, poll
 from session.wire.sockets import PublisherSocket, PullSocket, PushSocket, SubscriberSocket
+
+_COMPLAINTS = 1000
 
 
 class Wire:
@@ -27,8 +30,11 @@ class Wire:
         stopping: true once waiting must end.
         pause: called with the sockets to wait for and seconds, while a request waits; the serial
             launcher ticks the other components there.
-        on_reject: called with (endpoint, sender name, reason) once per sender and endpoint.
+        on_reject: called with (endpoint, sender name, reason) once per endpoint, sender and kind.
         security: keys of the run, and limits; None: no keys, so no bind beyond loopback.
+
+    Attributes:
+        knows: whether a component of this run has a name; others are refused where a socket binds.
     """
 
     def __init__(
@@ -49,16 +55,19 @@ class Wire:
         self.max_message_bytes = max_message_bytes
         self.stopping = stopping
         self.pause = pause
+        self.knows: Callable[[str], bool] = lambda name: True
         self.security = Security() if security is None else security
         self.sockets: list[Socket] = []
         self._gate: Gate | None = None
         self._said: list[str] = []
         self._on_reject = on_reject
-        self._complained: set[tuple[str, str]] = set()
+        self._complained: set[tuple[str, str, str]] = set()
 
-    def pull(self, endpoint: str, *, high_water_mark: int = 8) -> PullSocket:
-        """Binds the receiving end of a one-way stream."""
-        return PullSocket(self, endpoint, high_water_mark)
+    def pull(
+        self, endpoint: str, kinds: Kinds | None = None, *, high_water_mark: int = 8
+    ) -> PullSocket:
+        """Binds the receiving end of a one-way stream; ``kinds`` as in :meth:`router`."""
+        return PullSocket(self, endpoint, high_water_mark, kinds)
 
     def push(self, endpoint: str, *, high_water_mark: int = 8) -> PushSocket:
         """Connects the sending end of a one-way stream."""
@@ -69,32 +78,43 @@ class Wire:
         return PublisherSocket(self, endpoint, high_water_mark)
 
     def subscriber(
-        self, endpoint: str, *, high_water_mark: int = 8, name: str = ""
+        self, endpoint: str, kinds: Kinds | None = None, *, high_water_mark: int = 8, name: str = ""
     ) -> SubscriberSocket:
         """Connects a subscriber of what the endpoint publishes to all.
 
         Args:
             endpoint: its name.
+            kinds: as in :meth:`router`.
             high_water_mark: messages kept.
             name: hear what is published to this name alone, too.
         """
-        return SubscriberSocket(self, endpoint, high_water_mark, name)
+        return SubscriberSocket(self, endpoint, high_water_mark, kinds, name)
 
     def router(
-        self, endpoint: str, *, high_water_mark: int = 1000, anybody: bool = False
+        self,
+        endpoint: str,
+        kinds: Kinds | None = None,
+        *,
+        high_water_mark: int = 1000,
+        anybody: bool = False,
     ) -> RouterSocket:
         """Binds the answering end of requests.
 
         Args:
             endpoint: its name.
+            kinds: schema of each kind that it takes; what does not fit is refused, counted and
+                reported, and its reader never sees it. Without them, which is for tests, every
+                message that decodes is taken.
             high_water_mark: messages kept for each peer.
             anybody: let in every key, and only small messages.
         """
-        return RouterSocket(self, endpoint, high_water_mark, anybody=anybody)
+        return RouterSocket(self, endpoint, high_water_mark, kinds, anybody=anybody)
 
-    def dealer(self, endpoint: str, *, high_water_mark: int = 1000) -> DealerSocket:
-        """Connects the asking end of requests."""
-        return DealerSocket(self, endpoint, high_water_mark)
+    def dealer(
+        self, endpoint: str, kinds: Kinds | None = None, *, high_water_mark: int = 1000
+    ) -> DealerSocket:
+        """Connects the asking end of requests; ``kinds`` are those of the answers."""
+        return DealerSocket(self, endpoint, high_water_mark, kinds)
 
     @property
     def gate(self) -> Gate:
@@ -146,8 +166,13 @@ class Wire:
             self._gate.close()
             self._gate = None
 
-    def reject(self, endpoint: str, sender: str, reason: str) -> None:
-        """Reports a refused message, once per sender and endpoint."""
-        if (endpoint, sender) not in self._complained:
-            self._complained.add((endpoint, sender))
+    def reject(self, endpoint: str, sender: str, reason: str, *, kind: str = "") -> None:
+        """Reports a refused message, once per endpoint, sender and kind.
+
+        All names that no component of this run has count as one sender: whatever others send, no
+        more is kept of it than the run has names.
+        """
+        key = (endpoint, sender if self.knows(sender) else "", kind)
+        if key not in self._complained and len(self._complained) < _COMPLAINTS:
+            self._complained.add(key)
             self._on_reject(endpoint, sender, reason)

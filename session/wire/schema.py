@@ -1,0 +1,377 @@
+"""Schemas: which messages a socket takes. Each field is checked once, where its message enters.
+
+A schema stands beside the code that owns its kind of message and is given to the socket that
+receives it. A field that is missing, unknown, of another type or out of its range makes the whole
+message unfit: the socket drops it, counts it and reports it once per sender and kind. So code
+behind a socket reads fields without checking them again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from session.wire.codec import INCARNATION_LIMIT, NAME_LIMIT, Message
+from session.wire.layout import Array
+
+# A double, and so JSON in any language, holds every whole number up to here.
+COUNT_LIMIT = 1 << 53
+# Steps of one sender: those of all senders of a run together still fit into 64 bits.
+STEPS_LIMIT = 1 << 44
+# Sums and squares of some numbers of this size are finite.
+NUMBER_LIMIT = 1e150
+# Seconds since 1970, until the year 5138.
+TIME_LIMIT = 1e11
+
+_TEXT_LIMIT = 4096
+_HEADER_BYTES = 1 << 16
+_SHOWN_CHARACTERS = 60
+_PLAIN_DEPTH = 8
+_PLAIN_LIMIT = 1 << 16
+_PLAIN_WHOLE = 1 << 63
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_MISSING: Any = object()
+# Carries the number of a request; whoever waits for requests or answers asks for it.
+_ID = "id"
+
+Fits = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Describes one value.
+
+    Args:
+        expected: in words, for the reason of a refusal.
+        fits: True for such a value; never raises, whatever the value is.
+        optional: the field may be missing.
+    """
+
+    expected: str
+    fits: Fits
+    optional: bool = False
+
+
+def Optional(of: Type) -> Type:
+    """The field may be missing."""
+    return replace(of, optional=True)
+
+
+def Nullable(of: Type) -> Type:
+    """None, or a value of that type."""
+    fits = of.fits
+    return replace(
+        of, expected=f"{of.expected}, or None", fits=lambda value: value is None or fits(value)
+    )
+
+
+def Count(least: int = 0, most: int = COUNT_LIMIT) -> Type:
+    """A whole number; True and False are none."""
+
+    def fits(value: Any) -> bool:
+        return type(value) is int and least <= value <= most
+
+    return Type(f"a whole number from {least} to {most}", fits)
+
+
+def Counts(length: int) -> Type:
+    """A list of at most ``length`` counts, checked faster than :func:`ListOf`."""
+
+    def fits(value: Any) -> bool:
+        if type(value) is not list or len(value) > length:
+            return False
+        return not value or (
+            set(map(type, value)) == {int} and min(value) >= 0 and max(value) <= COUNT_LIMIT
+        )
+
+    return Type(f"a list of at most {length} counts", fits)
+
+
+def Incarnation(most: int = INCARNATION_LIMIT) -> Type:
+    """Milliseconds of the wall clock at a component's start."""
+    return Count(most=most)
+
+
+def Number(
+    least: float = -NUMBER_LIMIT, most: float = NUMBER_LIMIT, *, finite: bool = True
+) -> Type:
+    """A number, whole or not; with ``finite=False`` also NaN and the infinities."""
+
+    def fits(value: Any) -> bool:
+        kind = type(value)
+        return (kind is float or kind is int) and least <= value <= most
+
+    def any_fits(value: Any) -> bool:
+        return fits(value) or (type(value) is float and not math.isfinite(value))
+
+    words = "a finite number" if finite else "a number"
+    return Type(f"{words} from {least:g} to {most:g}", fits if finite else any_fits)
+
+
+def Flag() -> Type:
+    """True or False."""
+    return Type("true or false", lambda value: type(value) is bool)
+
+
+def Text(length: int = _TEXT_LIMIT) -> Type:
+    """A text of at most ``length`` characters."""
+    return Type(
+        f"a text of at most {length} characters",
+        lambda value: type(value) is str and len(value) <= length,
+    )
+
+
+def Bytes(length: int) -> Type:
+    """At most ``length`` bytes."""
+    return Type(
+        f"at most {length} bytes", lambda value: type(value) is bytes and len(value) <= length
+    )
+
+
+def OneOf(*values: str | int) -> Type:
+    """One of a few texts or numbers."""
+    kinds = {type(value) for value in values}
+    known = frozenset(values)
+    return Type(
+        f"one of {', '.join(map(str, values))}",
+        lambda value: type(value) in kinds and value in known,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+def Name() -> Type:
+    """A name of a component or policy: lower case, digits and hyphens."""
+    return Type(
+        f"a name of lower case letters, digits and hyphens, at most {NAME_LIMIT} characters",
+        lambda value: type(value) is str and len(value) <= NAME_LIMIT and _is_name(value),
+    )
+
+
+def ListOf(of: Type, most: int, least: int = 0) -> Type:
+    """A list of values of one type."""
+    each = of.fits
+
+    def fits(value: Any) -> bool:
+        return type(value) is list and least <= len(value) <= most and all(map(each, value))
+
+    return Type(f"a list of {least} to {most}, each {of.expected}", fits)
+
+
+def Row(*types: Type) -> Type:
+    """A list with one value of each type, in this order."""
+    checks = tuple(each.fits for each in types)
+
+    def fits(value: Any) -> bool:
+        if type(value) is not list or len(value) != len(checks):
+            return False
+        return all(check(each) for check, each in zip(checks, value, strict=True))
+
+    return Type(f"a list of {len(types)}: {'; '.join(each.expected for each in types)}", fits)
+
+
+def MapOf(key: Type, value: Type, most: int) -> Type:
+    """A mapping whose keys are of one type and whose values are of another."""
+    key_fits, value_fits = key.fits, value.fits
+
+    def fits(given: Any) -> bool:
+        return (
+            type(given) is dict
+            and len(given) <= most
+            and all(map(key_fits, given))
+            and all(map(value_fits, given.values()))
+        )
+
+    return Type(f"a mapping of at most {most}: {key.expected} to {value.expected}", fits)
+
+
+def _needed(types: Mapping[str, Type]) -> tuple[tuple[str, Fits], ...]:
+    return tuple((name, each.fits) for name, each in types.items() if not each.optional)
+
+
+def Fields(types: Mapping[str, Type]) -> Type:
+    """A mapping with these keys and no others."""
+    needed = _needed(types)
+    others = {name: each.fits for name, each in types.items() if each.optional}
+
+    def fits(value: Any) -> bool:
+        if type(value) is not dict:
+            return False
+        for name, check in needed:
+            if not check(value.get(name, _MISSING)):
+                return False
+        return len(value) == len(needed) or _others_fit(value, needed, others)
+
+    return Type(f"a mapping of {', '.join(types)}", fits)
+
+
+def _others_fit(
+    value: dict[Any, Any], needed: tuple[tuple[str, Fits], ...], others: Mapping[str, Fits]
+) -> bool:
+    """Whether all that is in the mapping beside the needed fields is known and fits."""
+    found = len(needed)
+    for name, check in others.items():
+        if name in value:
+            found += 1
+            if not check(value[name]):
+                return False
+    return found == len(value)
+
+
+def Plain(length: int = _TEXT_LIMIT) -> Type:
+    """Plain data of any form, bounded: what an author or an environment gave.
+
+    Args:
+        length: characters of each text in it.
+    """
+
+    def fits(value: Any) -> bool:
+        return _plain_left(value, length, _PLAIN_DEPTH, _PLAIN_LIMIT) > 0
+
+    return Type(f"plain data, at most {_PLAIN_DEPTH} deep", fits)
+
+
+def _plain_left(value: Any, length: int, depth: int, left: int) -> int:
+    """How many more values there may be after this one; 0 if it does not fit."""
+    kind = type(value)
+    if kind is str:
+        return left - 1 if len(value) <= length else 0
+    if kind is int:
+        return left - 1 if -_PLAIN_WHOLE <= value < _PLAIN_WHOLE else 0
+    if value is None or kind is bool or kind is float:
+        return left - 1
+    if kind not in (list, dict) or not depth or len(value) >= left:
+        return 0
+    left -= 1
+    for each in value:
+        if kind is dict:
+            left = _plain_left(each, length, 0, left) and _plain_left(
+                value[each], length, depth - 1, left
+            )
+        else:
+            left = _plain_left(each, length, depth - 1, left)
+        if left <= 0:
+            return 0
+    return left
+
+
+def ArrayOf(*dtypes: str, shape: tuple[int | None, ...], optional: bool = False) -> Type:
+    """An array of one of the dtypes; None in ``shape`` stands for any length."""
+
+    def fits(value: Array) -> bool:
+        if value is _MISSING or value.dtype.name not in dtypes or value.ndim != len(shape):
+            return False
+        return all(
+            wanted is None or wanted == length
+            for wanted, length in zip(shape, value.shape, strict=True)
+        )
+
+    shown = ["any" if length is None else length for length in shape]
+    return Type(f"{' or '.join(dtypes)} {shown}", fits, optional)
+
+
+_NO_TYPES: Mapping[str, Type] = MappingProxyType({})
+
+
+class Schema:
+    """Describes one kind of message.
+
+    Args:
+        fields: name -> type of each field.
+        arrays: name -> type of each array, see :func:`ArrayOf`; None: any arrays, which the code
+            that reads them checks.
+        others: type of fields beside these, None: there are none.
+        any_run: also of another run, and under any name: what is answered with a refusal there.
+        header_bytes: bound of the message without its arrays.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, Type] = _NO_TYPES,
+        arrays: Mapping[str, Type] | None = _NO_TYPES,
+        *,
+        others: Type | None = None,
+        any_run: bool = False,
+        header_bytes: int = _HEADER_BYTES,
+    ) -> None:
+        self.any_run = any_run
+        self.header_bytes = header_bytes
+        self._types = {**fields, _ID: Optional(Count())}
+        self._arrays = arrays
+        self._others = others
+        self._needed = _needed(fields)
+
+    def complaint(self, message: Message) -> str | None:
+        """What is wrong with a message of this kind, None if nothing is.
+
+        Args:
+            message: with the arrays that came with it.
+        """
+        fields = message.fields
+        for name, fits in self._needed:
+            if not fits(fields.get(name, _MISSING)):
+                return self._wrong(name, fields.get(name, _MISSING), self._types[name])
+        if len(fields) != len(self._needed):
+            wrong = self._complaint_of_others(fields)
+            if wrong is not None:
+                return wrong
+        if self._arrays is None or (not self._arrays and not message.arrays):
+            return None
+        return self._complaint_of_arrays(self._arrays, message.arrays)
+
+    def _complaint_of_others(self, fields: Mapping[Any, Any]) -> str | None:
+        for name, value in fields.items():
+            known = self._types.get(name, self._others) if type(name) is str else None
+            if known is None:
+                return f"field {shown(name)} is unknown"
+            if not known.fits(value):
+                return self._wrong(name, value, known)
+        return None
+
+    def _complaint_of_arrays(
+        self, types: Mapping[str, Type], arrays: Mapping[str, Array]
+    ) -> str | None:
+        for name, each in types.items():
+            array = arrays.get(name, _MISSING)
+            if array is _MISSING and each.optional:
+                continue
+            if not each.fits(array):
+                return self._wrong(name, array, each)
+        unknown = next((name for name in arrays if name not in types), None)
+        return None if unknown is None else f"array {shown(unknown)} is unknown"
+
+    def _wrong(self, name: str, value: Any, expected: Type) -> str:
+        if value is _MISSING:
+            return f"'{name}' is missing, expected {expected.expected}"
+        return f"'{name}' is {shown(value)}, expected {expected.expected}"
+
+
+Kinds = Mapping[str, Schema]
+
+REFUSED = Schema({"reason": Text(), "stranger": Optional(Flag())}, any_run=True)
+
+
+def cut(text: str) -> str:
+    """The text, as far as a field of type :func:`Text` takes it."""
+    return text if len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 3]}..."
+
+
+def shown(value: Any) -> str:
+    """A value that others sent, in a few words."""
+    if isinstance(value, str | bytes):
+        whole = len(value) <= _SHOWN_CHARACTERS
+        return repr(value[:_SHOWN_CHARACTERS]) + ("" if whole else f"... ({len(value)} long)")
+    if value is None or isinstance(value, int | float):
+        return repr(value)
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if shape is not None:
+        return f"{dtype} {list(shape)}"
+    return f"a {type(value).__name__} of {len(value)}" if hasattr(value, "__len__") else "another"
