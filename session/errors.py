@@ -18,9 +18,16 @@ SurrealError            exit code 1, the root of every error that this system ra
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
+from pathlib import Path
+from types import CodeType
 from typing import ClassVar, Self
 
 from session.program import install_line
+
+_OWN_PACKAGES = ("session", "surreal_like", "main")
+_INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
 
 class SurrealError(Exception):
@@ -90,3 +97,48 @@ class CheckpointError(SurrealError):
 
 class RunError(SurrealError):
     """A run failed: the message is its first error."""
+
+
+def describe(error: BaseException) -> str:
+    """The error in one line, with the place in the user's code that it comes from.
+
+    The place is the innermost call outside of this library, of installed packages and of Python
+    itself; without one, of an error that is no SurrealError, the innermost call in this library.
+    """
+    line = str(error) if isinstance(error, SurrealError) else repr(error)
+    place = _place(error)
+    return f"{line}, in {place}" if place else line
+
+
+def describe_code(code: CodeType, line: int = 0) -> str:
+    """The name and the place of a function: ``MyLearner.learn (my_algorithm.py:52)``.
+
+    Args:
+        code: of the function.
+        line: in its file; 0: where it begins.
+    """
+    # Python 3.10 does not know the class.
+    name = getattr(code, "co_qualname", code.co_name)
+    return f"{name} ({_short(code.co_filename)}:{line or code.co_firstlineno})"
+
+
+def _place(error: BaseException) -> str:
+    own = users = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        place = describe_code(frame.f_code, line)
+        if package in _OWN_PACKAGES:
+            own = place
+        elif not _is_installed(frame.f_code.co_filename):
+            users = place
+    return users or ("" if isinstance(error, SurrealError) else own)
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith((*_INSTALLED, "<"))
+
+
+def _short(file: str) -> str:
+    """The path below the present folder, where it is there."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

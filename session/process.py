@@ -21,7 +21,7 @@ from session.clock import WallClock
 from session.component import Topology
 from session.config import Config
 from session.context import Context, Launch
-from session.errors import DeadlineError, SurrealError, UsageError
+from session.errors import DeadlineError, SurrealError, UsageError, describe
 from session.folder import RunFolder
 from session.loggerplex.terminal import Terminal
 from session.periodic import Every
@@ -98,7 +98,8 @@ def _run(frame: Frame) -> int:
         terminal.silence()
         trouble = frame.context.wire.trouble() if isinstance(error, DeadlineError) else None
         frame.fail(error)
-        sys.stderr.write(f"{frame.context.name}: {error}{f': {trouble}' if trouble else ''}\n")
+        line = describe(error)
+        sys.stderr.write(f"{frame.context.name}: {line}{f': {trouble}' if trouble else ''}\n")
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - whatever it is, the run must hear of it
         terminal.silence()

@@ -10,7 +10,7 @@ import zmq
 
 from session.clock import Clock
 from session.context import Context, Launch, Pause
-from session.errors import DeadlineError, SurrealError
+from session.errors import DeadlineError, SurrealError, describe
 from session.hello import Hello
 from session.periodic import Every
 from session.wire.sockets import Socket, poll
@@ -210,7 +210,7 @@ class Frame:
 
     def fail(self, error: BaseException) -> None:
         """Leaves a note of why the component ends, for the supervisor and the log."""
-        line = str(error) if isinstance(error, SurrealError) else repr(error)
+        line = describe(error)
         self.context.event("failed", line)
         if not isinstance(error, SurrealError):
             self.context.log.error("".join(traceback.format_exception(error)))

@@ -7,7 +7,7 @@ run folder is made. A mistake in their code is left to the run, which shows it w
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import torch
 
@@ -18,8 +18,11 @@ from surreal_like.agent.fetcher import parse_mode
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.env.exp_sender import check_sender
+from surreal_like.learner.on_policy import check_synchronous
 from surreal_like.machine import replay_need
 from surreal_like.replay.kind import load_kind
+
+_Built = TypeVar("_Built")
 
 
 def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -> None:
@@ -43,20 +46,22 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     replay = load_kind(config.learner_config)
     # Networks are drawn from the global generator: who comes after us shall find it unused.
     with torch.random.fork_rng(devices=[]):
-        _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
+        agent = _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
+        if agent is not None and agent.synchronous:
+            check_synchronous(**configs, unrolls=bool(replay.overlap))
         _try(lambda: algorithm.learner(**configs))
         sender, streams = config.session_config.sender, config.env_config.num_envs
         _try(lambda: check_sender(sender, streams, replay.overlap))
         _try(lambda: replay(**configs).check_start(replay_need(config).row_bytes))
 
 
-def _try(build: Callable[[], Any]) -> None:
+def _try(build: Callable[[], _Built]) -> _Built | None:
     try:
-        build()
+        return build()
     except SurrealError as error:
         raise ConfigError(str(error)) from None
     except Exception:  # noqa: BLE001 - a bug, or too little memory: both are told better later
-        return
+        return None
 
 
 def check_device(name: str, *, must_be_here: bool) -> None:

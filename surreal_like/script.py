@@ -23,7 +23,7 @@ from session.clock import WallClock
 from session.component import Topology
 from session.config import Config
 from session.context import Context, Launch
-from session.errors import SurrealError, UsageError
+from session.errors import SurrealError, UsageError, describe
 from session.folder import RunFolder
 from session.process import remove_socket_folders
 from session.service import Build, Frame, Service
@@ -203,7 +203,7 @@ def _serve(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
                 frame.idle()
     except SurrealError as error:
         frame.fail(error)
-        sys.stderr.write(f"{frame.context.name}: {error}\n")
+        sys.stderr.write(f"{frame.context.name}: {describe(error)}\n")
     except Exception as error:
         frame.fail(error)
         raise

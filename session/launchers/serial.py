@@ -21,7 +21,7 @@ from session.clock import CountedClock
 from session.component import Topology
 from session.config import Config
 from session.context import Launch, run_part
-from session.errors import DeadlineError, SurrealError, UsageError
+from session.errors import DeadlineError, UsageError, describe
 from session.folder import RunFolder
 from session.heartbeat import read_beats
 from session.launchers.instruction import Ask, Failure
@@ -287,8 +287,7 @@ class SerialLauncher:
         if self._broken is not None:
             name = self._broken.context.name
             self._broken.fail(error)
-        line = str(error) if isinstance(error, SurrealError) else repr(error)
-        self._failure = Failure(name, line)
+        self._failure = Failure(name, describe(error))
         self._finish()
 
     def _finish(self) -> None:

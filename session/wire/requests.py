@@ -105,21 +105,24 @@ class RouterSocket(Socket):
         *,
         later: bool = False,
     ) -> int:
-        """Answers a request; returns how many bytes the answer has.
+        """Answers a request; returns how many bytes the answer has, 0 if its peer has gone.
 
         Args:
             request: what was asked.
             kind: of the answer.
             fields: of the answer.
             arrays: of the answer.
-            later: with the next :meth:`send_held` or :meth:`receive`, together with others.
+            later: with the next :meth:`send_held` or :meth:`receive`, together with others; that
+                its peer has gone is not known then.
         """
         answer = Message(kind, dict(fields or {}), arrays or {})
         answer.fields["id"] = request.message.fields["id"]
         frames = self._encode(answer)
-        peer = self._peers.get(request.peer)
+        peer, unanswered = self._peers.get(request.peer), self.counters.unanswered
         if later or peer is not None or not self._send(request.peer, frames):
             self._hold(request.peer, frames)
+        elif self.counters.unanswered > unanswered:
+            return 0
         return size_bytes(frames)
 
     def refuse(self, request: Request, reason: str, *, stranger: bool = False) -> None:

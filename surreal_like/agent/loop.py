@@ -67,9 +67,10 @@ class AgentService(Service):
         self._report = _Report(context, session.tensorplex.update_schedule.agent)
         self._inference = torch.inference_mode()
         self._obs: Any = None
-        # Synchronous agents: the version that the unroll was acted with that has been sent last.
-        self._behind: int | None = None
-        self._holder = 0
+        # Synchronous agents: (learner incarnation, version) of the unroll that was sent last, the
+        # replay that has it, and the rows that had been dropped before it.
+        self._behind: tuple[int, int] | None = None
+        self._holder = self._dropped = 0
         self._phase = "acting"
         self._deadline = 0.0
         self._told_to_stop = False
@@ -107,7 +108,8 @@ class AgentService(Service):
             return False
         # Another start of replay has not got what its forerunner had.
         lost = self._holder and self._window.replay != self._holder
-        if lost or self._agent.version > self._behind:
+        refused = self._window.dropped > self._dropped
+        if lost or refused or self._fetcher.client.have > self._behind:
             self._behind = None
             return False
         self._holder = self._window.replay
@@ -127,7 +129,8 @@ class AgentService(Service):
         if not agent.synchronous:
             self._fetcher.count(env.num_finished)
         elif self._window.next_sequence > sent:
-            self._behind, self._holder = agent.version, self._window.replay
+            self._behind, self._holder = self._fetcher.client.have, self._window.replay
+            self._dropped = self._window.dropped
         self._report.steps += 1
         if self._report.due():
             self._tell()

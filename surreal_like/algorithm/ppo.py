@@ -25,7 +25,6 @@ from surreal_like.learner.on_policy import (
     KLPenalty,
     Means,
     Rows,
-    check_synchronous,
     explained_variance,
     state_before,
 )
@@ -115,8 +114,6 @@ class PPOLearner(Learner):
         algo = self.learner_config.algo
         self.algo = algo
         _check(algo)
-        if algo.synchronous:
-            check_synchronous(self.learner_config, self.env_config, self.session_config)
         self.network = make_network(self.learner_config, self.env_config).to(self.device)
         self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy")
         self.learning_rate = make_schedule(algo.learning_rate, "learner_config.algo.learning_rate")

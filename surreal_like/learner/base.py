@@ -80,6 +80,8 @@ class Learner:
         self.tensorplex = TensorplexClient(_CLIENT_ID, Channel(None, "tensorplex"), clock=clock)
         self._context: Context | None = None
         self._sampled: Sampled | None = None
+        # Iteration and message of a publication that came before its time.
+        self._postponed: tuple[int, str] | None = None
         self._publish_due = Every(calls=1, clock=clock.now)
         self._metrics_due = self._publish_due
         self.own_metrics: dict[str, float] = {}
@@ -187,7 +189,7 @@ class Learner:
                 for shard, counts in self.replay.counts().items():
                     accounts.hear_replay(shard, counts)
                 self.env_steps = max(self.env_steps, accounts.env_steps)
-            self.publisher.tick()
+            self.tick_publisher()
             sampled = self.replay.next()
             if sampled is not None:
                 yield self.to_batch(sampled)
@@ -207,6 +209,9 @@ class Learner:
     def publish_parameter(self, iteration: int, message: str = "", *, final: bool = False) -> bool:
         """Publishes the present parameters, not more often than the config allows.
 
+        What comes before ``parameter_publish.min_publish_interval`` is over is published after it,
+        with the weights of that time, by :meth:`tick_publisher`.
+
         Args:
             iteration: updates that they have had.
             message: travels with them, for ``fetch_parameter_info``.
@@ -218,9 +223,12 @@ class Learner:
         context = self._connected()
         now = context.clock.now()
         then, published = self._published_at
-        early = iteration - published < self._publish_every or now - then < self._publish_interval
-        if early and not final:
+        if iteration - published < self._publish_every and not final:
             return False
+        if now - then < self._publish_interval and not final:
+            self._postponed = (iteration, message)
+            return False
+        self._postponed = None
         self._published_at = (now, iteration)
         self.iteration = iteration
         modules = self.module_dict()
@@ -234,6 +242,15 @@ class Learner:
         )
         self.replay.version = self.publisher.version
         return True
+
+    def tick_publisher(self) -> bool:
+        """Makes a postponed publication once it may be; True if it was made.
+
+        Whoever waits for the newest weights gets them, although no further update may ever come.
+        """
+        made = self._postponed is not None and self.publish_parameter(*self._postponed)
+        self.publisher.tick()
+        return made
 
     def update_tensorplex(
         self, tag_value_dict: Mapping[str, SupportsFloat], global_step: int | None = None

@@ -202,26 +202,38 @@ def _variance(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return masked_mean((x - masked_mean(x, mask)).square(), mask)
 
 
-def check_synchronous(learner_config: Config, env_config: Config, session_config: Config) -> None:
+def check_synchronous(
+    learner_config: Config, env_config: Config, session_config: Config, *, unrolls: bool
+) -> None:
     """Raises ConfigError where agents that wait for the version that follows would wait for ever.
 
-    One unroll of every agent must fill a batch, and every update must be published.
+    What every agent sends before it waits must be enough for an update, and every update must be
+    published.
+
+    Args:
+        learner_config, env_config, session_config: of the experiment.
+        unrolls: replay gives whole unrolls, so ``batch_size`` counts streams; otherwise rows.
     """
-    where = "learner_config.algo.synchronous is true"
+    where = "agents are synchronous (they wait for a version after each chunk that they send)"
     publish = learner_config.parameter_publish
-    if publish.every > 1 or publish.min_publish_interval > 0:
+    if publish.every > 1:
         raise ConfigError(
-            f"{where}, so agents wait for a version after each update, but "
-            f"learner_config.parameter_publish is {{every: {publish.every}, min_publish_interval: "
-            f"{publish.min_publish_interval}}}: set them to 1 and 0"
+            f"{where}, but learner_config.parameter_publish.every is {publish.every}: set it to 1"
         )
-    shards, agents = learner_config.replay.replay_shards, session_config.agent.num
+    replay, agents = learner_config.replay, session_config.agent.num
     # Batches come from one shard; agents are spread over them in turn.
-    together = -(-agents // shards) * env_config.num_envs
-    if learner_config.replay.batch_size > together:
+    together = -(-agents // replay.replay_shards) * env_config.num_envs
+    by = f"{agents} agents x {env_config.num_envs} environments by {replay.replay_shards} shards"
+    if unrolls and replay.batch_size > together:
         raise ConfigError(
-            f"{where}, so each agent sends one unroll and waits, but a batch of "
-            f"learner_config.replay.batch_size {learner_config.replay.batch_size} streams is more "
-            f"than {agents} agents x {env_config.num_envs} environments by {shards} replay shards "
-            f"= {together} streams: they would wait for ever"
+            f"{where}, but a batch of learner_config.replay.batch_size {replay.batch_size} streams "
+            f"is more than {by} = {together} streams: they would wait for ever"
+        )
+    # The newest rows of each stream wait for those that follow.
+    steps = session_config.sender.flush_iteration - learner_config.algo.n_step
+    least = -(-replay.min_size // replay.replay_shards)
+    if not unrolls and least > together * max(0, steps):
+        raise ConfigError(
+            f"{where}, but learner_config.replay.min_size {replay.min_size} is more than the first "
+            f"chunks of {by} x {steps} steps have: they would wait for ever"
         )

@@ -92,7 +92,8 @@ class LearnerService(Service):
         learner = self._learner
         busy = self._control.tick()
         busy |= learner.tick_replay(ask=self._ending is None and not self._control.paused)
-        learner.publisher.tick()
+        if learner.tick_publisher():
+            self._note_publication()
         self._take_accounts()
         if self._accounts_due():
             self._ps.send("accounts")

@@ -133,6 +133,11 @@ class Replay:
         """Rows that the batch of this size which was just sampled counts as."""
         return batch_size
 
+    def take_back(self) -> None:
+        """The batch which was just sampled could not be given: a replay that gives each row only
+        once puts it back.
+        """
+
     def batches_at_once(self, asked: int) -> int:
         """How many of the batches that one request asks for are given in one reply."""
         return asked

@@ -70,7 +70,8 @@ class FIFOReplay(Replay):
         self._unroll_bytes = 0
         # In unrolls, since the start.
         self._inserted = self._sampled = self._replayed = self._evicted = 0
-        self._newest_sampled = 0
+        self._newest_fresh: list[Unroll] = []
+        self._newest_again = 0
         self._draining = False
 
     def check_start(self, row_bytes: int) -> None:
@@ -149,8 +150,17 @@ class FIFOReplay(Replay):
         self._ring.add(taken)
         self._sampled += fresh
         self._replayed += again
-        self._newest_sampled = fresh
+        self._newest_fresh, self._newest_again = taken, again
         return taken + replayed
+
+    def take_back(self) -> None:
+        """Puts the unrolls of the newest batch back: they are the next ones again."""
+        fresh = self._newest_fresh
+        self._queue.put_back(fresh)
+        self._ring.take_back(len(fresh))
+        self._sampled -= len(fresh)
+        self._replayed -= self._newest_again
+        self._newest_fresh, self._newest_again = [], 0
 
     def _again(self, batch_size: int) -> int:
         """Unrolls of a batch that are replayed: all that there should be, or none."""
@@ -197,7 +207,7 @@ class FIFOReplay(Replay):
 
     def rows_in(self, batch_size: int) -> int:
         """Rows of the batch just sampled that had not been sampled before."""
-        return self._newest_sampled * self._plan.rows
+        return len(self._newest_fresh) * self._plan.rows
 
     def batches_at_once(self, asked: int) -> int:
         """One: what waits at the learner grows older there."""

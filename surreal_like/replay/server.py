@@ -53,6 +53,8 @@ class ReplayService(Service):
         self._batches = wire.router(f"{name}.batches")
         self._priorities = wire.pull(f"{name}.priorities")
         self._parked: deque[tuple[Request, float]] = deque()
+        # Name of a learner -> its newest incarnation.
+        self._learners: dict[str, int] = {}
         self._slabs = Slabs()
         # Who connects another way is on another machine, or may be anybody.
         self._shares = wire.addresses[self._batches.endpoint].bind.startswith(IPC)
@@ -108,6 +110,9 @@ class ReplayService(Service):
     def _park(self, request: Request) -> None:
         fields = request.message.fields
         sizes = (fields.get("batch_size"), fields.get("batches"))
+        if not self._is_newest(request):
+            self._batches.refuse(request, "a newer learner has taken over")
+            return
         self._hear_learner(fields)
         if not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes):
             self._batches.refuse(request, f"batch_size and batches must be positive, not {sizes}")
@@ -115,6 +120,19 @@ class ReplayService(Service):
             self._batches.refuse(request, f"{_PARKED_REQUESTS} requests are waiting already")
         else:
             self._parked.append((request, self._context.clock.now()))
+
+    def _is_newest(self, request: Request) -> bool:
+        """False for a learner that was replaced; what one before it has asked for is forgotten."""
+        sender = request.message.sender
+        name, incarnation = sender.name, sender.incarnation
+        newest = self._learners.setdefault(name, incarnation)
+        if incarnation > newest:
+            self._learners[name] = incarnation
+            kept = [one for one in self._parked if one[0].message.sender.name != name]
+            gone = len(self._parked) - len(kept)
+            self._parked = deque(kept)
+            self._context.event("learner_replaced", f"{gone} requests of the older one forgotten")
+        return incarnation >= newest
 
     def _hear_learner(self, fields: Mapping[str, Any]) -> None:
         told = {name: fields.get(name, 0) for name in ("version", "env_steps", "iteration")}
@@ -149,7 +167,8 @@ class ReplayService(Service):
         except SurrealError as error:
             self._batches.refuse(request, str(error))
             return 0
-        self._samples.add(self._replay.rows_in(batch_size * batches))
+        rows = self._replay.rows_in(batch_size * batches)
+        self._samples.add(rows)
         fields = {
             "batches": batches,
             "batch_size": batch_size,
@@ -157,7 +176,13 @@ class ReplayService(Service):
             "stamps": self._way(since, now),
             **placed,
         }
-        return self._batches.reply(request, "batch", fields, columns, later=True)
+        # Whether the learner still lives matters only where rows are given once.
+        later = not self._replay.consumes
+        answer_bytes = self._batches.reply(request, "batch", fields, columns, later=later)
+        if not answer_bytes and not later:
+            self._replay.take_back()
+            self._samples.add(-rows)
+        return answer_bytes
 
     def _sample(self, rows: int, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
         """Columns to send of several batches behind each other, and where the other columns are.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,6 +93,10 @@ class UnrollQueue:
     def pop(self, count: int) -> list[Unroll]:
         """The oldest unrolls, of which there must be so many."""
         return [self._unrolls.popleft() for _ in range(count)]
+
+    def put_back(self, unrolls: Sequence[Unroll]) -> None:
+        """Puts what :meth:`pop` gave back to the front, also beyond the bound."""
+        self._unrolls.extendleft(reversed(unrolls))
 
     def drop_older(self, version: int) -> int:
         """Loses what was acted with an older version; returns how many unrolls."""

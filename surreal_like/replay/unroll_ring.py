@@ -37,6 +37,11 @@ class UnrollRing:
         """Takes in unrolls; the oldest make room for them."""
         self._unrolls.extend(unroll._replace(replayed=True) for unroll in unrolls)
 
+    def take_back(self, count: int) -> None:
+        """Removes the newest ``count`` unrolls, as far as they are here."""
+        for _ in range(min(count, len(self._unrolls))):
+            self._unrolls.pop()
+
     def drawable(self, newest_version: int) -> int:
         """How many unrolls are young enough."""
         if not self._rule.max_versions:

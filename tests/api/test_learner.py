@@ -281,6 +281,24 @@ def test_L15_publishing_is_limited_by_updates_and_by_time(
     assert learner.publisher.version == pytest.approx(published, abs=1)
 
 
+def test_L15_what_came_too_early_is_published_when_the_interval_is_over(stage: Stage) -> None:
+    stage.config.learner_config.parameter_publish.min_publish_interval = 0.05
+    learner = on_stage(stage)
+    assert learner.publish_parameter(1)
+    assert not learner.publish_parameter(2, message="two")
+    with torch.no_grad():
+        learner.layer.weight.fill_(7.0)
+    began = stage.clock.now()
+    stage.until(learner.tick_publisher)
+    assert stage.clock.now() - began == pytest.approx(0.05, abs=0.01)
+    newest = learner.publisher.newest
+    assert (newest.version, newest.iteration, newest.info["message"]) == (2, 2, "two")
+    np.testing.assert_array_equal(newest.flat, read_flat(learner.module_dict()))
+    stage.rounds(0.2)
+    assert not learner.tick_publisher()
+    assert learner.publisher.version == 2
+
+
 def test_L15_in_a_process_the_loop_is_the_library_s(run: Run) -> None:
     assert run.result["iterations"] == 60
     assert [line["iteration"] for line in run.progress()][-1] == 60

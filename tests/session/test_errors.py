@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 
 import pytest
 
 from session import errors
+from session.config import Config
 from session.program import install_line
 
 
@@ -58,3 +60,39 @@ def test_missing_extra_says_what_to_install() -> None:
     assert str(error) == (
         f"gym:LunarLander-v3 needs a package that is not installed: {install_line('box2d')}"
     )
+
+
+def fails(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("no"), "ValueError('no')"),
+        (errors.RunError("no, not here"), "no, not here"),
+    ],
+)
+def test_the_line_of_an_error_says_where_in_the_users_code_it_was_raised(
+    error: Exception, said: str
+) -> None:
+    with pytest.raises(type(error)) as caught:
+        fails(error)
+    line = fails.__code__.co_firstlineno + 1
+    place = f"fails (tests/session/test_errors.py:{line})"
+    assert errors.describe(caught.value) == f"{said}, in {place}"
+
+
+def test_calls_of_the_library_and_of_installed_packages_are_not_the_users() -> None:
+    def sort_key(value: object) -> None:
+        json.loads(f"{value} is no JSON")
+
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is the next line's
+        sorted([1, 2], key=sort_key)
+    assert "sort_key (tests/session/test_errors.py:" in errors.describe(caught.value)
+    with pytest.raises(errors.ConfigError) as refused:
+        Config({}).load_file("/nowhere.yaml")
+    refused.value.__traceback__ = refused.value.__traceback__.tb_next  # type: ignore[union-attr]
+    assert errors.describe(refused.value) == str(refused.value)
+    unraised = KeyError("x")
+    assert errors.describe(unraised) == "KeyError('x')"

@@ -9,9 +9,11 @@ import torch
 
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.algorithm.dqn import DQN, DQNLearner
+from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.experiment import read_experiment, resolve
 from surreal_like.rehearsal import check_device, rehearse
+
+FIFO = "surreal_like.replay.fifo_replay:FIFOReplay"
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +86,51 @@ def test_a_device_must_be_here_only_where_the_learner_will_run(
         check_device("cuda:1", must_be_here=True)
     check_device("cuda:7", must_be_here=False)
     check_device("auto", must_be_here=True)
+
+
+class Patient(DQNAgent):
+    """Waits for the version that follows each of its chunks."""
+
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(**configs)
+        self.synchronous = True
+
+
+class PatientDQN(DQN):
+    agent = Patient
+
+
+class OnUnrolls(PatientDQN):
+    replay = FIFO
+
+
+def waiting(resolved: Config, *, agents: int, shards: int, batch_size: int, every: int = 1) -> None:
+    config = resolved.copy()
+    config.session_config.agent.num = agents
+    config.learner_config.algo.n_step = 1
+    replay = {"replay_shards": shards, "batch_size": batch_size, "type": FIFO, "min_size": 1}
+    config.learner_config.replay.update(replay | {"samples_per_insert": 0.0})
+    config.learner_config.parameter_publish.every = every
+    rehearse(config, OnUnrolls, starts_here=True)
+
+
+def test_any_agents_that_would_wait_for_ever_are_refused(resolved: Config) -> None:
+    waiting(resolved, agents=4, shards=1, batch_size=32)
+    waiting(resolved, agents=5, shards=2, batch_size=24)
+    with pytest.raises(ConfigError, match=r"32 streams .* 3 agents x 8 .* 1 .*= 24 streams"):
+        waiting(resolved, agents=3, shards=1, batch_size=32)
+    with pytest.raises(ConfigError, match="2 shards = 16 streams"):
+        waiting(resolved, agents=4, shards=2, batch_size=24)
+    with pytest.raises(ConfigError, match=r"parameter_publish\.every is 2: set it to 1"):
+        waiting(resolved, agents=4, shards=1, batch_size=32, every=2)
+
+
+def test_agents_that_wait_before_sampling_starts_are_refused(resolved: Config) -> None:
+    config = resolved.copy()
+    # 2 agents of 8 environments, chunks of 100 steps of which the newest waits for its successor.
+    config.learner_config.algo.n_step = 1
+    config.learner_config.replay.min_size = 16 * 99
+    rehearse(config, PatientDQN, starts_here=True)
+    config.learner_config.replay.min_size += 1
+    with pytest.raises(ConfigError, match="min_size 1585 is more than the first chunks"):
+        rehearse(config, PatientDQN, starts_here=True)

@@ -295,6 +295,7 @@ class ReplayPeer:
         missing: numbers that came too early.
         goodbyes: fields of the goodbyes.
         open: False while it reads nothing.
+        refusing: True while what comes is dropped.
         telling: False while it publishes no receipts.
     """
 
@@ -311,6 +312,7 @@ class ReplayPeer:
         self.ignored: list[int] = []
         self.missing: list[int] = []
         self.open = self.telling = True
+        self.refusing = False
         self.handled = self.inserted = 0
         self.sender, self.incarnation = "", 0
         rig.stepping.append(self.tick)
@@ -342,7 +344,7 @@ class ReplayPeer:
             return
         chunk = Chunk.from_message(message)
         self.chunks.append(chunk)
-        self.inserted += chunk.size
+        self.inserted += 0 if self.refusing else chunk.size
 
     def die(self) -> None:
         """Goes away with everything that lies in its sockets."""

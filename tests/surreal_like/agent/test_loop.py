@@ -354,3 +354,29 @@ def test_a_synchronous_agent_does_not_wait_for_an_unroll_that_died_with_replay(r
     assert (other.column("version") == 1).all()
     rig.pass_time(1.0)
     assert len(other.chunks) == 1
+
+
+def test_a_synchronous_agent_does_not_wait_for_an_unroll_that_was_dropped(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    replay.refusing = True
+    frame = rig.start("agent-0", lambda c: AgentService(c, make_agent(c, PatientAgent, "training")))
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    replay.refusing = False
+    rig.until(lambda: len(replay.chunks) == 2)
+    rig.pass_time(1.0)
+    assert len(replay.chunks) == 2
+    window = service(frame)._sender.window
+    assert (window.dropped, window.inserted) == tuple(each.size for each in replay.chunks)
+
+
+def test_a_learner_that_begins_with_older_versions_is_not_waited_for(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    rig.start("agent-0", lambda c: AgentService(c, make_agent(c, PatientAgent, "training")))
+    learner.version = 40
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    learner.incarnation, learner.version = learner.incarnation + 1, 0
+    learner.publish()
+    rig.until(lambda: len(replay.chunks) == 2)
+    assert (replay.chunks[-1].columns["version"] == 1).all()

@@ -311,27 +311,6 @@ def test_options_out_of_range_are_refused(algo: dict[str, Any], words: str) -> N
         make_learner(**algo)
 
 
-def synchronous(agents: int, shards: int, batch_size: int, **publish: Any) -> PPOLearner:
-    learner = {
-        "replay": {"batch_size": batch_size, "replay_shards": shards},
-        "parameter_publish": publish,
-    }
-    return make_learner(synchronous=True, learner=learner, session={"agent": {"num": agents}})
-
-
-def test_agents_that_would_wait_for_ever_are_refused_with_the_arithmetic() -> None:
-    synchronous(4, 1, 32)
-    synchronous(5, 2, 24)
-    with pytest.raises(ConfigError, match=r"32 streams .* 3 agents x 8 .* 1 .*= 24 streams"):
-        synchronous(3, 1, 32)
-    with pytest.raises(ConfigError, match="2 replay shards = 16 streams"):
-        synchronous(4, 2, 24)
-    with pytest.raises(ConfigError, match=r"every: 2, .* set them to 1 and 0"):
-        synchronous(4, 1, 32, every=2)
-    with pytest.raises(ConfigError, match=r"min_publish_interval: 0\.1"):
-        synchronous(4, 1, 32, min_publish_interval=0.1)
-
-
 def test_explained_variance() -> None:
     targets, ones = torch.tensor([1.0, 2.0, 3.0]), torch.ones(3)
     assert explained_variance(targets, targets, ones) == 1.0

@@ -359,3 +359,16 @@ def test_an_unroll_of_stacks_begins_with_the_frames_before_it() -> None:
         stacked(0).insert(chunk)
     with pytest.raises(DataError, match="lead-in frames none, expected 2"):
         replay.insert(unroll())
+
+
+def test_unrolls_that_reached_nobody_are_the_next_ones_again() -> None:
+    replay = make(replay_proportion=0.5, replay_capacity=24)
+    for number in (1, 2, 3, 4):
+        replay.insert(unroll(number))
+    replay.sample(4)
+    before = replay.statistics()
+    taken = replay.sample(4)
+    assert [each.replayed for each in taken] == [False, True]
+    replay.take_back()
+    assert replay.statistics() == before
+    assert numbers_of(replay.aggregate_batch(replay.sample(4)[:1])) == [3]

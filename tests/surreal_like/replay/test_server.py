@@ -42,6 +42,16 @@ def config(**replay: Any) -> Config:
     return whole
 
 
+class _Nobody:
+    """The side of a learner that has died."""
+
+    def tick(self) -> None:
+        """Does nothing."""
+
+    def sockets(self) -> list[Any]:
+        return []
+
+
 class Bench:
     """One served shard with a sender and a learner beside it."""
 
@@ -59,17 +69,28 @@ class Bench:
         self.push = self.sender.push("replay-0.experience")
         self.receipts = self.sender.subscriber("replay-0.receipts", name="agent-0")
         self.kind = load_kind(settings.learner_config)
-        self.client = ReplayClient(
-            self.wire("learner", 1),
+        self.client = self.make_client()
+        self.sent = 0
+        self.rows = 0
+        self.heard: list[Any] = []
+
+    def make_client(self, incarnation: int = 1) -> ReplayClient:
+        """A learner's side."""
+        return ReplayClient(
+            self.wire("learner", incarnation),
             self.clock,
             shards=1,
             batch_size=4,
             batches_per_request=2,
-            collate=self.kind.collate(settings.learner_config),
+            collate=self.kind.collate(self.config.learner_config),
         )
-        self.sent = 0
-        self.rows = 0
-        self.heard: list[Any] = []
+
+    def take_learner_away(self) -> None:
+        """The learner dies with its sockets; replay has seen that they are closed."""
+        self.client.sockets()[0]._wire.close(0)
+        router, self.client = self.service._batches, _Nobody()  # type: ignore[assignment]
+        asked = next(iter(self.service._parked))[0]
+        self.until(lambda: not router.reply(asked, "counts"))
 
     def _build(self, context: Any) -> ReplayService:
         replay = self.kind(
@@ -609,3 +630,29 @@ def test_each_sender_hears_its_own_receipts_and_all_hear_that_replay_lives(make:
     bench.until(both_heard)
     assert bench.receipt() == [11, 1, 10, 0, 0]
     assert set(map(len, heard)) == {0}
+
+
+def test_what_a_dead_learner_asked_for_goes_to_its_successor(make: Callable[..., Bench]) -> None:
+    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60)
+    bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
+    bench.take_learner_away()
+    for _ in range(2):
+        bench.send()
+    bench.until(lambda: bench.receipt() == [11, 2, 20, 0, 0])
+    bench.let(20)
+    bench.client = bench.make_client(incarnation=2)
+    bench.until(lambda: bench.client.waiting)
+    assert bench.counts()["sampled"] == 20
+
+
+def test_an_older_learner_is_not_answered_any_more(make: Callable[..., Bench]) -> None:
+    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60)
+    bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
+    older, bench.client = bench.client, bench.make_client(incarnation=2)
+    bench.until(lambda: bench.service._learners == {"learner": 2})
+    for _ in range(2):
+        bench.send()
+    bench.until(lambda: bench.client.waiting)
+    older.tick()
+    assert not older.waiting
+    older.sockets()[0]._wire.close(0)
