@@ -59,6 +59,10 @@ class Collector(Service):
         """Takes one record; whatever it raises for a bad one is counted and told once."""
         raise NotImplementedError
 
+    def speaker(self, record: Mapping[str, Any]) -> str:
+        """Name of the component that a record says it is of, empty if it says nothing of it."""
+        return ""
+
     def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
         """Hears that a sender has dropped ``count`` records since its start, more than before."""
 
@@ -117,11 +121,18 @@ class Collector(Service):
             return 0
         for record, arrays in zip(records, _arrays_by_record(message, len(records)), strict=True):
             with self._rejecting(sender):
+                self._check_speaker(message, record)
                 self.take(sender, record, arrays)
         with self._rejecting(sender):
             self._compare_dropped(message)
         self._rate.add(len(records))
         return len(records)
+
+    def _check_speaker(self, message: Message, record: Mapping[str, Any]) -> None:
+        """Raises ValueError where the key of the sender is not for the component of the record."""
+        speaker = self.speaker(record) or message.sender.name
+        if not message.grant.owns(speaker):
+            raise ValueError(f"a record of '{speaker[:80]}', for which its key is not")
 
     @contextmanager
     def _rejecting(self, sender: Identity) -> Iterator[None]:

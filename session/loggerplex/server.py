@@ -63,6 +63,10 @@ class Loggerplex(Collector):
             self._file(component).add(line)
             self._merge.put(float(stamp), self._context.clock.now(), line)
 
+    def speaker(self, record: Mapping[str, Any]) -> str:
+        """The component that a record is of."""
+        return str(record["component"])
+
     def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
         """Leaves a line where records are missing."""
         line = {

@@ -66,6 +66,10 @@ class Tensorplex(Collector):
         if self._page is not None:
             self._remember(client_id, record)
 
+    def speaker(self, record: Mapping[str, Any]) -> str:
+        """The component that a metric is of: ``agent-3`` has the id ``agent/3``."""
+        return str(record.get("id", "")).replace("/", "-")
+
     def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
         """Draws how many records a component has lost, over the step that it last reported."""
         records = message.fields["records"]

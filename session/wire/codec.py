@@ -18,6 +18,7 @@ import numpy as np
 from session.errors import DecodeError, OversizeError
 from session.wire import layout as layouts
 from session.wire.layout import Array, Buffer
+from session.wire.roles import EVERYTHING, Grant
 
 PROTOCOL_VERSION = 4
 
@@ -78,12 +79,14 @@ class Message:
         arrays: name -> array of any shape, of a boolean, integer or float dtype; after decoding
             they are read-only views on the received frames.
         sender: filled by the socket that sends.
+        grant: what the proved key of the sender may do; filled by the socket that receives.
     """
 
     kind: str
     fields: dict[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
     sender: Identity = NOBODY
+    grant: Grant = EVERYTHING
 
 
 def encode(message: Message) -> list[Buffer]:

@@ -1,4 +1,4 @@
-"""Who may come in: answers libzmq's question for each key, and bounds the connections.
+"""Who may come in, and where: answers libzmq's question for each key, and bounds the connections.
 
 A thread, the only one of a component: libzmq asks while a handshake goes on, and the component
 itself may be at work for seconds, in which every new peer would be lost.
@@ -29,6 +29,7 @@ from session.wire.link import (
     WRONG_PROTOCOL,
     Monitor,
 )
+from session.wire.roles import NOTHING, Grant
 from session.wire.security import Security
 from session.wire.visitors import Visitor, Visitors, end_connection
 
@@ -70,6 +71,8 @@ class Gate:
             self._asked.close(0)
             raise UsageError("two wires with keys bind in one ZeroMQ context") from None
         self._anybody: set[str] = set()
+        # Of each key that was let in; written by the thread, read by the component.
+        self._grants: dict[str, Grant] = {}
         self._coming: SimpleQueue[Watched] = SimpleQueue()
         self._watched: list[Watched] = []
         self._news: deque[str] = deque(maxlen=_NEWS)
@@ -104,6 +107,14 @@ class Gate:
         visitors = Visitors(endpoint, port, self._security.max_connections)
         self._coming.put(Watched(Monitor(raw, _EVENTS), visitors))
         self._wake()
+
+    def grant(self, key: str) -> Grant:
+        """What a key may do that has come in; nothing if it has not.
+
+        Args:
+            key: public, in Z85, proved by the connection.
+        """
+        return self._grants.get(key, NOTHING)
 
     def news(self) -> list[str]:
         """Whom it refused since the last call: one line for each source and endpoint."""
@@ -156,11 +167,25 @@ class Gate:
         version, request_id = frames[:2]
         domain, source, mechanism = frames[2].decode(), frames[3].decode(), frames[5]
         key = z85.encode(frames[6]) if mechanism == b"CURVE" and len(frames) == 7 else b""
-        allowed = bool(key) and (domain in self._anybody or self._security.admits(key))
-        if not allowed:
-            self._complain(domain, source, "its key is not allowed")
+        refusal = self._refusal(domain, key)
+        if refusal is not None:
+            self._complain(domain, source, refusal)
+        allowed = refusal is None
         code, text = (b"200", b"OK") if allowed else (b"400", b"key not allowed")
         self._asked.send_multipart([version, request_id, code, text, key if allowed else b"", b""])
+
+    def _refusal(self, endpoint: str, key: bytes) -> str | None:
+        """Why a key is not let in at an endpoint, None if it is."""
+        grant = self._security.grant(key) if key else None
+        if grant is not None:
+            self._grants[key.decode()] = grant
+        if key and endpoint in self._anybody:
+            return None
+        if grant is None:
+            return "its key is not allowed"
+        if not grant.enters(endpoint):
+            return f"a key of the role '{grant.role}' has no business here"
+        return None
 
     def _follow(self, watched: Watched) -> None:
         visitors = watched.visitors

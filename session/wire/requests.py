@@ -14,7 +14,7 @@ from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.wire.codec import Message, ProtocolError, size_bytes
 from session.wire.layout import Array, Buffer
 from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, shown
-from session.wire.socket import Complaint, Socket
+from session.wire.socket import Complaint, Socket, proved_key
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire
@@ -80,7 +80,7 @@ class RouterSocket(Socket):
             self._asking = frames[0].bytes
             message = self._decode(frames[1:])
             if message is not None:
-                key = _proved_key(frames[-1]) if self._wire.security else ""
+                key = proved_key(frames[-1]) if self._wire.security else ""
                 return Request(self._asking, message, key)
         return None
 
@@ -267,10 +267,3 @@ def _complaint_of_id(message: Message) -> Complaint | None:
     if type(number) is int and 0 <= number < COUNT_LIMIT:
         return None
     return Complaint(f"'id' is {shown(number)}, expected the number of a request")
-
-
-def _proved_key(frame: zmq.Frame) -> str:
-    try:
-        return str(frame.get("User-Id"))
-    except zmq.ZMQError:
-        return ""

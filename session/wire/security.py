@@ -1,7 +1,8 @@
 """Keys of a run, and which addresses need them: CURVE on TCP, nothing on ipc and inproc.
 
-All components that bind share one pair of keys, all that connect share another; a machine that
-joins later has a pair of its own, whose public half stands in ``allowed/``.
+All components that bind share one pair of keys, all that connect share another, which may do
+everything. A machine that joins later has a pair of its own: ``allowed/`` holds its public half and
+what it may do. Where a run makes keys for single roles, each of them has a pair, too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from session.errors import ConfigError, UsageError
+from session.wire.roles import EVERYTHING, SHARED, Grant
 
 if TYPE_CHECKING:
     from session.config import Config
@@ -29,12 +31,17 @@ _KEY = re.compile(rb"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 TCP = "tcp://"
 
 
-def make_keys() -> dict[str, str]:
-    """New keys of a run: name of each file -> its content, a key in Z85 and a line end."""
-    server_public, server_secret = zmq.curve_keypair()
-    client_public, client_secret = zmq.curve_keypair()
-    keys = (server_public, server_secret, client_public, client_secret)
-    return {name: f"{key.decode()}\n" for name, key in zip(KEY_FILES, keys, strict=True)}
+def make_keys(*roles: str) -> dict[str, str]:
+    """New keys of a run: name of each file -> its content, a key in Z85 and a line end.
+
+    Args:
+        roles: those that get a pair of their own, such as ``agent``: ``agent.pub``, ``agent.key``.
+    """
+    keys: dict[str, str] = {}
+    for owner in ("server", "client", *roles):
+        public, secret = zmq.curve_keypair()
+        keys |= {f"{owner}.pub": f"{public.decode()}\n", f"{owner}.key": f"{secret.decode()}\n"}
+    return keys
 
 
 def write_keys(folder: Path, keys: Mapping[str, str] | None = None) -> None:
@@ -77,16 +84,17 @@ def write_private(path: Path, text: str) -> None:
         raise
 
 
-def allow(folder: Path, public_key: str) -> None:
-    """From now on a run accepts this client's key too, in all its components.
+def allow(folder: Path, public_key: str, grant: Grant) -> None:
+    """From now on a run accepts this client's key too.
 
     Args:
         folder: of the run's keys.
         public_key: in Z85.
+        grant: what it may do.
     """
     (folder / ALLOWED).mkdir(mode=0o700, exist_ok=True)
     name = hashlib.sha256(public_key.encode()).hexdigest()[:16]
-    write_private(folder / ALLOWED / f"{name}.pub", f"{public_key}\n")
+    write_private(folder / ALLOWED / f"{name}.pub", f"{public_key}\n{grant.encode()}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +159,29 @@ class Security:
     def __bool__(self) -> bool:
         return bool(self.server_public)
 
-    def admits(self, key: bytes) -> bool:
-        """True if a client with this key (in Z85) may connect; asks the files anew."""
-        return key == self.client_public or key in self._allowed()
+    def grant(self, key: bytes) -> Grant | None:
+        """What a client with this key (in Z85) may do, None if it may not even connect.
 
-    def _allowed(self) -> set[bytes]:
+        Asks the files anew, so that a key can be taken away.
+        """
+        if key and key == self.client_public:
+            return EVERYTHING
+        return self._granted().get(key)
+
+    def _granted(self) -> dict[bytes, Grant]:
         folder = self.folder
         if folder is None:
-            return set()
+            return {}
+        found = {_line(folder / f"{role}.pub"): grant for role, grant in SHARED.items()}
         try:
             files = [path for path in (folder / ALLOWED).iterdir() if path.name[0] != "."]
-            return {path.read_bytes().strip() for path in files}
+            lines = [path.read_text(errors="replace").splitlines() for path in files]
         except OSError:
             # A file that went meanwhile, or a Secret without such a folder.
-            return set()
+            lines = []
+        # A key of an earlier version has no second line, and is granted nothing.
+        found |= {each[0].encode(): Grant.decode("".join(each[1:2])) for each in lines if each}
+        return {key: grant for key, grant in found.items() if key}
 
     def check_bind(self, endpoint: str, address: str) -> str | None:
         """Refuses to bind where others could connect, if nothing would keep strangers out.
@@ -210,3 +227,11 @@ def _read(path: Path) -> bytes:
     if not _KEY.fullmatch(key):
         raise ConfigError(f"{path} holds no key: expected 40 characters of Z85")
     return key
+
+
+def _line(path: Path) -> bytes:
+    """The key in a file, empty where there is none."""
+    try:
+        return path.read_bytes().strip()
+    except OSError:
+        return b""

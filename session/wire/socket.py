@@ -114,6 +114,7 @@ class Socket:
         silent: nothing could be, and nothing was done with the socket since: as long as the
             descriptor is not readable, nothing can be now.
         looked: :func:`poll` has just found out.
+        guarded: every connection has proved a key, whose role decides what its messages may do.
     """
 
     pattern: int
@@ -132,6 +133,7 @@ class Socket:
         self.link: Link | None = None
         self._monitor: Monitor | None = None
         self._file: tuple[Path, int] | None = None
+        self.guarded = False
         self._limits = [wire.max_message_bytes]
         if kinds is not None:
             self._limits.append(max((each.header_bytes for each in kinds.values()), default=0))
@@ -205,6 +207,7 @@ class Socket:
             self.raw.setsockopt(zmq.ZAP_DOMAIN, self.endpoint.encode())
             # Without a gate nobody comes in; libzmq would otherwise let in everybody.
             self.raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+            self.guarded = True
             self._wire.gate.watch(self.endpoint, self.raw, address, anybody=self.anybody)
 
     def _bind(self, address: str) -> None:
@@ -364,7 +367,8 @@ class Socket:
         except WireError as error:
             self._reject("", "", str(error))
             return None
-        complaint = self._complaint(message, len(frames[0]))
+        complaint = self._not_granted(message, frames[-1])
+        complaint = complaint or self._complaint(message, len(frames[0]))
         if complaint is not None:
             known = message.kind if self.kinds is not None and message.kind in self.kinds else ""
             self._reject(message.sender.name, known, complaint.reason)
@@ -373,6 +377,14 @@ class Socket:
         self.counters.received += 1
         self.counters.received_bytes += size_bytes(frames)
         return message
+
+    def _not_granted(self, message: Message, frame: zmq.Frame) -> Complaint | None:
+        """Why the key of its sender does not allow a message, None if it does."""
+        if not self.guarded or self.anybody:
+            return None
+        message.grant = self._wire.gate.grant(proved_key(frame))
+        refusal = message.grant.refusal(self.endpoint, message.kind, message.sender.name)
+        return None if refusal is None else Complaint(refusal)
 
     def _complaint(self, message: Message, header_bytes: int) -> Complaint | None:
         """Why a message that has come is not taken, None if it is."""
@@ -385,7 +397,7 @@ class Socket:
             if theirs != ours and self.one_run:
                 reason = f"{shown(sender.name)} has fingerprint {theirs.hex()}, this run has "
                 return Complaint(reason + ours.hex(), stranger=True)
-            if self.binds and not wire.knows(sender.name):
+            if self.binds and not self.anybody and not wire.knows(sender.name):
                 return Complaint(f"no component of this run is called {shown(sender.name)}")
         if schema is None:
             return None
@@ -403,3 +415,11 @@ class Socket:
 
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
         """A message of another protocol has come; a sender that waits gets the reason."""
+
+
+def proved_key(frame: zmq.Frame) -> str:
+    """Public key (Z85) that the sender of a frame has proved to have, empty without keys."""
+    try:
+        return str(frame.get("User-Id"))
+    except zmq.ZMQError:
+        return ""

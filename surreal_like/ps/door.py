@@ -10,22 +10,16 @@ from session.context import Context
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.wire.requests import Request
+from session.wire.roles import GUEST, Grant
 from session.wire.security import allow
 from session.wire.sockets import Socket
 from surreal_like.ps.tokens import Guest, TokenFolder
 
 ENDPOINT = "ps.door"
 AGENTS_LIMIT = 1000
-# An agent needs these, and a machine that joins is told of no others.
-OPEN_ENDPOINTS = (
-    ".experience",
-    ".receipts",
-    "ps.requests",
-    "tensorplex.records",
-    "loggerplex.records",
-)
-
 _REQUESTS_PER_TICK = 4
+# A machine that joins gets the addresses of those endpoints only that let it in.
+_AS_GUEST = Grant(GUEST)
 _WRONG_TOKENS = 20
 _WINDOW_SECONDS = 60.0
 _AGAIN = "get another on the run's machine with: surreal-like join --print RUN"
@@ -91,9 +85,7 @@ class Door:
             "names": list(guest.names),
             "config": self._context.config.to_dict(),
             "addresses": {
-                name: address.connect
-                for name, address in book.items()
-                if name.endswith(OPEN_ENDPOINTS)
+                name: address.connect for name, address in book.items() if _AS_GUEST.enters(name)
             },
         }
 
@@ -114,11 +106,11 @@ class Door:
         if self._folder.over:
             raise _NotAdmittedError("the run is over")
         self._check_algorithm(fields.get("algorithm_sha256"))
-        if guest is None:
-            allow(self._keys, key)
-        elif not self._context.wire.security.admits(key.encode()):
+        if guest is not None and self._context.wire.security.grant(key.encode()) is None:
             raise _NotAdmittedError("the key of this machine has been taken away from the run")
-        guest = self._tokens.give(token, key, guest.names if guest else (), agents)
+        guest = self._tokens.name(key, guest.names if guest else (), agents)
+        allow(self._keys, key, Grant(GUEST, guest.names))
+        self._tokens.give(token, guest)
         return Guest(key, guest.names[:agents])
 
     def _check_algorithm(self, theirs: object) -> None:

@@ -137,7 +137,13 @@ class ParameterServer(Service):
         return None if superseded is None else Refused(superseded)
 
     def _welcome(self, request: Request) -> None:
-        answer = self._roll.hello(request.peer, request.message.fields)
+        message = request.message
+        name = str(message.fields["name"])
+        if not message.grant.owns(name):
+            who = message.sender.name
+            self._refuse(request, Refused(f"'{who}' may not say hello as '{name}'", stranger=True))
+            return
+        answer = self._roll.hello(request.peer, message.fields)
         if isinstance(answer, Refused):
             self._refuse(request, answer)
             return

@@ -126,20 +126,26 @@ class TokenFolder:
         entry: dict[str, Any] = json.loads(token.read_text())
         return Guest(entry["key"], tuple(entry["names"])) if entry else None
 
-    def give(self, token: Path, key: str, known: Sequence[str], agents: int) -> Guest:
-        """Notes that a machine has used a token, and names its agents.
+    def name(self, key: str, known: Sequence[str], agents: int) -> Guest:
+        """A machine with names for its agents that no other machine has.
 
         Args:
-            token: from :meth:`find`.
             key: of the machine.
             known: names that it has already.
             agents: how many it wants to run.
         """
         first = max(self._taken(), default=FIRST_INDEX - 1) + 1
         more = (f"agent-{first + index}" for index in range(agents - len(known)))
-        guest = Guest(key, (*known, *more))
-        write_atomically(token, json.dumps({"key": key, "names": guest.names}) + "\n")
-        return guest
+        return Guest(key, (*known, *more))
+
+    def give(self, token: Path, guest: Guest) -> None:
+        """Notes that a machine has used a token.
+
+        Args:
+            token: from :meth:`find`.
+            guest: the machine.
+        """
+        write_atomically(token, json.dumps({"key": guest.key, "names": guest.names}) + "\n")
 
     def _taken(self) -> Iterator[int]:
         """Numbers of agents that are some machine's."""

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from session.errors import UsageError
 from session.hello import Welcome
 from session.loggerplex.server import Loggerplex, Reorder
-from session.wire import Message
+from session.wire import Identity, Message
+from session.wire.roles import Grant
 from tests.session.loggerplex.test_append_file import disk_of
 from tests.session.tensorplex.rig import MakeRig, Rig
 from tests.session.tensorplex.rig import make_rig as make_rig
+
+GUEST = Identity("agent-1000", 1)
 
 
 def heard(server: Loggerplex) -> float:
@@ -59,6 +62,22 @@ def test_each_component_has_a_file_and_all_log_is_in_time_order(make_rig: MakeRi
     assert texts(rig.folder.logs / "agent-0.log") == ["a1", "a3"]
     assert texts(rig.folder.logs / "agent-1.log") == ["b2"]
     assert texts(rig.folder.logs / "all.log") == ["a1", "b2", "a3"]
+
+
+def test_a_joined_machine_writes_into_the_logs_of_its_own_names_only(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    records = [
+        {"time": 1.0, "level": "info", "component": name, "text": "x"}
+        for name in ("learner", "agent-1000")
+    ]
+    message = Message("loggerplex", {"records": records, "dropped": 0}, sender=GUEST)
+    message.grant = Grant("guest", (GUEST.name,))
+    server._take_message(message)
+    server.close()
+    assert server.rejected == 1
+    assert not (rig.folder.logs / "learner.log").exists()
+    assert texts(rig.folder.logs / "agent-1000.log") == ["x"]
 
 
 def test_records_are_on_disk_while_the_server_runs(make_rig: MakeRig) -> None:

@@ -18,6 +18,7 @@ from session.wire import AddressBook, Wire
 from session.wire import codec as codec_module
 from session.wire import visitors as visitors_module
 from session.wire.requests import DealerSocket, RouterSocket
+from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow, write_keys
 from session.wire.sockets import poll
 from session.wire.visitors import Carried, Visitor, Visitors
@@ -186,7 +187,7 @@ def test_sources_are_told_of_once(guarded: Guarded) -> None:
 def test_a_key_that_is_allowed_later_comes_in(guarded: Guarded) -> None:
     guest = guarded.stranger()
     guarded.refusal(guarded.client(guest))
-    allow(guarded.folder, guest.client_public.decode())
+    allow(guarded.folder, guest.client_public.decode(), Grant(GUEST, ("agent-0",)))
     assert guarded.answers(guarded.client(guest)).encode() == guest.client_public
 
 

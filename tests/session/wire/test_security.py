@@ -13,6 +13,7 @@ from session.config import Config
 from session.default_configs import BASE_CONFIG
 from session.errors import ConfigError, UsageError
 from session.wire import Address, AddressBook
+from session.wire.roles import AGENT, EVALUATOR, EVERYTHING, GUEST, Grant
 from session.wire.security import (
     KEY_FILES,
     Security,
@@ -122,18 +123,38 @@ def test_a_wrong_key_is_named(tmp_path: Path, name: str, content: str | None, me
 def test_allowed_keys_are_looked_up_each_time(tmp_path: Path) -> None:
     write_keys(tmp_path)
     security, key = Security.load(tmp_path), make_keys()["client.pub"].strip()
-    assert security.admits(security.client_public)
-    assert not security.admits(key.encode())
-    allow(tmp_path, key)
-    assert security.admits(key.encode())
+    assert security.grant(security.client_public) == EVERYTHING
+    assert security.grant(key.encode()) is None
+    grant = Grant(GUEST, ("agent-1000", "agent-1001"))
+    allow(tmp_path, key, grant)
+    assert security.grant(key.encode()) == grant
     (file,) = (tmp_path / "allowed").iterdir()
     assert mode(file) == 0o600
     file.unlink()
-    assert not security.admits(key.encode())
+    assert security.grant(key.encode()) is None
     (tmp_path / "allowed").rmdir()
-    assert not security.admits(key.encode())
-    assert not security.admits(b"")
-    assert security.admits(security.client_public)
+    assert security.grant(key.encode()) is None
+    assert security.grant(b"") is None
+    assert security.grant(security.client_public) == EVERYTHING
+
+
+def test_a_key_that_was_allowed_without_a_role_may_do_nothing(tmp_path: Path) -> None:
+    write_keys(tmp_path)
+    key = make_keys()["client.pub"]
+    (tmp_path / "allowed" / "of-an-earlier-version.pub").write_text(key)
+    granted = Security.load(tmp_path).grant(key.strip().encode())
+    assert granted is not None
+    assert not granted.enters("ps.requests")
+
+
+def test_a_role_may_have_keys_of_its_own(tmp_path: Path) -> None:
+    keys = make_keys(AGENT, EVALUATOR)
+    write_keys(tmp_path, keys)
+    security = Security.load(tmp_path)
+    for role in (AGENT, EVALUATOR):
+        granted = security.grant(keys[f"{role}.pub"].strip().encode())
+        assert granted is not None
+        assert granted.role == role
 
 
 @pytest.mark.parametrize(

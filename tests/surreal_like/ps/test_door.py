@@ -18,6 +18,7 @@ from session.errors import AdmissionError, UsageError
 from session.folder import RunFolder
 from session.launchers.launcher import free_ports
 from session.wire import Address, AddressBook, Identity, Wire
+from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, write_keys
 from session.wire.sockets import poll
 from surreal_like.code_snapshot import file_hash
@@ -124,7 +125,7 @@ def test_a_token_brings_names_config_and_addresses(host: Host, guest: Invitation
 def test_the_key_of_the_guest_is_allowed_from_then_on(host: Host, guest: Invitation) -> None:
     admission = knock(guest)
     key = (admission.folder.keys / "client.pub").read_bytes().strip()
-    assert Security.load(host.folder.keys).admits(key)
+    assert Security.load(host.folder.keys).grant(key) == Grant(GUEST, admission.names)
     assert not (admission.folder.keys / "server.key").exists()
     assert key != (host.folder.keys / "client.pub").read_bytes().strip()
 

@@ -69,16 +69,22 @@ def test_a_token_is_found_by_its_secret_only(keys: Path) -> None:
     assert tokens.guest(one) is None
 
 
-def test_names_are_given_once(keys: Path) -> None:
+def give(keys: Path, token: Path, key: str, known: tuple[str, ...], agents: int) -> Guest:
     tokens = TokenFolder(keys)
+    guest = tokens.name(key, known, agents)
+    tokens.give(token, guest)
+    return guest
+
+
+def test_names_are_given_once(keys: Path) -> None:
     one, two = find(keys, make_token(keys)), find(keys, make_token(keys))
-    assert tokens.give(one, "a", (), 2).names == ("agent-1000", "agent-1001")
-    assert TokenFolder(keys).give(two, "b", (), 1).names == ("agent-1002",)
-    assert tokens.guest(one) == Guest("a", ("agent-1000", "agent-1001"))
+    assert give(keys, one, "a", (), 2).names == ("agent-1000", "agent-1001")
+    assert give(keys, two, "b", (), 1).names == ("agent-1002",)
+    assert TokenFolder(keys).guest(one) == Guest("a", ("agent-1000", "agent-1001"))
     # More agents than last time: the old names first.
-    grown = tokens.give(one, "a", ("agent-1000", "agent-1001"), 3)
+    grown = give(keys, one, "a", ("agent-1000", "agent-1001"), 3)
     assert grown.names == ("agent-1000", "agent-1001", "agent-1003")
-    assert tokens.give(one, "a", grown.names, 1).names == grown.names
+    assert give(keys, one, "a", grown.names, 1).names == grown.names
 
 
 def test_without_keys_there_are_no_tokens(tmp_path: Path) -> None:
