@@ -2,12 +2,14 @@
 #
 # PYTHON  the interpreter to build the environment with; PyTorch, where it already has it, is kept
 # VENV    the virtual environment to use; an existing one is taken as it is, with its PyTorch
+# WORKERS processes that share the tests, as many as there are cores
 # ARGS    more words for `surreal-like train`, for pytest, or for each benchmark
 # BENCH   the benchmarks to run, files in benchmarks/ without .py
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+WORKERS ?= auto
 BIN := $(VENV)/bin
 PACKAGES := session surreal_like main
 CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
@@ -32,11 +34,14 @@ train: $(VENV)/.installed
 learn: $(VENV)/.installed
 	@$(BIN)/python benchmarks/learn.py $(ARGS)
 
+# A test file stays in one worker: what its tests share is started once.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
 test: lint
-	$(BIN)/python -m pytest -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)
+	$(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)
 
 test-all: lint
-	$(BIN)/python -m pytest --durations=25 $(ARGS)
+	$(PYTEST) --durations=25 $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

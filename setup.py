@@ -48,6 +48,7 @@ EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
 EXTRAS["dev"] = [
     "pytest>=8.2",
     "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
     "hypothesis>=6.100",
     "ruff==0.17.5",  # another release formats differently
     "mypy>=1.13",

@@ -5,7 +5,13 @@ import signal
 import tempfile
 import uuid
 
-SYSTEM_TEMP = tempfile.gettempdir()
+# A worker of pytest-xdist inherits the private folder of its parent, and would nest
+# its own in it: too long a path for sockets.
+SYSTEM_TEMP = (
+    os.environ["PYTEST_DEBUG_TEMPROOT"]
+    if "PYTEST_XDIST_WORKER" in os.environ
+    else tempfile.gettempdir()
+)
 PRIVATE_TEMP = tempfile.mkdtemp(prefix="slt-")  # short: paths of ipc sockets end at 107 bytes
 os.environ.update(
     {
@@ -38,6 +44,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -94,7 +101,10 @@ GROUPS = {
 
 
 class GroupReport:
-    """Counts the tests of each group: found, left out by -m or -k, skipped for a missing tool."""
+    """Counts the tests of each group: found, left out by -m or -k, skipped for a missing tool.
+
+    Each worker of pytest-xdist collects all tests and counts the same; the last one's are shown.
+    """
 
     def __init__(self) -> None:
         self.found: Counter[str] = Counter()
@@ -111,6 +121,18 @@ class GroupReport:
         for item in items:
             for name in self.missing.keys() & set(groups_of(item)):
                 item.add_marker(pytest.mark.skip(reason=f"{name}: {self.missing[name]}"))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output["groups"] = [dict(self.found), dict(self.left_out), self.missing]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Reads the counts of a worker of pytest-xdist that has ended."""
+        output = getattr(node, "workeroutput", {})
+        found, left_out, self.missing = output.get("groups", ({}, {}, {}))
+        self.found, self.left_out = Counter(found), Counter(left_out)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         for item in items:

@@ -119,3 +119,11 @@ def test_groups_that_did_not_run_say_why(tmp_path: Path) -> None:
     assert code == 0, output
     assert "slow          1 left out" in output
     assert "kubectl       1 skipped   no kubectl" in output
+
+
+def test_groups_are_counted_once_however_many_workers_there_are(tmp_path: Path) -> None:
+    files = {"groups": GROUPS, "clean": LEAVES_NOTHING}
+    code, output = run_pytest(tmp_path, "-n", "2", "-m", "not slow", **files)
+    assert code == 0, output
+    assert "slow          1 left out" in output
+    assert "kubectl       1 skipped   no kubectl" in output
