@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 
@@ -22,7 +22,11 @@ class Sender:
     """What is known of one incarnation of one agent; apart from ``unreceipted`` it only rises.
 
     ``pushed``, ``inserted``, ``dropped`` and ``unreceipted`` are what the sender said of itself,
-    ``seen``, ``handled`` and ``refused`` what replay saw of it. All count rows.
+    ``seen``, ``handled`` and ``refused`` what replay saw of it, and ``received`` (for each start of
+    each shard) what replay counted by itself, while the others repeat numbers of the sender. All
+    count rows.
+
+    A guest is of a machine that has joined. Its numbers count as far as replay has received rows.
     """
 
     pushed: int = 0
@@ -35,19 +39,40 @@ class Sender:
     refused: int = 0
     env_steps: int = 0
     episodes: int = 0
+    guest: bool = False
+    received: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> int:
+        """Rows from this sender that replay has certainly received."""
+        return sum(self.received.values())
+
+    def counted(self, number: int) -> int:
+        """Steps or episodes that count of those that the sender has named: at most one a row."""
+        return min(number, self.bound) if self.guest else number
 
     def rows(self) -> Rows:
         """The rows of this incarnation.
 
         A sender that said farewell counts as it counted itself. One that was killed ends with the
         last chunk whose header a receiver saw; what came before and was never handled is missing.
+        A guest that counted more than replay received counts as replay saw it.
         """
+        settled = self.inserted + self.dropped
+        if self.guest and not (self.final and settled + self.unreceipted == self.pushed):
+            return self._received_rows()
+        if self.guest and settled > self.bound:
+            return self._received_rows()
         if self.final:
             return Rows(self.pushed, self.inserted, self.dropped, self.unreceipted)
         dropped = max(self.dropped, self.refused)
         handled = max(self.handled, self.inserted + self.dropped)
         pushed = max(self.seen, handled)
         return Rows(pushed, handled - dropped, dropped, 0, pushed - handled)
+
+    def _received_rows(self) -> Rows:
+        dropped = min(self.refused, self.bound)
+        return Rows(self.bound, self.bound - dropped, dropped)
 
     def rise(self, **values: int) -> None:
         """Takes each value that is larger than the known one."""
@@ -56,9 +81,14 @@ class Sender:
 
 
 class Accounts:
-    """The accounts of a whole run, as the learner keeps them."""
+    """The accounts of a whole run, as the learner keeps them.
 
-    def __init__(self) -> None:
+    Args:
+        first_guest: number of the first agent of a machine that has joined; None: none can join.
+    """
+
+    def __init__(self, first_guest: int | None = None) -> None:
+        self._first_guest = first_guest
         self.senders: dict[str, Sender] = {}
         self._sampled: dict[str, int] = {}
         self._replayed: dict[str, int] = {}
@@ -83,7 +113,11 @@ class Accounts:
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
         for name, seen in counts["senders"].items():
-            self._sender(name).rise(
+            sender = self._sender(name)
+            if sender.guest:
+                received = seen["inserted"] + seen["dropped"]
+                sender.received[key] = max(sender.received.get(key, 0), received)
+            sender.rise(
                 seen=seen["rows"],
                 # What came before this shard's first chunk had been handled by the one before.
                 handled=seen["base"] + seen["inserted"] + seen["dropped"],
@@ -93,17 +127,24 @@ class Accounts:
             )
 
     def _sender(self, key: str) -> Sender:
-        return self.senders.setdefault(key, Sender())
+        if key not in self.senders:
+            self.senders[key] = Sender(guest=self._is_guest(_split(key)[0]))
+        return self.senders[key]
+
+    def _is_guest(self, name: str) -> bool:
+        number = name.rpartition("-")[2]
+        first = self._first_guest
+        return first is not None and number.isdecimal() and int(number) >= first
 
     @property
     def env_steps(self) -> int:
         """Environment steps of all senders that ever were."""
-        return sum(sender.env_steps for sender in self.senders.values())
+        return sum(sender.counted(sender.env_steps) for sender in self.senders.values())
 
     @property
     def episodes(self) -> int:
         """Finished episodes of all senders that ever were."""
-        return sum(sender.episodes for sender in self.senders.values())
+        return sum(sender.counted(sender.episodes) for sender in self.senders.values())
 
     @property
     def sampled(self) -> int:
@@ -129,8 +170,20 @@ class Accounts:
 
     def rows(self) -> Rows:
         """The rows of all senders together."""
-        every = [sender.rows() for sender in self.senders.values()]
-        return Rows(*map(sum, zip(*every, strict=True))) if every else Rows()
+        return _sum(self.senders.values())
+
+    def by_name(self) -> dict[str, dict[str, int]]:
+        """Rows and environment steps of each sender, all of its incarnations together."""
+        found: dict[str, list[Sender]] = {}
+        for key, sender in self.senders.items():
+            found.setdefault(_split(key)[0], []).append(sender)
+        return {
+            name: {
+                **_sum(senders)._asdict(),
+                "env_steps": sum(each.counted(each.env_steps) for each in senders),
+            }
+            for name, senders in sorted(found.items())
+        }
 
     def state(self) -> dict[str, Any]:
         """Plain data for a file."""
@@ -143,6 +196,11 @@ class Accounts:
         self.senders = {key: Sender(**sender) for key, sender in state["senders"].items()}
         self._sampled = dict(state["sampled"])
         self._replayed = dict(state.get("replayed", {}))
+
+
+def _sum(senders: Iterable[Sender]) -> Rows:
+    every = [sender.rows() for sender in senders]
+    return Rows(*map(sum, zip(*every, strict=True))) if every else Rows()
 
 
 def _split(key: str) -> tuple[str, int]:

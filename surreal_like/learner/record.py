@@ -19,6 +19,7 @@ from session.folder import write_atomically
 from surreal_like.learner.accounts import Accounts
 from surreal_like.learner.judge import Judge, Progress, Verdict
 from surreal_like.learner.lag import Lag
+from surreal_like.ps.tokens import FIRST_INDEX
 
 _RECENT_EPISODES = 100
 # In a line of progress -> in the counts of a shard.
@@ -43,7 +44,8 @@ class Record:
         run = config.get("run") or {}
         # By hand, and on Kubernetes, nobody has written down when the run began.
         self._by_hand = "started" not in run
-        self.accounts = Accounts()
+        joinable = session.launcher.host and not session.security.insecure
+        self.accounts = Accounts(FIRST_INDEX if joinable else None)
         self.judge = Judge(session.stop)
         self.lag = Lag()
         self.iterations = 0
@@ -172,6 +174,7 @@ class Record:
             },
             "lag": self.lag.summary(),
             "experience": self.experience(),
+            "senders": self.accounts.by_name(),
         }
 
     def experience(self) -> dict[str, int]:

@@ -117,3 +117,55 @@ def test_killed_counts_only_replaced_incarnations(kills: int) -> None:
     for incarnation in range(kills + 1):
         accounts.hear_sender(f"agent-0/{incarnation}", said(1, 1))
     assert accounts.killed == kills
+
+
+GUEST = "agent-1000/1"
+
+
+def guest(seen: dict[str, Any], account: dict[str, Any] | None = None) -> Accounts:
+    """The accounts of a run to which one machine has sent rows."""
+    accounts = Accounts(first_guest=1000)
+    accounts.hear_replay("replay-0/1", {"sampled": 0, "senders": {GUEST: seen}})
+    if account is not None:
+        accounts.hear_sender(GUEST, account)
+    return accounts
+
+
+def test_an_honest_guest_counts_like_any_other() -> None:
+    accounts = guest(saw(100, 90, dropped=10), said(100, 90, 10, final=True))
+    assert accounts.rows() == Rows(100, 90, 10, 0, 0)
+    assert (accounts.env_steps, accounts.episodes) == (100, 10)
+    left = guest(saw(100, 90, dropped=10), said(120, 90, 10, final=True))
+    assert left.rows() == Rows(120, 90, 10, 20, 0)
+
+
+def test_a_guest_counts_no_more_steps_than_replay_received_rows() -> None:
+    seen = {**saw(99_017_461, 40, base=99_017_421), "episodes": 10**9}
+    for account in (None, said(99_017_461, 99_017_461), said(10**8, 10**8, final=True)):
+        accounts = guest(seen, account)
+        assert (accounts.env_steps, accounts.episodes) == (40, 40)
+        assert accounts.rows() == Rows(40, 40, 0, 0, 0)
+    # Its own agents count themselves, as before.
+    own = Accounts(first_guest=1000)
+    own.hear_sender("agent-999/1", said(100, 100, final=True))
+    assert own.env_steps == 100
+
+
+def test_rows_of_a_guest_at_two_shards_and_after_a_restart_add_up() -> None:
+    accounts = guest(saw(60, 60))
+    accounts.hear_replay("replay-0/2", {"sampled": 0, "senders": {GUEST: saw(80, 20, base=60)}})
+    accounts.hear_replay("replay-1/1", {"sampled": 0, "senders": {GUEST: saw(100, 20, base=80)}})
+    assert accounts.env_steps == 100
+    again = Accounts(first_guest=1000)
+    again.restore(accounts.state())
+    assert again.env_steps == 100
+
+
+def test_rows_are_told_by_name() -> None:
+    accounts = guest(saw(40, 40))
+    accounts.hear_sender("agent-0/1", said(100, 90, 10, final=True))
+    accounts.hear_sender("agent-0/2", said(10, 10, final=True))
+    found = accounts.by_name()
+    assert list(found) == ["agent-0", "agent-1000"]
+    assert found["agent-0"] == {**Rows(110, 100, 10)._asdict(), "env_steps": 110}
+    assert found["agent-1000"] == {**Rows(40, 40)._asdict(), "env_steps": 40}
