@@ -57,7 +57,7 @@ class Dashboard:
     def __init__(self, run: str | Path | RunFolder | Adopted) -> None:
         self._run = adopt(run) if isinstance(run, str | Path | RunFolder) else run
         self.folder: RunFolder = self._run.folder
-        self.config: Config = Config.load_file(self.folder.config)
+        self.config: Config = self.folder.read_config()
         self._progress = Progress(self.folder.progress, CURVES)
         self._pages = Pages(self.folder)
         self._rows: list[dict[str, Any]] = []

@@ -13,8 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from session.errors import UsageError
+from session.config import Config
+from session.errors import ConfigError, UsageError
 
+_SECTIONS = ("algorithm", "learner_config", "env_config", "session_config")
 # Whoever asks whether a folder is in use holds its lock for a moment.
 _LOCK_SECONDS = 0.2
 
@@ -150,6 +152,20 @@ class RunFolder:
         except (OSError, ValueError):
             return None
         return result if isinstance(result, dict) else None
+
+    def read_config(self) -> Config:
+        """The config of the run, as it was resolved.
+
+        Raises:
+            ConfigError: the file cannot be read, or is not whole.
+        """
+        config = Config.load_file(self.config)
+        if missing := [name for name in _SECTIONS if name not in config]:
+            raise ConfigError(
+                f"{self.config} is not the config of a run: it has no {', '.join(missing)}; it "
+                "was emptied or cut short: put a copy of it back"
+            )
+        return config
 
     @property
     def over(self) -> bool:

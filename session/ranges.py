@@ -19,6 +19,8 @@ Range = tuple[float, float]
 
 _ANY: Range = (0, inf)
 _ONE: Range = (1, inf)
+# More than nothing: the smallest time that any clock of ours tells apart.
+_SOME: Range = (1e-3, inf)
 _SHARE: Range = (0, 1)
 _PORT: Range = (0, 65_535)
 
@@ -54,6 +56,9 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "session_config.tensorplex.prometheus_port": _PORT,
         "session_config.tensorplex.buffer": _ONE,
         "session_config.stop.eval_episodes": _ONE,
+        "session_config.stop.env_steps": _ONE,
+        "session_config.stop.iterations": _ONE,
+        "session_config.stop.seconds": _SOME,
         "session_config.stop.eval_return": (-inf, inf),
         "session_config.stop.above": (-inf, inf),
         "session_config.max_message_bytes": _ONE,

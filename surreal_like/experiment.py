@@ -70,6 +70,11 @@ def read_experiment(
     apply_overrides(user, overrides)
     if "algorithm" not in user:
         raise ConfigError("no algorithm: write 'algorithm: dqn' in the file or give --algorithm")
+    if not user.env_config.get("env_name"):
+        raise ConfigError(
+            "no environment: write env_config.env_name in the file or give --env, as in "
+            "--env gym:CartPole-v1"
+        )
     _check_without_algorithm(user)
     return user
 
@@ -92,6 +97,7 @@ def _check_without_algorithm(user: Config) -> None:
     check_choices(known.extend(wanted, strict=True))
     check_ranges(known)
     _check_stop(known.session_config)
+    _check_parts(known.session_config)
 
 
 def defaults(algorithm: str) -> Config:
@@ -122,6 +128,8 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.rehearsal import rehearse
 
+    if must_be_installed:
+        _check_import_path(user.session_config.get("import_path", []))
     sys.path.extend(user.session_config.get("import_path", []))
     default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
     config = extended(user, default)
@@ -172,6 +180,33 @@ def _check_stop(session: Config) -> None:
             f"session_config.stop.metric is {stop.metric} and above is {stop.above}: a goal needs "
             "both, as in {metric: my/score, above: 3}"
         )
+
+
+def _check_parts(session: Config) -> None:
+    """Refuses a run that could never step an environment, and one whose parts all seem dead."""
+    agent, host = session.agent, session.launcher.host
+    if agent.num < 1 and agent.max < 1 and not host:
+        raise ConfigError(
+            "session_config.agent.num is 0, so nothing would step the environment: set it to 1 or "
+            "more, or give session_config.launcher.host, so that agents of other machines can join"
+        )
+    beat = session.heartbeat
+    if beat.timeout < 2 * beat.interval:
+        raise ConfigError(
+            f"session_config.heartbeat.timeout is {beat.timeout:g}, but a component beats every "
+            f"{beat.interval:g} s (heartbeat.interval), so all would be taken for dead: raise it "
+            f"to {2 * beat.interval:g} or more"
+        )
+
+
+def _check_import_path(folders: Sequence[str]) -> None:
+    """Refuses a folder that is not there: what is looked for in it would be missed elsewhere."""
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise ConfigError(
+                f"session_config.import_path: there is no folder {folder} (from {Path.cwd()}); "
+                "give the folder that holds your modules"
+            )
 
 
 def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...]:

@@ -15,6 +15,7 @@ from surreal_like.resume import (
     check_checkpoints,
     check_home,
     check_same,
+    check_unused,
     recorded_config,
     seconds_reached,
     session_changes,
@@ -77,17 +78,20 @@ def make_order(  # noqa: PLR0913 - what a command line may say
         UsageError: there is no run to resume.
     """
     given = {key: value for key, value in settings.items() if value is not None}
-    name = experiment_name(experiment, algorithm, env) if experiment or algorithm else None
-    path = Path(folder) if folder is not None else newest_path(name) if resume else None
+    path = Path(folder) if folder is not None else None
     source = experiment
-    if source is None and algorithm is None and resume and path is not None:
+    if source is None and algorithm is None and resume:
+        path = path or newest_path(None)
         recorded_config(RunFolder(path))
         source = path / "config.yaml"
     words = [*as_overrides(overrides), *as_overrides(given)]
     user = read_experiment(source, words, algorithm=algorithm, env_name=env)
+    name = experiment_name(experiment, user)
+    if path is None and resume:
+        path = newest_path(name)
     if folder is None and not resume and user.session_config.get("folder"):
         path = Path(user.session_config.folder)
-    return Order(user, path, name or "run", launcher, resume, tuple(allow_change), started)
+    return Order(user, path, name, launcher, resume, tuple(allow_change), started)
 
 
 def as_overrides(overrides: Overrides) -> list[str]:
@@ -120,6 +124,7 @@ def resolve_order(
             watch.note(f"changed: {path} was {was}, is {now}")
         if complaint := check_checkpoints(folder):
             watch.note(f"going on from the checkpoint before: {complaint}")
+        check_unused(config, folder)
         earlier = before.get("run") or run
         run["first_started"] = earlier["first_started"]
         run["part"] = earlier.get("part", 1) + 1

@@ -96,7 +96,7 @@ def load_policy(folder: str | Path, checkpoint: str = "best") -> Policy:
     run = RunFolder(folder)
     if not run.config.exists():
         raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
-    config = Config.load_file(str(run.config))
+    config = run.read_config()
     # Behind everything else: a user's folder must not hide the library's own modules.
     sys.path.extend(p for p in config.session_config.import_path if p not in sys.path)
     path = checkpoint_path(run, checkpoint)

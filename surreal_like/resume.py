@@ -9,7 +9,7 @@ from typing import Any
 from session.checkpoint import Checkpoints, read_state
 from session.config import Config
 from session.errors import CheckpointError, UsageError
-from session.extension import leaves, shown
+from session.extension import leaves, nearest, paths, shown
 from session.folder import RunFolder, write_atomically
 from surreal_like.code_snapshot import own_file, own_file_changed
 
@@ -29,7 +29,7 @@ def recorded_config(folder: RunFolder) -> Config:
         raise UsageError(
             f"{folder} is no run to resume: it has no config.yaml; without --resume it is begun"
         )
-    return Config.load_file(folder.config)
+    return folder.read_config()
 
 
 def changes(before: Config, now: Config, sections: Iterable[str]) -> dict[str, Change]:
@@ -93,9 +93,10 @@ def check_same(
         UsageError: names every key that differs, with both values.
     """
     found = changes(before, now, _LEARNED)
+    names = list(allowed)
+    _check_known(names, before, now)
     if own_file_changed(now, folder):
         found.setdefault("algorithm", ("the file in the run's code/", f"{own_file(now)}, edited"))
-    names = list(allowed)
     refused = {
         path: change
         for path, change in found.items()
@@ -109,6 +110,42 @@ def check_same(
             f"--allow-change {','.join(refused)}"
         )
     return found
+
+
+def _check_known(names: Iterable[str], *configs: Config) -> None:
+    """Raises UsageError for a name that is no key of what is learned."""
+    known = [
+        path for config in configs for path in paths(config) if path.partition(".")[0] in _LEARNED
+    ]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--allow-change {name}: there is no such key{nearest(name, known)}")
+
+
+def check_unused(config: Config, folder: RunFolder) -> None:
+    """Refuses a run of which a budget is used, or the goal met: it would end at once.
+
+    Args:
+        config: that it would go on with.
+        folder: the run.
+
+    Raises:
+        UsageError: names the key to raise.
+    """
+    stop, result = config.session_config.stop, folder.read_result() or {}
+    lines = [*_last_lines(folder), result]
+    reached = {
+        "env_steps": max(int(line.get("env_steps") or 0) for line in lines),
+        "iterations": max(int(line.get("iterations") or 0) for line in lines),
+        "seconds": seconds_reached(folder),
+    }
+    for name, used in reached.items():
+        limit = stop[name]
+        if limit is not None and used >= limit:
+            raise UsageError(
+                f"run {folder} has used its budget: session_config.stop.{name} is {limit:g}, and "
+                f"{used:g} are used; raise it, as in session_config.stop.{name}={2 * limit:g}"
+            )
 
 
 def check_checkpoints(folder: RunFolder) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.05
 # By then everything is running, and nobody waits for the package list.
 _SETTLED_SECONDS = 20.0
+# Less than this and files of a run cannot be written any more.
+_LEAST_FREE_BYTES = 100_000
 _EXIT_CODES = {"interrupted": 130, "failed": 1}
 _BUDGET_BEFORE_GOAL = 3
 
@@ -148,7 +151,18 @@ def _run(order: Order, watch: Watch) -> Run:
             launched = starter.launch(config, make_topology(config), folder)
         watch.begin(folder, config)
         outcome = _follow(launched, folder, watch, interrupts)
-    return Run(folder.path, dict(folder.read_result() or {}), outcome.details)
+    return Run(folder.path, _result(folder, outcome), outcome.details)
+
+
+def _result(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
+    """The content of ``result.json``; where the disk refused it, how the run ended all the same."""
+    result = dict(folder.read_result() or {})
+    if result.get("status", "running") == "running":
+        reason = outcome.reason
+        if shutil.disk_usage(folder.path).free < _LEAST_FREE_BYTES:
+            reason = f"the disk of {folder} is full: free some space, then resume; {reason}"
+        result |= {"status": outcome.status, "reason": reason}
+    return result
 
 
 def _follow(launched: Launched, folder: RunFolder, watch: Watch, interrupts: Interrupts) -> Outcome:

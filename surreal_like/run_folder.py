@@ -16,14 +16,33 @@ from surreal_like.code_snapshot import own_file
 RUNS = Path("runs")
 
 
-def experiment_name(path: str | Path | None, algorithm: str | None, env_name: str | None) -> str:
-    """What runs of an experiment are called: its file's name, or algorithm and environment."""
+def experiment_name(path: str | Path | None, user: Config) -> str:
+    """The name that runs of an experiment begin with.
+
+    It is the file's name, with the environment and the algorithm behind it where they are not the
+    file's; without a file, algorithm and environment.
+
+    Args:
+        path: experiment file, None where there is none.
+        user: the experiment, with what replaces the file's settings.
+    """
+    algorithm, env_name = str(user.algorithm), str(user.env_config.env_name)
+    words = [_algorithm_word(algorithm), _environment_word(env_name)]
     if path is not None:
-        words = [Path(path).stem]
-    else:
-        file, _, class_name = (algorithm or "").partition(":")
-        words = [class_name or Path(file).stem, (env_name or "").rpartition(":")[2]]
+        file = Config.load_file(str(path))
+        env = file.get("env_config") or {}
+        changed = [file.get("algorithm") != algorithm, env.get("env_name") != env_name]
+        words = [Path(path).stem, *(w for w, other in zip(words, changed, strict=True) if other)]
     return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, words))).strip("-.") or "run"
+
+
+def _algorithm_word(algorithm: str) -> str:
+    file, _, class_name = algorithm.partition(":")
+    return class_name or Path(file).stem
+
+
+def _environment_word(env_name: str) -> str:
+    return env_name.rpartition(":")[2]
 
 
 def new_path(name: str) -> Path:

@@ -219,7 +219,7 @@ def _make_frame(
     session_config: Config, kind: str, index: int, build: Build, zmq_context: zmq.Context[Any]
 ) -> Frame:
     folder = _planned(session_config)
-    config = Config.load_file(str(folder.config))
+    config = folder.read_config()
     # Behind everything else: a user's folder must not hide the library's own modules.
     paths = config.session_config.import_path
     sys.path.extend(path for path in paths if path not in sys.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,13 +24,20 @@ def check_video(path: Path) -> None:
     """Sees to it, before anything is played, that a video can be written.
 
     Raises:
-        UsageError: another kind of file, or no folder for it.
+        UsageError: another kind of file, no folder for it, or one that cannot be written.
         MissingExtra: what writes it is not installed.
     """
     if path.suffix.lower() not in _FORMATS:
         raise UsageError(f"cannot write {path}: the name of a video ends in .mp4 or .gif")
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}; give a folder that you may write to"
+        ) from None
     needed = ("PIL",) if path.suffix.lower() == ".gif" else ("imageio", "imageio_ffmpeg")
     if any(find_spec(name) is None for name in needed):
         raise MissingExtra.named(f"a video as {path.suffix}", "video")

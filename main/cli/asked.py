@@ -6,7 +6,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from session.config import Config
 from session.errors import UsageError
+from surreal_like.experiment import SECTIONS, read_experiment
 
 _OPTIONS = {
     "agents": "session_config.agent.num",
@@ -29,6 +31,16 @@ class Asked:
     overrides: tuple[str, ...]
     algorithm: str | None
     env: str | None
+
+    def read(self) -> Config:
+        """The experiment, before anything is added to it.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
+        return read_experiment(
+            self.config, self.overrides, algorithm=self.algorithm, env_name=self.env
+        )
 
 
 def add_experiment(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +83,13 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def allowed_changes(given: argparse.Namespace) -> list[str]:
-    """The keys of all ``--allow-change``."""
+    """The keys of all ``--allow-change``.
+
+    Raises:
+        UsageError: there are some for a run that is not resumed.
+    """
+    if given.allow_change and not given.resume:
+        raise UsageError("--allow-change belongs to --resume: a new run may differ in everything")
     return [key for keys in given.allow_change for key in keys.split(",")]
 
 
@@ -81,6 +99,9 @@ def asked_of(given: argparse.Namespace) -> Asked:
     Raises:
         UsageError: the words are not a file and settings, or they name no experiment.
     """
+    for word in given.words:
+        if "=" not in word and word.partition(".")[0] in SECTIONS:
+            raise UsageError(f"{word} has no value: write {word}=VALUE")
     files = [word for word in given.words if _is_file(word)]
     overrides = tuple(word for word in given.words if not _is_file(word))
     if len(files) > 1:

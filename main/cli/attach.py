@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from main.cli.live import LiveTable
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
-from session.config import Config
 from session.errors import UsageError
 from session.launchers.adopted import adopt, launcher_of
 from session.launchers.launcher import Adopted
@@ -51,7 +50,7 @@ def _become(adopted: Adopted) -> None:
 def _follow(adopted: Adopted) -> None:
     """Draws the live table until the run is over or the user has seen enough."""
     folder = adopted.folder
-    config = Config.load_file(folder.config)
+    config = folder.read_config()
     table = LiveTable(sys.stdout, (config.get("run") or {}).get("started", time.time()))
     table.prepare(folder.path)
     try:

@@ -46,6 +46,8 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_intermixed_args(argv)
     asked = asked_of(given)
+    if given.explain and given.format:
+        raise UsageError(f"--explain is a table of its own: leave --format {given.format} out")
     if given.explain:
         print(_explained(asked))
         return 0
@@ -97,14 +99,18 @@ def _parser() -> argparse.ArgumentParser:
 def _folder(given: argparse.Namespace, asked: Asked) -> Path:
     if given.folder:
         return Path(given.folder)
-    return new_path(experiment_name(asked.config, asked.algorithm, asked.env))
+    return new_path(_name(asked))
+
+
+def _name(asked: Asked) -> str:
+    return experiment_name(asked.config, asked.read())
 
 
 def _on_kubernetes(plan: Plan, shape: str, given: argparse.Namespace, asked: Asked) -> str:
     """The plan as it would be there: other addresses, other ends, and TensorBoard."""
     from surreal_like.kubernetes import kubernetes_setting, render, write_overlay
 
-    name = experiment_name(asked.config, asked.algorithm, asked.env)
+    name = _name(asked)
     folder = Path(given.folder) if given.folder else None
     setting = kubernetes_setting(plan.config, folder.name if folder is not None else name)
     if shape != "yaml":

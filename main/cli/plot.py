@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,6 +78,9 @@ def find_runs(text: str) -> list[RunFolder]:
     if not any((path / "config.yaml").is_file() for path in (Path(text), RUNS / text)):
         below = [RunFolder(path.parent) for path in sorted(Path(text).glob("*/config.yaml"))]
         begun = [run for run in all_runs() if run.path.name.startswith(text)]
+        # Another environment, or a number, may stand between the name and the date.
+        dated = re.compile(re.escape(text) + r"-\d{8}-\d{6}.*")
+        exactly = [run for run in begun if dated.fullmatch(run.path.name)]
         if text != "latest" and (below or begun):
-            return below or begun
+            return below or exactly or begun
     return [find_run(text)]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
-from session.config import Config
 from session.errors import UsageError
 from session.figures import short_time
 from session.folder import RunFolder
@@ -44,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
     beat = _find_beat(folder, given.component)
     timeout = given.timeout
     if timeout is None:
-        heartbeat = Config.load_file(folder.config).session_config.heartbeat
+        heartbeat = folder.read_config().session_config.heartbeat
         timeout = heartbeat.starting_seconds if beat.state == "starting" else heartbeat.timeout
     alive = beat.state not in ("done", "failed") and not beat.late(timeout)
     said = f"{beat.state}, last heard {short_time(beat.age_seconds)} ago"

@@ -105,7 +105,8 @@ def _head(view: View, adopted: Adopted) -> list[str]:
         show = duration if budget.name == "seconds" else count
         used = f"{show(budget.used)} of {show(budget.limit)}"
         rows.append([f"budget {budget.name}", used, left])
-    return [*lines, "", columns([], rows, right=(1,))]
+    missing = [view.missing_metric()] if view.missing_metric() else []
+    return [*lines, *missing, "", columns([], rows, right=(1,))]
 
 
 def _state(view: View, adopted: Adopted) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
-from session.config import Config
 from session.errors import RunError, WireError
 from session.folder import RunFolder
 from session.launchers.adopted import adopt, launcher_of
@@ -53,7 +52,7 @@ def _ask_learner(folder: RunFolder) -> bool:
 
 def _wait(adopted: Adopted) -> None:
     folder = adopted.folder
-    grace: float = Config.load_file(folder.config).session_config.launcher.grace_seconds
+    grace: float = folder.read_config().session_config.launcher.grace_seconds
     patience_seconds = 2 * grace + _MARGIN_SECONDS
     if launcher_of(folder) == "kubernetes":
         # Its objects are removed by whoever waits, and their pods have their own time for that.

@@ -145,8 +145,7 @@ def _train_seeds(given: argparse.Namespace, asked: Asked, started: float) -> int
     if given.seed is not None:
         raise UsageError("give --seed for one run, or --seeds for several, not both")
     seeds = parse_seeds(given.seeds)
-    name = experiment_name(asked.config, asked.algorithm, asked.env)
-    stem = new_path(name)
+    stem = new_path(experiment_name(asked.config, asked.read()))
     runs: dict[int, Run] = {}
     for seed in seeds:
         folder = _folder(given, seed) or stem.with_name(f"{stem.name}-seed{seed}")

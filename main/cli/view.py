@@ -34,6 +34,8 @@ TOLD_EVENTS = (
 )
 # The same words again and again are told this often, then only counted in the file.
 _REPEATS = 3
+# So many episodes are over when a metric that none of them had is called missing.
+_ENOUGH_EPISODES = 100
 # Whoever has beaten more recently than this is not held up by anything.
 _BUSY_SECONDS = 2.0
 
@@ -69,7 +71,7 @@ class View:
 
     def __init__(self, folder: RunFolder, config: Config | None = None) -> None:
         self.folder = folder
-        self.config = config if config is not None else Config.load_file(folder.config)
+        self.config = config if config is not None else folder.read_config()
         self.topology: Topology = make_topology(self.config)
         self.line: Mapping[str, Any] = {}
         self.beats: dict[str, Beat] = {}
@@ -79,6 +81,7 @@ class View:
         self._events = Tail(folder.events)
         self._told: dict[tuple[str, str, str], int] = {}
         self._best = -math.inf
+        self._missing_told = False
 
     def look(self, components: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
         """Reads what is new; True if there is a new line of progress.
@@ -203,6 +206,24 @@ class View:
             metric = (self.line.get("metrics") or {}).get(stop.metric) or {}
             return str(stop.metric), float(stop.above), metric.get("mean")
         return None
+
+    def missing_metric(self) -> str:
+        """That nobody has reported the metric of the goal, once enough episodes are over."""
+        wanted = self.config.session_config.stop.metric
+        known = self.line.get("metrics") or {}
+        if wanted is None or wanted in known or self.line.get("episodes", 0) < _ENOUGH_EPISODES:
+            return ""
+        there = ", ".join(known) or "none"
+        return (
+            f"the goal cannot be met: no episode has reported the metric {wanted} "
+            f"(session_config.stop.metric); reported are: {there}"
+        )
+
+    def take_missing_metric(self) -> str:
+        """The same, once."""
+        text = "" if self._missing_told else self.missing_metric()
+        self._missing_told |= bool(text)
+        return text
 
     def take_new_best(self) -> Mapping[str, Any] | None:
         """The best evaluation, once after it has become that, if no event has told of it."""

@@ -63,8 +63,10 @@ def news_lines(view: View) -> list[tuple[float | None, str]]:
     """What has happened since the last call, in its order: when, since 1970 if known, and what."""
     lines = [(event.get("time"), event_line(event)) for event in view.new_events()]
     # The report that has it comes later than its event, which may have been lost.
-    best = view.take_new_best()
-    return lines if best is None else [*lines, (None, _best_line(best))]
+    best, missing = view.take_new_best(), view.take_missing_metric()
+    if best is not None:
+        lines.append((None, _best_line(best)))
+    return [*lines, (None, missing)] if missing else lines
 
 
 def _best_line(best: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import zmq
 
-from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.wire import AddressBook, Identity, Wire
@@ -70,7 +69,7 @@ def told(folder: RunFolder) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def _wire(folder: RunFolder) -> Iterator[Wire]:
-    config = Config.load_file(folder.config)
+    config = folder.read_config()
     fingerprint = bytes.fromhex(config.fingerprint()[:16])
     zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     wire = Wire(

@@ -52,7 +52,7 @@ def run_supervisor(
     # Not standard error, which is kept: there stands what went wrong with the supervisor.
     terminal = Terminal.of_process() or Terminal(-1)
     try:
-        config = Config.load_file(folder.config)
+        config = folder.read_config()
         topology = topology_of(config)
         names = [component.name for component in topology]
         terminal.told(f"supervising {len(names)} components: {', '.join(names)}")

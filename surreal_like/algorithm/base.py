@@ -59,7 +59,8 @@ class Algorithm:
         if spec.type not in cls.actions:
             raise SpecError(
                 f"{cls.__name__} needs {' or '.join(cls.actions)} actions,"
-                f" but {env_name} has {spec.type} {list(spec.dim)}"
+                f" but {env_name} has {spec.type} {list(spec.dim)}: "
+                f"try {_fitting(spec.type)}"
             )
         if cls.bounded and not is_bounded(spec.array):
             low, high = action_spec.get("low"), action_spec.get("high")
@@ -86,3 +87,12 @@ class Algorithm:
                 f"but learner_config.replay.type is {given.__name__}, which gives "
                 f"{_WHAT[given.overlap]}"
             )
+
+
+def _fitting(action_type: str) -> str:
+    """The registered algorithms that take such actions."""
+    # Not at the top: it imports this module.
+    from surreal_like.algorithm.registry import describe_algorithms
+
+    found = [name for name, known in describe_algorithms().items() if action_type in known.actions]
+    return " or ".join(filter(None, [", ".join(found[:-1]), found[-1]]))

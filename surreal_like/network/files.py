@@ -24,7 +24,8 @@ def save_parameters(modules: Modules, file_path: str | Path) -> None:
         for name, tensor in named_tensors(modules).items()
     }
     try:
-        safetensors.torch.save_file(tensors, str(file_path))
+        # Not save_file: what that writes only its owner may read, whatever the umask says.
+        Path(file_path).write_bytes(safetensors.torch.save(tensors))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write parameters to {file_path}: {error}") from None
 
@@ -37,7 +38,9 @@ def load_parameters(modules: Modules, file_path: str | Path) -> None:
         SpecError: its tensors do not fit these modules.
     """
     try:
-        tensors = safetensors.torch.load_file(str(file_path))
+        # safetensors says of a file that it may not read that there is none.
+        with Path(file_path).open("rb"):
+            tensors = safetensors.torch.load_file(str(file_path))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot read parameters from {file_path}: {error}") from None
     own = named_tensors(modules)

@@ -77,21 +77,25 @@ class Limiter:
     def _due_at_start(self) -> float:
         return self.samples_per_insert * self.min_size
 
-    def require_room(self, capacity: int, unsampleable_rows: int, why: str = "") -> None:
+    def require_room(
+        self, capacity: int, unsampleable_rows: int, why: str = "", *, waiting: str = ""
+    ) -> None:
         """Raises ConfigError if ``min_size`` rows can never be sampleable at once.
 
         Args:
             capacity: rows of the replay.
             unsampleable_rows: rows that wait for their successors: n for each stream.
             why: how the capacity comes about, if it is not what the user gave.
+            waiting: how the rows that wait come about.
         """
         room = capacity - unsampleable_rows
         if self.min_size > room:
             raise ConfigError(
                 f"min_size is {self.min_size}, but {capacity} rows of capacity"
                 f"{why and f' ({why})'} - "
-                f"{unsampleable_rows} rows that still wait for successors = {room}: sampling would "
-                "never start; lower min_size or raise the capacity"
+                f"{unsampleable_rows} rows that still wait for successors"
+                f"{waiting and f' ({waiting})'} = {room}: sampling would never start; lower "
+                "min_size or one of these, or raise the capacity"
             )
 
     def require_start(self, rows_seen: int, capacity: int) -> None:

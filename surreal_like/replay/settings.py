@@ -109,6 +109,12 @@ def limits(
     }
 
 
+def waiting_words(env_config: Config, session_config: Config, *, n: int) -> str:
+    """How :func:`waiting_rows` come about, by the keys that a user gives."""
+    agents, streams = session_config["agent"]["num"], env_config["num_envs"]
+    return f"agent.num {agents} x num_envs {streams} x {n} rows of each, by n_step or frame_stack"
+
+
 def waiting_rows(
     learner_config: Config, env_config: Config, session_config: Config, *, n: int
 ) -> int:

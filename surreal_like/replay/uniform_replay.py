@@ -45,11 +45,12 @@ class UniformReplay(Replay):
         self._view = settings.make_view(learner_config, env_config)
         configs = (learner_config, env_config, session_config)
         self._waiting_rows = settings.waiting_rows(*configs, n=self._view.waiting)
+        self._waiting_words = settings.waiting_words(*configs[1:], n=self._view.waiting)
         self._limiter = Limiter(**settings.limits(*configs, n=self._view.n))
         self._capacity = capacity
         self._max_bytes = settings.shard_of(replay["max_bytes"], learner_config)
         settings.require_none_replayed(learner_config)
-        self._limiter.require_room(capacity, self._waiting_rows)
+        self._require_room(capacity)
         self._storage = ColumnStorage(capacity, self._max_bytes)
         self._selector = self._make_selector(capacity)
         self._rule = dict(replay["evict_rule"])
@@ -79,10 +80,10 @@ class UniformReplay(Replay):
     def check_start(self, row_bytes: int) -> None:
         """Raises ConfigError if rows of so many bytes must deadlock."""
         rows, why = self._room(row_bytes)
-        self._limiter.require_room(rows, self._waiting_rows, why)
+        self._require_room(rows, why)
         kept = self._rule["max_rows"]
         if kept and self.session_config["replay"]["evict_interval"]:
-            self._limiter.require_room(kept, self._waiting_rows, "evict_rule.max_rows")
+            self._require_room(kept, "evict_rule.max_rows")
         settings.require_room_for_a_chunk(rows, self.env_config, self.session_config, why)
         batches = self.session_config["learner"]["batches_per_request"]
         settings.require_messages(
@@ -91,6 +92,10 @@ class UniformReplay(Replay):
             row_bytes=row_bytes - LINK_BYTES,
             rows=self.learner_config["replay"]["batch_size"] * batches,
         )
+
+    def _require_room(self, rows: int, why: str = "") -> None:
+        waiting = self._waiting_words
+        self._limiter.require_room(rows, self._waiting_rows, why, waiting=waiting)
 
     def _room(self, row_bytes: int) -> tuple[int, str]:
         """Rows that there is room for, and how that comes about if it is not the capacity."""
@@ -116,7 +121,7 @@ class UniformReplay(Replay):
         self._limiter.expect(chunk_rows=(steps + self._view.n - 1) * streams)
         if opening:  # only now is known how many rows max_bytes allows
             rows, why = self._room(storage.row_bytes)
-            self._limiter.require_room(rows, self._waiting_rows, why)
+            self._require_room(rows, why)
         self._clear(losing)
         ready, earlier = self._view.ready(storage, numbers, chunk.columns["step_type"])
         before = len(self._selector)

@@ -136,7 +136,6 @@ EARLY = (
         ("no algorithm", "--algorithm"),
         files={"b.yaml": "env_config: {env_name: 'toy:chain'}\n"},
     ),
-    Case("no environment", ("train", "--algorithm", "dqn"), ("env_config.env_name", "missing")),
     Case("unknown launcher", ("train", "small.yaml", "--on", "locl"), ("'locl'", "mean local?")),
     Case("seeds of no kind", ("train", "small.yaml", "--seeds", "5..1"), ("5..1", "1..5")),
     Case("seed and seeds", ("train", "small.yaml", "--seed", "1", "--seeds", "1,2"), ("not both",)),

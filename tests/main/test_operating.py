@@ -369,11 +369,15 @@ def test_a_detached_run_can_go_on_detached(command: Command, tmp_path: Path) -> 
     with launched(command, tmp_path, "local") as folder:
         until(lambda: folder.progress.exists())
         assert command("stop", "r").code == 0
-        said = command("launch", "--resume", "--folder", "r", "session_config.stop={env_steps: 1}")
+        steps = json.loads(folder.result.read_text())["env_steps"] + 500
+        budget = f"session_config.stop={{env_steps: {steps}}}"
+        said = command("launch", "--resume", "--folder", "r", budget)
         assert said.code == 0, said
         assert "changed: session_config.stop" in said.out
         until(lambda: folder.over and not folder.in_use)
-        assert json.loads(folder.result.read_text())["reason"] == "budget of 1 env_steps used"
+        assert (
+            json.loads(folder.result.read_text())["reason"] == f"budget of {steps} env_steps used"
+        )
 
 
 @pytest.mark.slow

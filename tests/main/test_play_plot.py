@@ -77,6 +77,13 @@ def test_runs_by_name_beginning_pattern_or_folder(runs: list[str], word: str, co
     assert len(find_runs(word)) == count
 
 
+def test_a_name_does_not_mean_runs_in_another_environment(command: Command) -> None:
+    for name in ("chain-20250101-120000", "chain-Acrobot-v1-20250101-120000"):
+        made_run(Path("runs") / name)
+    assert [run.path.name for run in find_runs("chain")] == ["chain-20250101-120000"]
+    assert len(find_runs("chain-")) == 2
+
+
 def test_words_that_mean_no_run(command: Command, runs: list[str]) -> None:
     with pytest.raises(UsageError, match=r"no run fits 'chian-\*'; surreal-like list runs"):
         find_runs("chian-*")

@@ -20,6 +20,7 @@ import pytest
 
 from session.checkpoint import Checkpoints
 from session.folder import RunFolder
+from session.tail import last_object
 from surreal_like.run import Run
 from tests.main.conftest import CONFIG, Command
 
@@ -353,7 +354,8 @@ def test_a_killed_train_leaves_nothing_and_its_run_can_go_on(
     run = RunFolder(tmp_path / "r")
     assert not run.in_use
     assert not run.sockets.exists()
-    said = command("train", "--resume", "--folder", "r", "session_config.stop.seconds=1")
+    seconds = (last_object(run.progress) or {})["wall_seconds"] + 2
+    said = command("train", "--resume", "--folder", "r", f"session_config.stop.seconds={seconds}")
     assert said.code == 0, said.err + said.out
 
 

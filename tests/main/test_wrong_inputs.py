@@ -183,6 +183,48 @@ WORDS = (
     Wrong("no text", ("train", "b.yaml"), "b.yaml", "UTF-8", files(b_yaml=b"\xff\xfe\x00bad")),
     Wrong("half a JSON", ("train", "b.json"), "b.json:1", "Expecting", files(b_json='{"a": ')),
     Wrong("empty file", ("train", "b.yaml"), "no algorithm", "'algorithm: dqn'", files(b_yaml="")),
+    Wrong(
+        "a setting without its value",
+        ("train", "small.yaml", "learner_config.algo.gamma"),
+        "learner_config.algo.gamma has no value",
+        "write learner_config.algo.gamma=VALUE",
+    ),
+    Wrong("no environment", ("train", "--algorithm", "dqn"), "no environment", "give --env"),
+    Wrong(
+        "no agents", (*SERIAL, "--agents", "0"), "agent.num is 0", "session_config.launcher.host"
+    ),
+    Wrong(
+        "deaf watchman",
+        (*SERIAL, "session_config.heartbeat.timeout=0.5"),
+        "heartbeat.timeout is 0.5, but a component beats every 1 s",
+        "raise it to 2",
+    ),
+    Wrong("no time", (*SERIAL, "session_config.stop.seconds=0"), "stop.seconds is 0", "or more"),
+    Wrong(
+        "a change that is none",
+        (*SERIAL, "--allow-change", "foo.bar"),
+        "--allow-change",
+        "belongs to --resume",
+    ),
+    Wrong(
+        "a table as a picture",
+        ("plan", "small.yaml", "--explain", "--format", "mermaid"),
+        "--explain is a table",
+        "leave --format mermaid out",
+    ),
+    Wrong(
+        "an emptied config",
+        ("status", "ended"),
+        "runs/ended/config.yaml is not the config of a run",
+        "put a copy of it back",
+        {"runs/ended/config.yaml": ""},
+    ),
+    Wrong(
+        "a video where nothing can be written",
+        ("play", "ended", "--video", "/proc/x.mp4"),
+        "cannot write /proc/x.mp4",
+        "a folder that you may write to",
+    ),
     Wrong("half an override", (*SERIAL, "a.b={c: 1"), "'a.b={c: 1'", "expected ',' or '}'"),
     Wrong("a value for a section", (*SERIAL, "session_config=3"), "is 3", "expected a mapping"),
     Wrong(
@@ -197,7 +239,36 @@ WORDS = (
 # Only the algorithm, the environment or this machine can know.
 RESOLVED = (
     setting("steps in words", "session_config.stop.env_steps=many", "'many'", "a number, or null"),
-    setting("steps below 0", "session_config.stop.env_steps=-5", "is -5", "expected 0 or more"),
+    setting("steps below 0", "session_config.stop.env_steps=-5", "is -5", "expected 1 or more"),
+    setting("nowhere", "session_config.import_path=[nowhere]", "no folder nowhere", "your modules"),
+    setting("many agents", "session_config.agent.num=5000", "agent.num 5000 x num_envs 4", "lower"),
+    Wrong(
+        "a budget that is used",
+        ("train", "--resume", "--folder", "runs/ended", "--on", "serial"),
+        "session_config.stop.env_steps is 400",
+        "raise it, as in session_config.stop.env_steps=800",
+    ),
+    Wrong(
+        "a change of no key",
+        (
+            "train",
+            "--resume",
+            "--folder",
+            "runs/ended",
+            "--on",
+            "serial",
+            "--allow-change",
+            "foo.b",
+        ),
+        "--allow-change foo.b",
+        "there is no such key",
+    ),
+    Wrong(
+        "an algorithm for other actions",
+        ("train", "--on", "serial", "--algorithm", "dqn", "--env", "gym:Pendulum-v1"),
+        "DQN needs discrete actions",
+        "try ddpg, impala, ppo, sac or td3",
+    ),
     setting("no rows", "learner_config.replay.batch_size=0", "batch_size is 0", "1 or more"),
     setting(
         "small replay", "learner_config.replay.capacity=10", "min_size is 64", "lower min_size"

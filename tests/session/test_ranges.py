@@ -50,7 +50,7 @@ def test_every_setting_without_a_kind_has_one_here() -> None:
         ("learner_config.algo.gamma", 1.5, "expected 0 to 1"),
         ("learner_config.algo.gamma", float("nan"), "expected 0 to 1"),
         ("session_config.stop.env_steps", "many", "'many', expected a number, or null"),
-        ("session_config.stop.env_steps", -5, "is -5, expected 0 or more"),
+        ("session_config.stop.env_steps", -5, "is -5, expected 1 or more"),
         ("session_config.stop.metric", 3, "expected a text, or null"),
         ("session_config.tensorplex.prometheus_port", 70_000, "expected 0 to 65535"),
         ("session_config.heartbeat.timeout", -1.0, "expected 0 or more"),

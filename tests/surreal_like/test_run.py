@@ -39,6 +39,8 @@ SMALL = {
     "session_config.sender.flush_iteration": 8,
     "session_config.stop": {"env_steps": 400, "eval_episodes": 4},
 }
+# For a run that goes on.
+LONGER = SMALL | {"session_config.stop.env_steps": 3000}
 
 ALGORITHM = """\
 from surreal_like.algorithm.dqn import DQN
@@ -315,7 +317,7 @@ def test_where_the_launch_is_refused_everything_is_as_before(
     monkeypatch.setattr("session.launchers.serial.SerialLauncher.launch", refuse)
     before = files()
     with pytest.raises(UsageError, match="an address is in use"):
-        train(overrides=SMALL, resume=resume, allow_change=["algorithm"], **options)
+        train(overrides=LONGER, resume=resume, allow_change=["algorithm"], **options)
     assert files() == before
     assert Path("r").exists() == resume
 
@@ -324,18 +326,23 @@ def test_where_the_launch_is_refused_everything_is_as_before(
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("file", "algorithm", "env", "name"),
     [
-        (("configs/cartpole_dqn.yaml", None, None), "cartpole_dqn"),
-        (("my exp!.yaml", "dqn", "gym:X"), "my-exp"),
-        ((None, "dqn", "gym:CartPole-v1"), "dqn-CartPole-v1"),
-        ((None, "a/b/mine.py", "ns:module:Env"), "mine-Env"),
-        ((None, "pack.mod:Class", "toy:chain"), "Class-chain"),
-        ((None, None, None), "run"),
+        ("cartpole_dqn.yaml", "dqn", "gym:CartPole-v1", "cartpole_dqn"),
+        ("cartpole_dqn.yaml", "dqn", "gym:Acrobot-v1", "cartpole_dqn-Acrobot-v1"),
+        ("cartpole_dqn.yaml", "ppo", "gym:CartPole-v1", "cartpole_dqn-ppo"),
+        ("my exp!.yaml", "dqn", "gym:CartPole-v1", "my-exp"),
+        (None, "dqn", "gym:CartPole-v1", "dqn-CartPole-v1"),
+        (None, "a/b/mine.py", "ns:module:Env", "mine-Env"),
+        (None, "pack.mod:Class", "toy:chain", "Class-chain"),
     ],
 )
-def test_names(given: tuple[str | None, str | None, str | None], name: str) -> None:
-    assert experiment_name(*given) == name
+def test_names(tmp_path: Path, file: str | None, algorithm: str, env: str, name: str) -> None:
+    path = tmp_path / file if file is not None else None
+    if path is not None:
+        path.write_text("algorithm: dqn\nenv_config: {env_name: 'gym:CartPole-v1'}\n")
+    user = Config({"algorithm": algorithm, "env_config": {"env_name": env}})
+    assert experiment_name(path, user) == name
 
 
 def test_a_new_path_is_free_and_the_newest_is_found() -> None:
@@ -433,7 +440,7 @@ def test_an_algorithm_of_ones_own_is_kept_and_an_edit_is_noticed() -> None:
         run: Run = train(
             algorithm="mine.py",
             env="toy:chain",
-            overrides=SMALL,
+            overrides=LONGER if options else SMALL,
             launcher="serial",
             folder="r",
             **options,

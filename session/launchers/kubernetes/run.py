@@ -45,7 +45,7 @@ class KubernetesRun:
         if not folder.config.is_file():
             raise UsageError(f"{folder} holds no run: it has no config.yaml")
         self._folder = folder
-        self._open(Config.load_file(folder.config))
+        self._open(folder.read_config())
 
     def _open(self, config: Config) -> None:
         self.config = config
