@@ -1,11 +1,13 @@
-"""Checkpoints: whole or not at all, with a history, found again by the newest that is whole."""
+"""Checkpoints: whole or not at all, in one lineage, found again by the newest that is whole."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,93 +15,257 @@ from session.errors import CheckpointError
 from session.folder import write_atomically
 
 _STATE = "state.json"
+_ASIDE = "aside"
+_KEPT_ASIDE = 4
+
+Note = Callable[[str], object]
+Read = Callable[[Path, Mapping[str, Any]], None]
 
 
 class Checkpoints:
     """Numbered checkpoints below one folder.
 
-    A checkpoint is a folder of files with a ``state.json`` that also lists every file's size; it
-    appears under its name only when it is complete.
+    A checkpoint is a folder of files with a ``state.json`` that also lists size and checksum of
+    every file; it appears under its name only when it is complete. Numbers rise within a lineage:
+    what lies above the number that is gone on from, or that is written, belongs to another
+    lineage and is set aside (see :func:`set_aside`). So the largest number is always the newest.
 
     Args:
         folder: where they lie, one folder per number.
         keep_history: how many of the newest stay.
+        note: is told in a line of each checkpoint that was set aside.
     """
 
-    def __init__(self, folder: Path, *, keep_history: int = 2) -> None:
+    def __init__(
+        self, folder: Path, *, keep_history: int = 2, note: Note = lambda text: None
+    ) -> None:
         self.folder = folder
         self._keep = max(1, keep_history)
+        self._note = note
+        self._newest: int | None = None
 
     def save(self, number: int, state: Mapping[str, Any], write: Callable[[Path], None]) -> Path:
-        """Writes a checkpoint and removes those that are too old.
+        """Writes a checkpoint and removes the oldest ones below it.
 
         Args:
-            number: names it; larger is newer.
-            state: plain data, for ``state.json``.
+            number: names it; within a lineage larger is newer.
+            state: plain data, for ``state.json``; ``grew_from`` is added, the number of the
+                checkpoint before it in its lineage.
             write: writes the other files into the folder that it is given.
 
         Raises:
             CheckpointError: the disk refused; older checkpoints are whole as before.
         """
         path = self.folder / str(number)
-        _save(path, state, write)
+        _save(path, {**state, "grew_from": self._newest}, write)
+        self._newest = number
+        self.go_back(number, f"above {number}, which was saved after it")
         for old in sorted(self._numbers())[: -self._keep]:
             shutil.rmtree(self.folder / str(old), ignore_errors=True)
         return path
+
+    def restore(self, read: Read) -> dict[str, Any] | None:
+        """Goes on from the newest checkpoint that is whole; sets aside those that are not.
+
+        Args:
+            read: takes folder and state of one, and may raise anything if it cannot go on from it.
+
+        Returns:
+            The state of the one that was taken, None where there is none.
+        """
+        self._tidy()
+        for path in self.newest_first():
+            try:
+                state = read_state(path)
+                read(path, state)
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - damage shows as any error
+                self._note(f"{_words(error, path)}; {self._aside(path)}")
+                continue
+            self._newest = int(path.name)
+            return state
+        return None
+
+    def go_back(self, number: int, why: str) -> None:
+        """Sets aside all checkpoints above a number; ``why`` is noted of each."""
+        for above in sorted(self._numbers(), reverse=True):
+            if above > number:
+                path = self.folder / str(above)
+                self._note(f"checkpoint {path} is {why}; {self._aside(path)}")
 
     def newest_first(self) -> Iterator[Path]:
         """The folders of all complete checkpoints."""
         for number in sorted(self._numbers(), reverse=True):
             yield self.folder / str(number)
 
+    def _aside(self, path: Path) -> str:
+        return set_aside(path, keep=2 * self._keep)
+
     def _numbers(self) -> list[int]:
         if not self.folder.is_dir():
             return []
         return [int(path.name) for path in self.folder.iterdir() if path.name.isdigit()]
 
+    def _tidy(self) -> None:
+        """Removes what a killed process left half written, and ends a replacement it began."""
+        for path in self.folder.glob(".*.saving"):
+            shutil.rmtree(path, ignore_errors=True)
+        for path in self.folder.glob("*-2"):
+            replaced = path.with_name(path.name.removesuffix("-2"))
+            if replaced.exists():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    path.rename(replaced)
 
-def save_one(path: Path, state: Mapping[str, Any], write: Callable[[Path], None]) -> None:
-    """Writes one checkpoint under a fixed name, replacing the one that was there.
+
+def save_one(
+    path: Path, state: Mapping[str, Any], write: Callable[[Path], None], *, keep: int = 1
+) -> None:
+    """Writes one checkpoint under a fixed name; earlier ones go on as ``<name>-2``, ``<name>-3``.
+
+    Args:
+        path: of its folder.
+        state, write: as of :meth:`Checkpoints.save`.
+        keep: how many there are at most, the new one included.
 
     Raises:
-        CheckpointError: the disk refused; the old one is whole as before.
+        CheckpointError: the disk refused; the old ones are whole as before.
     """
-    _save(path, state, write)
+    _save(path, state, write, keep)
+
+
+def earlier_ones(path: Path) -> list[Path]:
+    """What :func:`save_one` keeps under a name, newest first: ``best``, ``best-2``, ``best-3``."""
+    names = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else ()
+    behind = [each for each in names if each.name.rpartition("-")[2].isdigit()]
+    behind.sort(key=lambda each: int(each.name.rpartition("-")[2]))
+    return [each for each in (path, *behind) if each.is_dir()]
+
+
+def move_up(path: Path) -> None:
+    """Gives the newest of :func:`earlier_ones` the name itself where nothing has it any more."""
+    newest = next(iter(earlier_ones(path)), path)
+    if newest != path:
+        with suppress(OSError):
+            newest.rename(path)
+
+
+def set_aside(path: Path, *, keep: int = _KEPT_ASIDE) -> str:
+    """Moves a file or folder that is not gone on from into ``aside/`` beside it.
+
+    It stays there as ``<name>.<k>`` for people to look at; of more than ``keep`` the one that was
+    moved first is removed.
+
+    Returns:
+        What was done, in words.
+    """
+    aside = path.parent / _ASIDE
+    try:
+        aside.mkdir(exist_ok=True)
+        there = sorted(aside.iterdir(), key=_turn)
+        new = aside / f"{path.name}.{_turn(there[-1]) + 1 if there else 1}"
+        path.rename(new)
+    except OSError as error:
+        return f"it cannot be set aside: {error}"
+    text = f"set aside as {_ASIDE}/{new.name}"
+    for old in there[: max(0, len(there) + 1 - keep)]:
+        shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
+        text += f", {_ASIDE}/{old.name} removed"
+    return text
+
+
+def _turn(path: Path) -> int:
+    turn = path.name.rpartition(".")[2]
+    return int(turn) if turn.isdigit() else 0
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint whose files are all there and whole.
+    """The state of a checkpoint whose files are all there and as they were saved.
 
     Raises:
-        CheckpointError: names the file that is missing or cut short.
+        CheckpointError: names the file that is missing, cut short or changed.
     """
+    state = read_sealed(path / _STATE)
     try:
-        state: dict[str, Any] = json.loads((path / _STATE).read_text())
-        sizes = state.pop("files")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"checkpoint {path / _STATE} cannot be read: {error}") from None
-    for name, size in sizes.items():
-        file = path / name
-        found = file.stat().st_size if file.exists() else 0
-        if found != size:
-            raise CheckpointError(
-                f"checkpoint file {file} has {found} bytes, it was saved with {size}; "
-                "remove its folder to go on from the one before"
-            )
+        for name, file in state.pop("files").items():
+            _check(path / name, file["bytes"], file["blake2b"])
+    except (OSError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"checkpoint {path} cannot be read: {error!r}") from None
     return state
 
 
-def _save(path: Path, state: Mapping[str, Any], write: Callable[[Path], None]) -> None:
+def _check(file: Path, size: int, checksum: str) -> None:
+    found = file.stat().st_size if file.exists() else 0
+    if found != size:
+        raise CheckpointError(f"checkpoint file {file} has {found} bytes, it was saved with {size}")
+    if _checksum(file) != checksum:
+        raise CheckpointError(f"checkpoint file {file} was changed after it was saved")
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes plain data as JSON with a checksum, so that :func:`read_sealed` sees any damage.
+
+    Raises:
+        OSError: the disk refused; the old file is whole as before.
+    """
+    text = json.dumps(content)
+    write_atomically(path, json.dumps({**content, "blake2b": _checksum_of(text)}))
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What :func:`write_sealed` wrote.
+
+    Raises:
+        CheckpointError: the file cannot be read, or was changed after it was saved.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        checksum = content.pop("blake2b")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read: {_words(error, path)}") from None
+    if _checksum_of(json.dumps(content)) != checksum:
+        raise CheckpointError(f"{path} was changed after it was saved")
+    return content
+
+
+def _checksum_of(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _words(error: Exception, path: Path) -> str:
+    """An error in one line that names the checkpoint."""
+    if isinstance(error, CheckpointError):
+        return " ".join(str(error).split())
+    said = " ".join(str(error).split())
+    return f"checkpoint {path}: {type(error).__name__}: {said}"
+
+
+def _save(
+    path: Path, state: Mapping[str, Any], write: Callable[[Path], None], keep: int = 1
+) -> None:
     beside = path.with_name(f".{path.name}.saving")
     try:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         write(beside)
-        sizes = {file.name: file.stat().st_size for file in sorted(beside.iterdir())}
-        write_atomically(beside / _STATE, json.dumps({**state, "files": sizes}))
+        files = {
+            file.name: {"bytes": file.stat().st_size, "blake2b": _checksum(file)}
+            for file in sorted(beside.iterdir())
+        }
+        write_sealed(beside / _STATE, {**state, "files": files})
+        mode = (beside / _STATE).stat().st_mode
         for file in beside.iterdir():
+            # Some libraries write files that only their owner may read.
+            file.chmod(mode)
             _flush(file)
-        _replace(beside, path)
+        _put(beside, path, keep)
         _flush(path.parent)
     except (OSError, CheckpointError) as error:
         # On a full disk the part that was written is in the way of everybody.
@@ -107,14 +273,16 @@ def _save(path: Path, state: Mapping[str, Any], write: Callable[[Path], None]) -
         raise CheckpointError(f"checkpoint {path} was not saved: {error}") from None
 
 
-def _replace(new: Path, path: Path) -> None:
-    """Puts a folder in place; a folder cannot replace a full one in one step."""
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        path.rename(old)
+def _put(new: Path, path: Path, keep: int) -> None:
+    """Puts a folder in place; those before it move on, as a folder cannot replace a full one."""
+    behind = [path.with_name(f"{path.name}-{number}") for number in range(keep + 1, 1, -1)]
+    for older, newer in zip(behind, [*behind[1:], path], strict=True):
+        shutil.rmtree(older, ignore_errors=True)
+        if newer.exists():
+            newer.rename(older)
     new.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
+    for old in earlier_ones(path)[keep:]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _flush(path: Path) -> None:

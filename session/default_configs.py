@@ -251,13 +251,14 @@ BASE_SESSION_CONFIG = Config(
         },
         # When the learner saves itself, and what is kept.
         "checkpoint": {
-            # Save every so many updates [iterations].
-            "period": 10_000,
-            # Save after this time at the latest [seconds].
-            "seconds": 900.0,
+            # Save every so many updates [iterations]; 0: only by time.
+            "period": 0,
+            # Save after this time at the latest, the first time after 10 s, and less often where
+            # saving takes more than 1 % of it [seconds]; 0: only by updates.
+            "seconds": 60.0,
             # Newest checkpoints that are kept [checkpoints].
             "keep_history": 2,
-            # Best checkpoints that are kept, by evaluation [checkpoints].
+            # Best checkpoints that are kept: best, then best-2 and so on [checkpoints]; 0: none.
             "keep_best": 1,
         },
         # Signs of life.

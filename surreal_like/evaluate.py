@@ -21,7 +21,7 @@ def evaluate(
     folder: str | Path,
     *,
     episodes: int = 100,
-    checkpoint: str = "best",
+    checkpoint: str | int = "best",
     seed: int | None = None,
     deterministic: bool = True,
 ) -> dict[str, Any]:
@@ -64,4 +64,4 @@ def evaluate(
             obs, reward, terminated, truncated, info = env.step(actions)
             played.step(reward, terminated, truncated, info)
     seconds = time.monotonic() - began
-    return {**played.summary(), "checkpoint": checkpoint, "seconds": seconds}
+    return {**played.summary(), "checkpoint": policy.checkpoint, "seconds": seconds}

@@ -16,8 +16,8 @@ from surreal_like.resume import (
     check_home,
     check_same,
     check_unused,
+    reached,
     recorded_config,
-    seconds_reached,
     session_changes,
 )
 from surreal_like.run_folder import experiment_name, newest_path
@@ -122,13 +122,13 @@ def resolve_order(
         taken |= session_changes(before, config)
         for path, (was, now) in taken.items():
             watch.note(f"changed: {path} was {was}, is {now}")
-        if complaint := check_checkpoints(folder):
-            watch.note(f"going on from the checkpoint before: {complaint}")
+        if note := check_checkpoints(folder):
+            watch.note(note)
         check_unused(config, folder)
         earlier = before.get("run") or run
         run["first_started"] = earlier["first_started"]
         run["part"] = earlier.get("part", 1) + 1
-        run["seconds_before"] = seconds_reached(folder)
+        run["seconds_before"] = reached(folder, "wall_seconds")
     config.session_config.folder = str(folder.path)
     config["run"] = {**run, "launcher": order.launcher}
     return config

@@ -34,7 +34,7 @@ def play(
     *,
     video: str | Path | None = None,
     episodes: int = 1,
-    checkpoint: str = "best",
+    checkpoint: str | int = "best",
     seed: int | None = None,
     deterministic: bool = True,
 ) -> dict[str, Any]:
@@ -62,8 +62,6 @@ def play(
         raise UsageError(f"cannot play {episodes} episodes: ask for at least one")
     if seed is not None and seed < 0:
         raise UsageError(f"the seed is {seed}, expected 0 or more")
-    if seed is not None and seed < 0:
-        raise UsageError(f"the seed is {seed}, expected 0 or more")
     path = Path(video) if video is not None else None
     if path is not None:
         check_video(path)
@@ -89,7 +87,7 @@ def play(
         "lengths": [int(each["length"]) for each in played.finished],
         "frames": frames,
         "fps": fps,
-        "checkpoint": checkpoint,
+        "checkpoint": policy.checkpoint,
         "video": str(path) if path is not None else None,
     }
 

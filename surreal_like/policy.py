@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 
 from session import nest
-from session.checkpoint import read_state
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
+from surreal_like.checkpoints import whole_checkpoint
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.errors import DataError
 from surreal_like.experiment import algorithm_of
@@ -30,10 +30,12 @@ class Policy:
     Args:
         agents: the algorithm's agent, once for greedy and once for stochastic actions.
         config: the run's config.
+        checkpoint: name of the checkpoint that was loaded, such as ``best`` or ``12000``.
     """
 
-    def __init__(self, agents: dict[bool, Agent], config: Config) -> None:
+    def __init__(self, agents: dict[bool, Agent], config: Config, checkpoint: str) -> None:
         self.config = config
+        self.checkpoint = checkpoint
         self._agents = agents
         self._spec = parse_obs_spec(config.env_config.obs_spec)
 
@@ -82,16 +84,17 @@ class Policy:
         return (arrays if batched else nest.map(lambda a: a[None], arrays)), batched
 
 
-def load_policy(folder: str | Path, checkpoint: str = "best") -> Policy:
+def load_policy(folder: str | Path, checkpoint: str | int = "best") -> Policy:
     """The policy of a run.
 
     Args:
         folder: the run folder.
-        checkpoint: ``best``, ``latest``, or an iteration of which there is a checkpoint.
+        checkpoint: ``best``, ``latest`` (the newest whole one), or an iteration of which there is
+            a checkpoint.
 
     Raises:
         UsageError: this is no run folder, or it has no such checkpoint.
-        CheckpointError: the checkpoint is not whole.
+        CheckpointError: the checkpoint is not whole, or does not fit the run's network.
     """
     run = RunFolder(folder)
     if not run.config.exists():
@@ -99,30 +102,10 @@ def load_policy(folder: str | Path, checkpoint: str = "best") -> Policy:
     config = run.read_config()
     # Behind everything else: a user's folder must not hide the library's own modules.
     sys.path.extend(p for p in config.session_config.import_path if p not in sys.path)
-    path = checkpoint_path(run, checkpoint)
-    read_state(path)
+    path = whole_checkpoint(run, checkpoint)
     modes = {True: AgentMode.eval_deterministic, False: AgentMode.eval_stochastic}
     agents = {greedy: _load_agent(config, run, path, mode) for greedy, mode in modes.items()}
-    return Policy(agents, config)
-
-
-def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
-    """The folder of one of a run's checkpoints.
-
-    Raises:
-        UsageError: there is no such checkpoint; names those that there are.
-    """
-    numbered = run.checkpoints / "learner"
-    numbers = sorted(int(p.name) for p in numbered.glob("*") if p.name.isdigit())
-    paths = {str(number): numbered / str(number) for number in numbers}
-    if numbers:
-        paths["latest"] = numbered / str(numbers[-1])
-    if (run.checkpoints / "best").exists():
-        paths["best"] = run.checkpoints / "best"
-    if checkpoint not in paths:
-        known = ", ".join(paths) or "none yet"
-        raise UsageError(f"run {run} has no checkpoint '{checkpoint}'; it has {known}")
-    return paths[checkpoint]
+    return Policy(agents, config, path.name)
 
 
 def _load_agent(config: Config, run: RunFolder, path: Path, mode: AgentMode) -> Agent:

@@ -10,6 +10,7 @@ from session.checkpoint import Checkpoints, read_state
 from session.config import Config
 from session.errors import CheckpointError, UsageError
 from session.extension import leaves, nearest, paths, shown
+from session.figures import count
 from session.folder import RunFolder, write_atomically
 from surreal_like.code_snapshot import own_file, own_file_changed
 
@@ -132,14 +133,10 @@ def check_unused(config: Config, folder: RunFolder) -> None:
     Raises:
         UsageError: names the key to raise.
     """
-    stop, result = config.session_config.stop, folder.read_result() or {}
-    lines = [*_last_lines(folder), result]
-    reached = {
-        "env_steps": max(int(line.get("env_steps") or 0) for line in lines),
-        "iterations": max(int(line.get("iterations") or 0) for line in lines),
-        "seconds": seconds_reached(folder),
-    }
-    for name, used in reached.items():
+    stop = config.session_config.stop
+    names = {"env_steps": "env_steps", "iterations": "iterations", "seconds": "wall_seconds"}
+    for name, counter in names.items():
+        used = reached(folder, counter)
         limit = stop[name]
         if limit is not None and used >= limit:
             raise UsageError(
@@ -149,7 +146,7 @@ def check_unused(config: Config, folder: RunFolder) -> None:
 
 
 def check_checkpoints(folder: RunFolder) -> str:
-    """Refuses to go on from nothing; returns what is wrong with the newest checkpoint, if it is.
+    """Refuses to go on from nothing but damage; returns what a person must know before it goes on.
 
     Raises:
         CheckpointError: there are checkpoints, but none of them is whole.
@@ -161,19 +158,29 @@ def check_checkpoints(folder: RunFolder) -> str:
         except CheckpointError as error:
             complaint = complaint or str(error)
             continue
-        return complaint
+        return f"going on from the checkpoint before: {complaint}" if complaint else ""
     if complaint:
-        raise CheckpointError(f"no checkpoint of run {folder} is whole: {complaint}")
-    return ""
+        raise CheckpointError(
+            f"no checkpoint of run {folder} is whole: {complaint}; begin a new run, or move "
+            f"{folder.checkpoints / 'learner'} away to begin this one anew"
+        )
+    updates = reached(folder, "iteration")
+    return begins_anew(int(updates)) if updates else ""
 
 
-def seconds_reached(folder: RunFolder) -> float:
-    """Wall seconds that the run has behind it, over all its parts."""
-    seconds = 0.0
-    for line in _last_lines(folder):
-        seconds = max(seconds, float(line.get("wall_seconds") or 0.0))
-    result = folder.read_result() or {}
-    return max(seconds, float(result.get("wall_seconds") or 0.0))
+def begins_anew(updates: int) -> str:
+    """What is said of a learner that has nothing to go on from.
+
+    Args:
+        updates: that it had done.
+    """
+    return f"no checkpoint yet: begins anew, {count(updates)} updates repeated"
+
+
+def reached(folder: RunFolder, name: str) -> float:
+    """A counter of the run, over all its parts, as far as it was reported."""
+    seen = [*_last_lines(folder), folder.read_result() or {}]
+    return max(float(each.get(name) or 0.0) for each in seen)
 
 
 def reopen(folder: RunFolder) -> None:
@@ -198,4 +205,4 @@ def _last_lines(folder: RunFolder) -> list[dict[str, Any]]:
             found.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return [each for each in found if isinstance(each, dict)]

@@ -33,5 +33,5 @@ def run(argv: Sequence[str]) -> int:
         f"standard deviation {decimal(found['std_return'])}); "
         f"{count(found['mean_length'])} steps each"
     )
-    print(f"checkpoint {given.checkpoint} of {folder}, {short_time(found['seconds'])}")
+    print(f"checkpoint {found['checkpoint']} of {folder}, {short_time(found['seconds'])}")
     return 0

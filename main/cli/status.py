@@ -94,9 +94,11 @@ def _head(view: View, adopted: Adopted) -> list[str]:
     if not line:
         return lines
     rates, train = line["rates"], line["train"]
+    repeated = line.get("repeated_iterations")
+    again = f", {count(repeated)} repeated" if repeated else ""
     rows = [
         ["env steps", count(line["env_steps"]), rate(rates["env_steps_per_second"])],
-        ["updates", count(line["iterations"]), rate(rates["updates_per_second"])],
+        ["updates", count(line["iterations"]), rate(rates["updates_per_second"]) + again],
         ["training return", decimal(train["mean_return_100"]), "last 100 episodes"],
         ["greedy return", _mean(line.get("eval")), f"best {_mean(line.get('best_eval'))}"],
     ]

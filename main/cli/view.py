@@ -26,6 +26,7 @@ TOLD_EVENTS = (
     "evaluation",
     "refused",
     "restored",
+    "begins_anew",
     "bad_update",
     "checkpoint_bad",
     "checkpoint_failed",

@@ -21,6 +21,7 @@ Show = Callable[[float, str, str], object]
 
 _WARNINGS = (
     "bad_update",
+    "begins_anew",
     "checkpoint_bad",
     "checkpoint_failed",
     "lost",

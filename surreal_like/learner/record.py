@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.checkpoint import read_sealed, set_aside, write_sealed
 from session.clock import Clock
 from session.config import Config
 from session.context import run_part
-from session.folder import write_atomically
 from surreal_like.learner.accounts import Accounts
 from surreal_like.learner.judge import Judge, Progress, Verdict
 from surreal_like.learner.lag import Lag
@@ -52,6 +51,9 @@ class Record:
         self.repeated_iterations = 0
         # Of the run's part that wrote what was restored; 0: nothing was.
         self.restored_part = 0
+        # The newest that was published before, and how many updates are lost with a learner.
+        self.restored_version = 0
+        self.lost_iterations = 0
         self._config = config
         self._clock = clock
         self._started: float = run.get("started", clock.time())
@@ -217,9 +219,14 @@ class Record:
             for name, row in self._own_numbers().items()
         }
 
-    def save(self, path: Path, iteration: int) -> None:
-        """Writes what a restarted learner must not forget between two checkpoints."""
-        state = {
+    def state(self, iteration: int, version: int) -> dict[str, Any]:
+        """What a restarted learner must not forget, as plain data.
+
+        Args:
+            iteration: of the present weights.
+            version: of the newest parameters that were published.
+        """
+        return {
             "run_id": self.run_id,
             "part": run_part(self._config),
             "accounts": self.accounts.state(),
@@ -229,33 +236,62 @@ class Record:
             "wall_seconds": self.wall_seconds,
             "iterations": self.iterations,
             "iteration": iteration,
+            "version": version,
             "repeated_iterations": self.repeated_iterations,
         }
-        write_atomically(path, json.dumps(state))
 
-    def restore(self, path: Path, iteration: int) -> None:
+    def save(self, path: Path, iteration: int, version: int) -> None:
+        """Writes :meth:`state` to a file, for the time between two checkpoints."""
+        write_sealed(path, self.state(iteration, version))
+
+    def restore(
+        self, path: Path, iteration: int, saved: Mapping[str, Any] | None = None
+    ) -> str | None:
         """Goes on from what :meth:`save` wrote; nothing if there is no such file.
 
         Args:
-            path: the file.
+            path: the file; a damaged one is set aside.
             iteration: that of the weights that the learner goes on with.
+            saved: the state that the checkpoint holds, for where the file is damaged or gone.
+
+        Returns:
+            What was wrong, None if nothing was.
         """
-        try:
-            state = json.loads(path.read_text())
-        except (OSError, ValueError):
-            return
-        self.accounts.restore(state["accounts"])
-        self.judge.restore(state["judge"])
-        self.lag.restore(state["lag"])
-        self._episodes.extend(state["episodes"])
-        if self._by_hand:
-            self.run_id = state.get("run_id", self.run_id)
-            self._before = float(state["wall_seconds"])
-        self.restored_part = state.get("part", 1)
-        # The checkpoint may be older than this file, and by some updates younger.
+        complaint: str | None = None
+        if path.exists():
+            try:
+                self._take(read_sealed(path), iteration)
+            except Exception as error:  # noqa: BLE001 - damage shows as any error
+                complaint = f"{path}: {' '.join(str(error).split())}; {set_aside(path)}"
+            else:
+                return None
+        if saved is not None:
+            try:
+                self._take(saved, iteration)
+            except Exception as error:  # noqa: BLE001 - as above
+                return f"{complaint or ''} the checkpoint holds no counters: {error!r}".strip()
+        return complaint
+
+    def _take(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Takes a state over; one that lacks something raises, and nothing has changed then."""
+        accounts, judge, lag = Accounts(), Judge(self._config.session_config.stop), Lag()
+        accounts.restore(state["accounts"])
+        judge.restore(state["judge"])
+        lag.restore(state["lag"])
+        episodes = list(state["episodes"])
+        # The checkpoint may be older than this state, and by some updates younger.
         ahead = iteration - state["iteration"]
-        self.iterations = state["iterations"] + max(0, ahead)
-        self.repeated_iterations = state["repeated_iterations"] + max(0, -ahead)
+        iterations = state["iterations"] + max(0, ahead)
+        repeated = state["repeated_iterations"] + max(0, -ahead)
+        part, version = int(state["part"]), int(state["version"])
+        before = float(state["wall_seconds"])
+        self.accounts, self.judge, self.lag = accounts, judge, lag
+        self._episodes.extend(episodes)
+        self.iterations, self.repeated_iterations = iterations, repeated
+        self.restored_part, self.restored_version = part, version
+        self.lost_iterations = max(0, -ahead)
+        if self._by_hand:
+            self.run_id, self._before = state["run_id"], before
         self._last = (self.wall_seconds, self.accounts.env_steps, self.iterations)
 
 

@@ -1,4 +1,4 @@
-"""The learner's checkpoints: what is in them, when they are due, how they are restored."""
+"""The learner's checkpoints: when they are due, how they are restored, and the best ones."""
 
 from __future__ import annotations
 
@@ -11,19 +11,31 @@ import numpy as np
 import numpy.typing as npt
 import safetensors
 import safetensors.numpy
-import torch
 
-from session.checkpoint import Checkpoints, read_state, save_one
+from session.checkpoint import (
+    Checkpoints,
+    Note,
+    earlier_ones,
+    move_up,
+    read_state,
+    save_one,
+    set_aside,
+)
 from session.clock import Clock
 from session.errors import CheckpointError, SurrealError
 from session.folder import RunFolder
 from surreal_like.data.parameters import Manifest
 from surreal_like.learner.base import Learner
+from surreal_like.learner.content import PARAMETERS, Content, write_content
+from surreal_like.network.files import read_parameters
 
-_PARAMETERS = "params.safetensors"
-_OPTIMIZER = "optimizer.pt"
 # A disk that has refused one checkpoint will not take the next a moment later.
 _RETRY_SECONDS = 1.0
+# What a learner has learned in its first minute must not be lost either.
+_FIRST_SECONDS = 10.0
+# Of the time between two checkpoints; what takes longer to save is saved less often.
+_SHARE = 0.01
+_NUMBERS = ("iteration", "version", "env_steps")
 
 
 class Saver:
@@ -33,23 +45,36 @@ class Saver:
         learner: what is saved.
         folder: the run folder.
         config: ``session_config.checkpoint``.
-        clock: for the longest time between two checkpoints.
+        clock: for the time between two checkpoints, and what they cost.
+        note: is told in a line of each checkpoint that is set aside.
+
+    Attributes:
+        record: path of what is saved between two checkpoints.
+        best_return: of the best parameters that are kept, None while there are none.
     """
 
     def __init__(
-        self, learner: Learner, folder: RunFolder, config: Mapping[str, Any], clock: Clock
+        self,
+        learner: Learner,
+        folder: RunFolder,
+        config: Mapping[str, Any],
+        clock: Clock,
+        note: Note = lambda text: None,
     ) -> None:
         self.record = folder.checkpoints / "learner" / "record.json"
+        self.best_return: float | None = None
         self._learner = learner
         self._best = folder.checkpoints / "best"
         self._checkpoints = Checkpoints(
-            folder.checkpoints / "learner", keep_history=config["keep_history"]
+            folder.checkpoints / "learner", keep_history=config["keep_history"], note=note
         )
+        self._note = note
         self._period: int = config["period"]
         self._seconds: float = config["seconds"]
         self._keep_best: int = config["keep_best"]
         self._clock = clock
         self._saved = (learner.iteration, clock.now())
+        self._wait_seconds = min(_FIRST_SECONDS, self._seconds)
         self._retry_at = -math.inf
 
     def due(self) -> bool:
@@ -58,14 +83,22 @@ class Saver:
         After one that failed a second has to pass, too.
         """
         iteration, seconds = self._saved
-        updates = self._learner.iteration - iteration
-        if updates <= 0 or self._clock.now() < self._retry_at:
+        updates, now = self._learner.iteration - iteration, self._clock.now()
+        if updates <= 0 or now < self._retry_at:
             return False
         by_updates = 0 < self._period <= updates
-        return by_updates or 0 < self._seconds <= self._clock.now() - seconds
+        return by_updates or (self._seconds > 0 and now - seconds >= self._wait_seconds)
 
-    def save(self, version: int, env_steps: int, run_id: str) -> Path:
+    def save(
+        self, version: int, env_steps: int, run_id: str, record: Mapping[str, Any] | None = None
+    ) -> Path:
         """Writes a checkpoint of the present weights, optimiser and random state.
+
+        Args:
+            version: of the newest parameters that were published.
+            env_steps: of the whole run.
+            run_id: of the run.
+            record: its counters, for the case that their own file is damaged.
 
         Raises:
             CheckpointError: the disk refused.
@@ -78,64 +111,58 @@ class Saver:
             "env_steps": env_steps,
             "run_id": run_id,
             "time": self._clock.time(),
+            "record": record,
         }
-        saved = self._checkpoints.save(learner.iteration, state, self._write)
+        saved = self._checkpoints.save(
+            learner.iteration, state, lambda folder: write_content(learner, folder)
+        )
+        self._wait_seconds = max(self._seconds, (self._clock.now() - now) / _SHARE)
         self._retry_at = -math.inf
         return saved
 
-    def _write(self, folder: Path) -> None:
-        learner = self._learner
-        learner.save(folder / _PARAMETERS)
-        rest: dict[str, Any] = {
-            "saveables": {n: s.state_dict() for n, s in learner.saveables().items()},
-            "torch_rng": torch.get_rng_state(),
-        }
-        if torch.cuda.is_available():
-            rest["cuda_rng"] = torch.cuda.get_rng_state_all()
-        try:
-            torch.save(rest, folder / _OPTIMIZER)
-        except RuntimeError as error:  # what a full disk is to torch
-            line = str(error).splitlines()[0]
-            raise CheckpointError(f"cannot write {folder / _OPTIMIZER}: {line}") from None
-
-    def restore(self) -> tuple[Mapping[str, Any] | None, list[str]]:
-        """Restores the newest checkpoint that is whole.
+    def restore(self) -> Mapping[str, Any] | None:
+        """Restores the newest checkpoint that is whole and fits; sets aside what does not.
 
         Returns:
-            Its state, None where there is none, and what was wrong with newer ones.
+            Its state, None where there is none: the learner is as it was then.
         """
-        complaints: list[str] = []
-        for path in self._checkpoints.newest_first():
+        learner = self._learner
+        initial: Content | None = None
+
+        def read(path: Path, state: Mapping[str, Any]) -> None:
+            nonlocal initial
+            _check_numbers(path, state)
+            networks_only = "start_from" in state
+            content = Content.read(learner, path, networks_only=networks_only)
+            initial = initial or Content.of(learner)
+            try:
+                content.give(learner)
+            except Exception:
+                initial.give(learner)
+                raise
+
+        state = self._checkpoints.restore(read)
+        if state is not None:
+            learner.iteration = state["iteration"]
+            self._saved = (learner.iteration, self._clock.now())
+            self._wait_seconds = self._seconds
+        self._restore_best()
+        return state
+
+    def _restore_best(self) -> None:
+        """Finds the best that there is; parameters of another network are set aside."""
+        for path in earlier_ones(self._best):
             try:
                 state = read_state(path)
-                self._read(path)
-            except SurrealError as error:
-                complaints.append(str(error))
+                read_parameters(self._learner.module_dict(), path / PARAMETERS)
+                score = float(state["mean_return"])
+            except (SurrealError, KeyError, TypeError, ValueError) as error:
+                text = " ".join(str(error).split())
+                self._note(f"{path}: {text}; {set_aside(path)}")
                 continue
-            self._learner.iteration = int(state["iteration"])
-            self._saved = (self._learner.iteration, self._clock.now())
-            return state, complaints
-        return None, complaints
-
-    def _read(self, folder: Path) -> None:
-        learner = self._learner
-        learner.load(folder / _PARAMETERS)
-        try:
-            rest = torch.load(folder / _OPTIMIZER, weights_only=True, map_location=learner.device)
-        except Exception as error:  # noqa: BLE001 - torch names no class for a bad file
-            raise CheckpointError(f"cannot read {folder / _OPTIMIZER}: {error}") from None
-        for name, saveable in learner.saveables().items():
-            if name not in rest["saveables"]:
-                raise CheckpointError(f"{folder / _OPTIMIZER} has no state of '{name}'")
-            try:
-                saveable.load_state_dict(rest["saveables"][name])
-            except (KeyError, TypeError, ValueError, RuntimeError) as error:
-                raise CheckpointError(
-                    f"{folder / _OPTIMIZER}: state of '{name}' does not fit: {error!r}"
-                ) from None
-        torch.set_rng_state(rest["torch_rng"].cpu())
-        if "cuda_rng" in rest and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all([state.cpu() for state in rest["cuda_rng"]])
+            if self.best_return is None:
+                self.best_return = score
+        move_up(self._best)
 
     def save_best(
         self,
@@ -153,24 +180,37 @@ class Saver:
         Raises:
             CheckpointError: the disk refused, or the buffer does not fit the manifest.
         """
-        if self._keep_best < 1:
-            return
-        try:
-            tensors = {
-                entry.name: np.ascontiguousarray(
-                    flat[entry.offset_bytes : entry.offset_bytes + entry.size_bytes]
-                )
-                .view(entry.dtype)
-                .reshape(entry.shape)
-                for entry in manifest
-            }
-        except ValueError as error:
-            raise CheckpointError(f"the best parameters do not fit the learner: {error}") from None
+        if self._keep_best > 0:
+            tensors = _tensors(flat, manifest)
 
-        def write(folder: Path) -> None:
-            try:
-                safetensors.numpy.save_file(tensors, str(folder / _PARAMETERS))
-            except safetensors.SafetensorError as error:
-                raise CheckpointError(f"cannot write {folder / _PARAMETERS}: {error}") from None
+            def write(folder: Path) -> None:
+                try:
+                    safetensors.numpy.save_file(tensors, str(folder / PARAMETERS))
+                except safetensors.SafetensorError as error:
+                    raise CheckpointError(f"cannot write {folder / PARAMETERS}: {error}") from None
 
-        save_one(self._best, score, write)
+            save_one(self._best, score, write, keep=self._keep_best)
+        self.best_return = float(score["mean_return"])
+
+
+def _check_numbers(path: Path, state: Mapping[str, Any]) -> None:
+    for name in _NUMBERS:
+        if type(state.get(name)) is not int:
+            raise CheckpointError(
+                f"checkpoint {path} has {name} {state.get(name)!r}, expected a whole number"
+            )
+
+
+def _tensors(flat: npt.NDArray[np.uint8], manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
+    """Views on the tensors of a flat buffer."""
+    try:
+        return {
+            entry.name: np.ascontiguousarray(
+                flat[entry.offset_bytes : entry.offset_bytes + entry.size_bytes]
+            )
+            .view(entry.dtype)
+            .reshape(entry.shape)
+            for entry in manifest
+        }
+    except ValueError as error:
+        raise CheckpointError(f"the best parameters do not fit the learner: {error}") from None

@@ -50,8 +50,13 @@ class TargetNetwork(Generic[ModuleT]):
             torch._foreach_lerp_(self._ours, self._theirs, self._tau)
             self._copy_buffers()
         elif self.updates % self._period == 0:
-            torch._foreach_copy_(self._ours, self._theirs)
-            self._copy_buffers()
+            self.copy_online()
+
+    @torch.no_grad()
+    def copy_online(self) -> None:
+        """Becomes equal to the online network now, whatever the mode."""
+        torch._foreach_copy_(self._ours, self._theirs)
+        self._copy_buffers()
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters, buffers and the number of updates."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from surreal_like.learner.record import Record
 from surreal_like.learner.report import Report
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
+from surreal_like.resume import begins_anew
 
 _JUDGE_SECONDS = 0.1
 _ACCOUNTS_SECONDS = 0.25
@@ -48,7 +48,7 @@ class LearnerService(Service):
         session, clock = context.config.session_config, context.clock
         self._session = session
         self._record = Record(context.config, clock)
-        self._saver = Saver(learner, folder, session.checkpoint, clock)
+        self._saver = Saver(learner, folder, session.checkpoint, clock, self._complain)
         self._restore()
         learner.connect(context)
         learner.publisher.version = max(learner.publisher.version, self._version)
@@ -78,14 +78,22 @@ class LearnerService(Service):
             self._begin_ending(ended)
 
     def _restore(self) -> None:
-        state, complaints = self._saver.restore()
-        for complaint in complaints:
-            self._context.event("checkpoint_bad", complaint)
-        self._version = int(state["version"]) if state is not None else 0
-        self._record.restore(self._saver.record, self._learner.iteration)
-        self._learner.env_steps = self._record.accounts.env_steps
-        if state is not None:
-            self._context.event("restored", f"iteration {self._learner.iteration}")
+        state = self._saver.restore()
+        learner, record, event = self._learner, self._record, self._context.event
+        saved = state.get("record") if state is not None else None
+        if complaint := record.restore(self._saver.record, learner.iteration, saved):
+            self._complain(complaint)
+        self._version = max(record.restored_version, state["version"] if state is not None else 0)
+        learner.env_steps = record.accounts.env_steps
+        if state is None and record.iterations:
+            event("begins_anew", begins_anew(record.lost_iterations))
+        elif state is not None and "start_from" in state:
+            event("restored", f"parameters of {state['start_from']}; optimisers begin anew")
+        elif state is not None:
+            event("restored", f"iteration {learner.iteration}")
+
+    def _complain(self, text: str) -> None:
+        self._context.event("checkpoint_bad", text)
 
     def tick(self) -> bool:
         """Learns from one batch if there is one, and does what is due."""
@@ -252,8 +260,12 @@ class LearnerService(Service):
         learner, context = self._learner, self._context
         context.busy(60.0, "saving a checkpoint")
         try:
+            version, record = learner.publisher.version, self._record
             path = self._saver.save(
-                learner.publisher.version, learner.env_steps, self._record.run_id
+                version,
+                learner.env_steps,
+                record.run_id,
+                record.state(learner.iteration, version),
             )
         except CheckpointError as error:
             # A full disk must not end a run; the older checkpoint is still whole.
@@ -265,10 +277,10 @@ class LearnerService(Service):
 
     def _evaluated(self, evaluation: Mapping[str, Any], flat: Flat | None) -> dict[str, Any]:
         judge = self._record.judge
-        best = judge.best["mean_return"] if judge.best is not None else -math.inf
+        best = self._saver.best_return
         seen = {**evaluation, "wall_seconds": self._record.wall_seconds}
         confirm = judge.hear(seen)
-        if not evaluation["confirm"] and evaluation["mean_return"] > best:
+        if not evaluation["confirm"] and (best is None or evaluation["mean_return"] > best):
             self._save_best(seen, flat)
         self._context.event(
             "evaluation",
@@ -282,7 +294,7 @@ class LearnerService(Service):
         self._report.hear_evaluation(seen)
         if self._ending is None:
             self._judge()
-        return {"confirm": confirm, "best": judge.best["mean_return"] if judge.best else None}
+        return {"confirm": confirm, "best": self._saver.best_return}
 
     def _save_best(self, score: Mapping[str, Any], flat: Flat | None) -> None:
         if flat is None:
@@ -299,7 +311,7 @@ class LearnerService(Service):
         # First what a successor goes on from: it must not begin below what has been told.
         with self._writing():
             self._saver.record.parent.mkdir(exist_ok=True)
-            record.save(self._saver.record, learner.iteration)
+            record.save(self._saver.record, learner.iteration, learner.publisher.version)
         counts = learner.replay.counts().values()
         self._report.write(learner.iteration, learner.publisher.version, counts)
 

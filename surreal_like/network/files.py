@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors.torch
@@ -35,6 +36,16 @@ def load_parameters(modules: Modules, file_path: str | Path) -> None:
 
     Raises:
         CheckpointError: the file cannot be read.
+        SpecError: its tensors do not fit these modules; nothing has been changed then.
+    """
+    set_parameters(modules, read_parameters(modules, file_path))
+
+
+def read_parameters(modules: Modules, file_path: str | Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file by name, checked against modules that stay as they are.
+
+    Raises:
+        CheckpointError: the file cannot be read.
         SpecError: its tensors do not fit these modules.
     """
     try:
@@ -47,6 +58,11 @@ def load_parameters(modules: Modules, file_path: str | Path) -> None:
     # The file has an order of its own.
     ordered = {name: tensors.pop(name) for name in own if name in tensors} | tensors
     check_manifest(manifest_of(own), manifest_of(ordered))
+    return ordered
+
+
+def set_parameters(modules: Modules, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Copies tensors of the same names and shapes into modules, in place."""
     with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(ordered[name])
+        for name, tensor in named_tensors(modules).items():
+            tensor.copy_(tensors[name])

@@ -184,6 +184,17 @@ class Replay:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what :meth:`state` gave."""
 
+    def reset(self) -> None:
+        """Forgets everything, as if it had just been made."""
+        kept = self.log, self.tensorplex, self.clock
+        type(self).__init__(
+            self,
+            learner_config=self.learner_config,
+            env_config=self.env_config,
+            session_config=self.session_config,
+        )
+        self.log, self.tensorplex, self.clock = kept
+
     @classmethod
     def collate(cls, learner_config: Mapping[str, Any]) -> Collate:
         """How the learner makes batches of what :meth:`sample_columns` gave for several of them."""

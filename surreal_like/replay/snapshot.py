@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.checkpoint import Checkpoints, read_state
+from session.checkpoint import Checkpoints
 from session.context import Context, run_part
 from session.errors import CheckpointError
 from surreal_like.replay.base import Replay
@@ -37,7 +37,9 @@ class Snapshots:
         self._ledger = ledger
         folder = context.folder if context.config.session_config.replay.snapshot else None
         self._checkpoints = folder and Checkpoints(
-            folder.checkpoints / context.name, keep_history=1
+            folder.checkpoints / context.name,
+            keep_history=1,
+            note=lambda text: context.event("snapshot_bad", text),
         )
         self._about = {
             "type": context.config.learner_config.replay.type,
@@ -71,23 +73,21 @@ class Snapshots:
 
     def restore(self) -> None:
         """Goes on from the newest snapshot that is whole and of the same kind of rows."""
-        if not self._checkpoints:
-            return
-        for path in self._checkpoints.newest_first():
-            try:
-                state = read_state(path)
-                content = _with_arrays(state["replay"], path)
-            except (CheckpointError, OSError, ValueError, KeyError) as error:
-                self._context.event("snapshot_bad", f"{path}: {error}")
-                continue
-            if any(state.get(key) != self._about[key] for key in ("type", "spec_hash")):
-                self._context.event("snapshot_bad", f"{path}: of another kind of rows")
-                continue
-            self._replay.restore(content)
+        if self._checkpoints and self._checkpoints.restore(self._read) is not None:
+            self._context.event("restored", f"{self._rows()} rows")
+
+    def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
+        if any(state.get(key) != self._about[key] for key in ("type", "spec_hash")):
+            raise CheckpointError(f"snapshot {folder} is of another kind of rows")
+        try:
+            self._replay.restore(_with_arrays(state["replay"], folder))
             if state["part"] == self._about["part"]:
                 self._ledger.restore(state["ledger"])
-            self._context.event("restored", f"{self._rows()} rows")
-            return
+        except Exception:
+            # Half of it may be here.
+            self._replay.reset()
+            self._ledger.restore(Ledger().state())
+            raise
 
     def _rows(self) -> int:
         return int(self._replay.statistics().get("size", 0))

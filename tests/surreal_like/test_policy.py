@@ -11,10 +11,10 @@ import pytest
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
+from surreal_like.checkpoints import whole_checkpoint
 from surreal_like.errors import DataError
 from surreal_like.evaluate import evaluate
 from surreal_like.experiment import resolve
-from surreal_like.policy import checkpoint_path
 
 OVERRIDES = {
     "learner_config.replay.min_size": 64,
@@ -78,11 +78,11 @@ def test_an_observation_of_another_shape_is_refused(run: Path, shape: tuple[int,
 
 def test_checkpoints_by_name_and_number(run: Path) -> None:
     folder = RunFolder(run)
-    latest = checkpoint_path(folder, "latest")
-    assert checkpoint_path(folder, latest.name) == latest
-    assert checkpoint_path(folder, "best").name == "best"
+    latest = whole_checkpoint(folder, "latest")
+    assert whole_checkpoint(folder, latest.name) == latest
+    assert whole_checkpoint(folder, "best").name == "best"
     with pytest.raises(UsageError, match=f"it has {latest.name}, latest, best"):
-        checkpoint_path(folder, "17")
+        whole_checkpoint(folder, "17")
     with pytest.raises(UsageError, match="is not a run folder"):
         load_policy(run / "logs")
 

@@ -26,7 +26,7 @@ from surreal_like.experiment import read_experiment, resolve
 from surreal_like.interrupts import Interrupts
 from surreal_like.machine import check_memory, check_ports, find_available_bytes, replay_need
 from surreal_like.order import as_overrides
-from surreal_like.resume import changes, check_same, seconds_reached
+from surreal_like.resume import changes, check_same, reached
 from surreal_like.run import Run
 from surreal_like.run_folder import experiment_name, held, new_path, newest_path
 from surreal_like.watch import Watch
@@ -406,12 +406,12 @@ def test_an_allowed_section_allows_what_is_below_it_only() -> None:
 
 def test_seconds_go_on_where_the_run_was_cut_off() -> None:
     folder = RunFolder("r")
-    assert seconds_reached(folder) == 0.0
+    assert reached(folder, "wall_seconds") == 0.0
     folder.create()
     folder.progress.write_text('{"wall_seconds": 1.0}\n{"wall_seconds": 2.5}\n{"wall_sec')
-    assert seconds_reached(folder) == 2.5
+    assert reached(folder, "wall_seconds") == 2.5
     folder.result.write_text('{"wall_seconds": 3.0}')
-    assert seconds_reached(folder) == 3.0
+    assert reached(folder, "wall_seconds") == 3.0
 
 
 def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:

@@ -51,7 +51,7 @@ def test_a_restarted_record_counts_on(tmp_path: Path) -> None:
     one.hear_counts(counts(100))
     one.hear_episodes([{"return": 20.0, "length": 20, "metrics": {}}])
     one.iterations = 50
-    one.save(tmp_path / "record.json", 50)
+    one.save(tmp_path / "record.json", 50, 0)
     two = Record(config(), CountedClock())
     two.restore(tmp_path / "record.json", 30)
     line = two.line(30, 7, counts(100).values())
@@ -71,7 +71,7 @@ def test_updates_are_counted_whichever_of_checkpoint_and_record_is_older(
 ) -> None:
     one, two = (Record(config(), CountedClock()) for _ in range(2))
     one.iterations = written
-    one.save(tmp_path / "record.json", written)
+    one.save(tmp_path / "record.json", written, 0)
     two.restore(tmp_path / "record.json", iteration)
     assert (two.iterations, two.repeated_iterations) == (iterations, repeated)
 
@@ -154,7 +154,7 @@ def test_a_run_started_by_hand_keeps_its_seconds_over_a_restart(tmp_path: Path) 
     one = Record(whole, clock)
     for _ in range(2000):
         clock.advance()
-    one.save(tmp_path / "record.json", 0)
+    one.save(tmp_path / "record.json", 0, 0)
     two = Record(whole, clock)
     two.restore(tmp_path / "record.json", 0)
     assert two.wall_seconds == 2.0
@@ -180,7 +180,7 @@ def test_a_run_that_nobody_has_dated_keeps_its_name_over_a_restart(tmp_path: Pat
     undated = config()
     undated["run"] = {"launcher": "kubernetes"}
     one = Record(undated, clock)
-    one.save(tmp_path / "record.json", 0)
+    one.save(tmp_path / "record.json", 0, 0)
     clock.advance()
     two = Record(undated, clock)
     assert (two.run_id, two.restored_part) != (one.run_id, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from surreal_like.learner.base import Learner, choose_device
 from surreal_like.learner.saver import Saver
 from surreal_like.network.files import load_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
+from tests.session.damage import seal_again
 
 SETTINGS = {"keep_history": 2, "keep_best": 1, "period": 10, "seconds": 5.0}
 
@@ -47,9 +47,9 @@ class Line(Learner):
         return {"optimizer": self.optimizer}
 
 
-def make_learner() -> Line:
+def make_learner(kind: type[Line] = Line) -> Line:
     config = BASE_CONFIG.copy()
-    return Line(
+    return kind(
         learner_config=config.learner_config,
         env_config=config.env_config,
         session_config=config.session_config,
@@ -69,6 +69,13 @@ def weights(learner: Line) -> list[float]:
     ]
 
 
+def restore(learner: Line, folder: RunFolder) -> tuple[Mapping[str, Any] | None, list[str]]:
+    """Give the state that a learner goes on from, and what was said of others."""
+    said: list[str] = []
+    state = Saver(learner, folder, SETTINGS, CountedClock(), said.append).restore()
+    return state, said
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path / "run")
@@ -82,7 +89,7 @@ def test_a_restored_learner_goes_on_as_if_nothing_had_happened(folder: RunFolder
     Saver(one, folder, SETTINGS, CountedClock()).save(3, 100, "id")
     train(one, 5)
     two = make_learner()
-    state, complaints = Saver(two, folder, SETTINGS, CountedClock()).restore()
+    state, complaints = restore(two, folder)
     assert complaints == []
     assert state is not None
     assert (state["iteration"], state["version"], state["env_steps"]) == (5, 3, 100)
@@ -90,32 +97,6 @@ def test_a_restored_learner_goes_on_as_if_nothing_had_happened(folder: RunFolder
     # The optimiser's moments and the random numbers too: else these would differ.
     assert weights(two) == weights(one)
     assert two.iteration == 10
-
-
-@pytest.mark.parametrize("name", ["params.safetensors", "optimizer.pt", "state.json"])
-def test_a_checkpoint_cut_short_falls_back_one_generation(folder: RunFolder, name: str) -> None:
-    learner = make_learner()
-    saver = Saver(learner, folder, SETTINGS, CountedClock())
-    train(learner, 5)
-    saver.save(1, 0, "id")
-    train(learner, 5)
-    newest = saver.save(2, 0, "id")
-    (newest / name).write_bytes((newest / name).read_bytes()[:-9])
-    again = make_learner()
-    state, complaints = Saver(again, folder, SETTINGS, CountedClock()).restore()
-    assert state is not None
-    assert again.iteration == 5
-    assert len(complaints) == 1
-    assert str(newest / name) in complaints[0]
-
-
-def test_garbage_of_the_right_size_is_refused_too(folder: RunFolder) -> None:
-    learner = make_learner()
-    path = Saver(learner, folder, SETTINGS, CountedClock()).save(1, 0, "id") / "optimizer.pt"
-    path.write_bytes(b"x" * path.stat().st_size)
-    state, complaints = Saver(make_learner(), folder, SETTINGS, CountedClock()).restore()
-    assert state is None
-    assert "optimizer.pt" in complaints[0]
 
 
 def test_due_by_iterations_and_by_seconds(folder: RunFolder) -> None:
@@ -140,12 +121,12 @@ def test_what_the_disk_refused_is_not_tried_again_within_a_second(
     clock, learner = CountedClock(), make_learner()
     saver = Saver(learner, folder, SETTINGS, clock)
 
-    def refuse(path: Path) -> None:
+    def refuse(*_: object) -> None:
         raise CheckpointError("no space")
 
     learner.iteration = 10
     with monkeypatch.context() as patched:
-        patched.setattr(learner, "save", refuse)
+        patched.setattr("surreal_like.learner.saver.write_content", refuse)
         with pytest.raises(CheckpointError):
             saver.save(1, 0, "id")
     learner.iteration = 20
@@ -202,10 +183,113 @@ def test_state_of_another_format_falls_back_one_generation(folder: RunFolder) ->
     rest = torch.load(path / "optimizer.pt", weights_only=True)
     rest["saveables"]["optimizer"] = {"other": 1}
     torch.save(rest, path / "optimizer.pt")
-    state = json.loads((path / "state.json").read_text())
-    state["files"]["optimizer.pt"] = (path / "optimizer.pt").stat().st_size
-    (path / "state.json").write_text(json.dumps(state))
+    seal_again(path)
     again = make_learner()
-    _, complaints = Saver(again, folder, SETTINGS, CountedClock()).restore()
+    _, complaints = restore(again, folder)
     assert again.iteration == 5
     assert "does not fit" in complaints[0]
+
+
+def saved_best(learner: Line, saver: Saver, score: float) -> None:
+    modules = learner.module_dict()
+    manifest = manifest_of(named_tensors(modules))
+    saver.save_best(read_flat(modules), manifest, {"mean_return": score})
+
+
+@pytest.mark.parametrize(("keep", "names"), [(0, []), (1, ["best"]), (2, ["best", "best-2"])])
+def test_so_many_best_are_kept(folder: RunFolder, keep: int, names: list[str]) -> None:
+    learner = make_learner()
+    saver = Saver(learner, folder, {**SETTINGS, "keep_best": keep}, CountedClock())
+    for score in (1.0, 2.0, 3.0):
+        saved_best(learner, saver, score)
+    assert sorted(path.name for path in folder.checkpoints.glob("best*")) == names
+    assert saver.best_return == 3.0
+    again = Saver(make_learner(), folder, {**SETTINGS, "keep_best": keep}, CountedClock())
+    again.restore()
+    assert again.best_return == (3.0 if keep else None)
+
+
+class Wide(Line):
+    """Another network."""
+
+    def __init__(self, **configs: Config) -> None:
+        super().__init__(**configs)
+        self.net = torch.nn.Linear(3, 1)
+
+
+def test_what_is_of_another_network_is_set_aside_and_the_run_begins_anew(
+    folder: RunFolder,
+) -> None:
+    one = make_learner()
+    saver = Saver(one, folder, SETTINGS, CountedClock())
+    for number in (150, 200):
+        one.iteration = number
+        saver.save(1, 0, "id")
+    saved_best(one, saver, 5.0)
+    two, said = make_learner(Wide), list[str]()
+    saver = Saver(two, folder, SETTINGS, CountedClock(), said.append)
+    assert saver.restore() is None
+    assert saver.best_return is None
+    assert ["set aside as" in line and "do not fit" in line for line in said] == [True] * 3
+    for number in (50, 100):
+        two.iteration = number
+        saver.save(1, 0, "id")
+    there = (folder.checkpoints / "learner").glob("[0-9]*")
+    assert sorted(path.name for path in there) == ["100", "50"]
+    saved_best(two, saver, 1.0)
+    load_parameters(two.module_dict(), folder.checkpoints / "best" / "params.safetensors")
+
+
+class Own(Line):
+    """An author's learner that saves in a format of its own."""
+
+    def save(self, file_path: str | Path) -> None:
+        torch.save(self.net.state_dict(), file_path)
+
+    def load(self, file_path: str | Path) -> None:
+        self.net.load_state_dict(torch.load(file_path, weights_only=True))
+
+
+def test_an_authors_own_format_is_none_of_the_runs(folder: RunFolder) -> None:
+    one = make_learner(Own)
+    train(one, 5)
+    path = Saver(one, folder, SETTINGS, CountedClock()).save(1, 0, "id")
+    load_parameters(make_learner().module_dict(), path / "params.safetensors")
+    two = make_learner(Own)
+    assert restore(two, folder)[1] == []
+    assert weights(two) == weights(one)
+
+
+def test_by_default_soon_for_the_first_time_and_then_every_minute(folder: RunFolder) -> None:
+    clock, learner = CountedClock(), make_learner()
+    saver = Saver(learner, folder, BASE_CONFIG.session_config.checkpoint, clock)
+    due_at = []
+    for _ in range(200_000):
+        clock.advance()
+        learner.iteration += 1
+        if saver.due():
+            due_at.append(round(clock.now()))
+            saver.save(1, 0, "id")
+    assert due_at == [10, 70, 130, 190]
+
+
+def test_what_takes_long_to_save_is_saved_less_often(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, learner = CountedClock(), make_learner()
+    saver = Saver(learner, folder, BASE_CONFIG.session_config.checkpoint, clock)
+
+    def two_seconds(*given: object) -> None:
+        for _ in range(2000):
+            clock.advance()
+
+    monkeypatch.setattr("surreal_like.learner.saver.write_content", two_seconds)
+    learner.iteration = 1
+    saver.save(1, 0, "id")
+    learner.iteration = 2
+    for _ in range(197_000):
+        clock.advance()
+    assert not saver.due()
+    for _ in range(3_000):
+        clock.advance()
+    assert saver.due()

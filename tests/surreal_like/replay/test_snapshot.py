@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from session.config import Config
 from session.context import Context
 from session.folder import RunFolder
 from surreal_like.learner.ending import still_here
+from tests.session.damage import seal_again
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
 PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
@@ -153,8 +153,7 @@ def test_what_does_not_fit_is_told_and_left(make: Make, told: list[str], damage:
     if damage == "cut":
         (path / "0.npy").write_bytes((path / "0.npy").read_bytes()[:-1])
     else:
-        state = json.loads((path / "state.json").read_text())
-        (path / "state.json").write_text(json.dumps({**state, damage: "another"}))
+        seal_again(path, **{damage: "another"})
     cluster.start(0, incarnation=2)
     assert counts(cluster, "replay-0/2")["size"] == 0
     complaint = next(line for line in told if line.startswith("snapshot_bad"))

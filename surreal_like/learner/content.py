@@ -1,0 +1,116 @@
+"""What a learner's checkpoint holds: tensors by name, optimisers, random states."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from session.errors import CheckpointError
+from surreal_like.learner.base import Learner, Saveable
+from surreal_like.learner.target import TargetNetwork
+from surreal_like.network.files import read_parameters, save_parameters, set_parameters
+from surreal_like.network.flat import named_tensors
+
+PARAMETERS = "params.safetensors"
+OPTIMIZER = "optimizer.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Everything that a learner goes on from, apart from the learner.
+
+    Args:
+        tensors: published parameters and buffers by name.
+        rest: ``saveables`` (name -> state), ``torch_rng`` and where there is CUDA ``cuda_rng``;
+            without ``torch_rng`` only networks are taken from it, and optimisers begin anew.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    rest: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, learner: Learner) -> Content:
+        """A copy of what a learner is now; state dicts share memory with what they are of."""
+        tensors = named_tensors(learner.module_dict()).items()
+        copied = {name: each.detach().clone() for name, each in tensors}
+        return cls(copied, copy.deepcopy(_rest(learner)))
+
+    @classmethod
+    def read(cls, learner: Learner, folder: Path, *, networks_only: bool = False) -> Content:
+        """The content of a checkpoint, checked as far as that goes without changing the learner.
+
+        Raises:
+            CheckpointError: a file cannot be read, or lacks the state of a saveable.
+            SpecError: the tensors do not fit the learner's modules.
+        """
+        tensors = read_parameters(learner.module_dict(), folder / PARAMETERS)
+        file = folder / OPTIMIZER
+        if networks_only and not file.exists():
+            return cls(tensors, {"saveables": {}})
+        try:
+            rest = torch.load(file, weights_only=True, map_location=learner.device)
+        except Exception as error:  # noqa: BLE001 - torch names no class for a bad file
+            raise CheckpointError(f"cannot read {file}: {error}") from None
+        missing = [name for name in learner.saveables() if name not in rest["saveables"]]
+        if missing:
+            raise CheckpointError(f"{file} has no state of '{missing[0]}'")
+        if networks_only:
+            return cls(tensors, {"saveables": rest["saveables"]})
+        return cls(tensors, rest)
+
+    def give(self, learner: Learner) -> None:
+        """Makes a learner what this is.
+
+        Raises:
+            CheckpointError: the state of a saveable does not fit; the learner is in between then.
+        """
+        set_parameters(learner.module_dict(), self.tensors)
+        whole = "torch_rng" in self.rest
+        for name, saveable in learner.saveables().items():
+            if whole or isinstance(saveable, nn.Module | TargetNetwork):
+                self._give_one(name, saveable)
+        if whole:
+            torch.set_rng_state(self.rest["torch_rng"].cpu())
+        if "cuda_rng" in self.rest and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all([state.cpu() for state in self.rest["cuda_rng"]])
+
+    def _give_one(self, name: str, saveable: Saveable) -> None:
+        states = self.rest["saveables"]
+        if name not in states:
+            if isinstance(saveable, TargetNetwork):
+                saveable.copy_online()
+            return
+        try:
+            saveable.load_state_dict(states[name])
+        except Exception as error:  # noqa: BLE001 - an author's saveable may raise anything
+            raise CheckpointError(f"the state of '{name}' does not fit: {error!r}") from None
+
+
+def write_content(learner: Learner, folder: Path) -> None:
+    """Writes what a learner is now, for :meth:`Content.read`.
+
+    Raises:
+        CheckpointError: the disk refused.
+    """
+    save_parameters(learner.module_dict(), folder / PARAMETERS)
+    try:
+        torch.save(_rest(learner), folder / OPTIMIZER)
+    except RuntimeError as error:  # what a full disk is to torch
+        line = str(error).splitlines()[0]
+        raise CheckpointError(f"cannot write {folder / OPTIMIZER}: {line}") from None
+
+
+def _rest(learner: Learner) -> dict[str, Any]:
+    rest: dict[str, Any] = {
+        "saveables": {n: s.state_dict() for n, s in learner.saveables().items()},
+        "torch_rng": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        rest["cuda_rng"] = torch.cuda.get_rng_state_all()
+    return rest
