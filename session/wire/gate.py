@@ -39,6 +39,7 @@ _COMPLAINTS = 1000
 _NEWS = 100
 _END_SECONDS = 5.0
 _SWEEP_MILLISECONDS = 100
+_BARRED_SECONDS = 10.0
 
 
 class Watched(NamedTuple):
@@ -73,6 +74,8 @@ class Gate:
         self._anybody: set[str] = set()
         # Of each key that was let in; written by the thread, read by the component.
         self._grants: dict[str, Grant] = {}
+        # Key -> until when it is kept away.
+        self._barred: dict[str, float] = {}
         self._coming: SimpleQueue[Watched] = SimpleQueue()
         self._watched: list[Watched] = []
         self._news: deque[str] = deque(maxlen=_NEWS)
@@ -115,6 +118,15 @@ class Gate:
             key: public, in Z85, proved by the connection.
         """
         return self._grants.get(key, NOTHING)
+
+    def bar(self, key: str) -> None:
+        """Keeps new connections of a key away for a while; those that it has stay.
+
+        Args:
+            key: public, in Z85; one that has come in before.
+        """
+        if key in self._grants:
+            self._barred[key] = time.monotonic() + _BARRED_SECONDS
 
     def news(self) -> list[str]:
         """Whom it refused since the last call: one line for each source and endpoint."""
@@ -183,6 +195,8 @@ class Gate:
             return None
         if grant is None:
             return "its key is not allowed"
+        if self._barred.get(key.decode(), 0.0) > time.monotonic():
+            return f"it flooded this run less than {_BARRED_SECONDS:g} s ago"
         if not grant.enters(endpoint):
             return f"a key of the role '{grant.role}' has no business here"
         return None

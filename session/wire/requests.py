@@ -14,7 +14,8 @@ from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.wire.codec import Message, ProtocolError, size_bytes
 from session.wire.layout import Array, Buffer
 from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, shown
-from session.wire.socket import Complaint, Socket, proved_key
+from session.wire.socket import Complaint, Socket, descriptor_of, proved_key
+from session.wire.turns import Turns
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 _HELD_ANSWERS = 64
 _PAUSE_SECONDS = 0.05
 _STRANGER_BYTES = 1 << 16
+# Messages of other runs, or too fast ones, that are dropped before a service goes on.
+_DROPPED_AT_ONCE = 64
+_WAITING_REQUESTS = 64
+# A connection that goes on so far beyond its rate is ended.
+_FLOOD = 1000
 _REFUSALS = {"refused": REFUSED}
 
 
@@ -64,6 +70,7 @@ class RouterSocket(Socket):
         self.one_run = kinds is not None
         self._peers: dict[bytes, _Peer] = {}
         self._asking = b""
+        self._turns: Turns[list[zmq.Frame]] = Turns(_WAITING_REQUESTS)
         super().__init__(wire, endpoint, high_water_mark, kinds)
 
     def _configure(self, high_water_mark: int) -> None:
@@ -76,13 +83,48 @@ class RouterSocket(Socket):
     def receive(self) -> Request | None:
         """The next good request, or None if there is none now."""
         self.send_held()
-        while (frames := self._receive()) is not None:
+        for _ in range(_DROPPED_AT_ONCE):
+            frames = self._next()
+            if frames is None:
+                return None
             self._asking = frames[0].bytes
             message = self._decode(frames[1:])
             if message is not None:
-                key = proved_key(frames[-1]) if self._wire.security else ""
+                key = proved_key(frames[-1]) if self.guarded else ""
                 return Request(self._asking, message, key)
         return None
+
+    def _next(self) -> list[zmq.Frame] | None:
+        """The next message; where connections prove keys, no faster than each may ask.
+
+        libzmq reads its connections in turn. One that asks too fast waits in a list of its own.
+        """
+        if not self.guarded:
+            return self._receive()
+        now = time.monotonic()
+        for _ in range(_DROPPED_AT_ONCE):
+            frames = self._receive()
+            if frames is None:
+                break
+            served = self._turns.put(*self._connection(frames), now)
+            if served is not None:
+                return served
+            self._end_flood(frames)
+        return self._turns.next(now)
+
+    def _connection(self, frames: list[zmq.Frame]) -> tuple[str, list[zmq.Frame], float]:
+        """By what a message is charged: a guest by its key, the others by their connection."""
+        key = proved_key(frames[-1])
+        grant = self._wire.gate.grant(key)
+        if grant.guest or self.anybody:
+            return key, frames, grant.rate
+        return descriptor_of(frames[-1]), frames, grant.rate
+
+    def _end_flood(self, frames: list[zmq.Frame]) -> None:
+        dropped = self._turns.dropped(self._connection(frames)[0])
+        self.counters.rejected += dropped > 0
+        if dropped > _FLOOD:
+            self.end(frames[-1])
 
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
         # It understands of this only that it is of another protocol, and whose: that is enough.

@@ -17,6 +17,9 @@ EVALUATOR = "evaluator"
 # The name under which a machine that has joined asks whether the run goes on.
 WATCH = "join"
 
+_RUN_RATE = 1000.0
+_RATE, _RATE_PER_NAME = 100.0, 50.0
+
 # Endpoint, or the part of its name behind the dot where there are several -> kinds of messages.
 Rights = Mapping[str, tuple[str, ...]]
 
@@ -55,6 +58,14 @@ class Grant:
     def guest(self) -> bool:
         """True for a machine that has joined: its numbers are compared with what replay saw."""
         return self.role == GUEST
+
+    @property
+    def rate(self) -> float:
+        """Requests a second that are served over one connection; of a guest, over all of its.
+
+        Many times what a component asks.
+        """
+        return _RATE + _RATE_PER_NAME * len(self.names) if self.guest else _RUN_RATE
 
     def enters(self, endpoint: str) -> bool:
         """True if a connection to an endpoint is admitted."""

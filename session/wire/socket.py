@@ -26,6 +26,7 @@ from session.wire.layout import Buffer
 from session.wire.link import BROKEN_OFF, LOST, MADE, WRONG_KEY, WRONG_PROTOCOL, Link, Monitor
 from session.wire.schema import Kinds, shown
 from session.wire.security import TCP
+from session.wire.visitors import end_connection
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire
@@ -134,6 +135,7 @@ class Socket:
         self._monitor: Monitor | None = None
         self._file: tuple[Path, int] | None = None
         self.guarded = False
+        self._port = 0
         self._limits = [wire.max_message_bytes]
         if kinds is not None:
             self._limits.append(max((each.header_bytes for each in kinds.values()), default=0))
@@ -208,6 +210,7 @@ class Socket:
             # Without a gate nobody comes in; libzmq would otherwise let in everybody.
             self.raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
             self.guarded = True
+            self._port = int(address.rpartition(":")[2])
             self._wire.gate.watch(self.endpoint, self.raw, address, anybody=self.anybody)
 
     def _bind(self, address: str) -> None:
@@ -378,6 +381,22 @@ class Socket:
         self.counters.received_bytes += size_bytes(frames)
         return message
 
+    def end(self, frame: zmq.Frame) -> None:
+        """Ends the connection over which a frame came, for it floods; a guest stays away a while.
+
+        Where there are no keys nothing is ended: anybody could connect again.
+        """
+        key, descriptor = proved_key(frame), descriptor_of(frame)
+        if not self.guarded or not descriptor.isdecimal():
+            return
+        grant = self._wire.gate.grant(key)
+        if grant.guest:
+            self._wire.gate.bar(key)
+        end_connection(int(descriptor), self._port)
+        who = grant.names[0] if grant.names else ""
+        reason = f"its connection sent much more than {grant.rate:g} a second, and was ended"
+        self._wire.reject(self.endpoint, who, reason, kind="flood")
+
     def _not_granted(self, message: Message, frame: zmq.Frame) -> Complaint | None:
         """Why the key of its sender does not allow a message, None if it does."""
         if not self.guarded or self.anybody:
@@ -415,6 +434,14 @@ class Socket:
 
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
         """A message of another protocol has come; a sender that waits gets the reason."""
+
+
+def descriptor_of(frame: zmq.Frame) -> str:
+    """libzmq's descriptor of the connection over which a frame came, empty within a process."""
+    try:
+        return str(frame.get("__fd"))
+    except zmq.ZMQError:
+        return ""
 
 
 def proved_key(frame: zmq.Frame) -> str:

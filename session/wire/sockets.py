@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import zmq
@@ -10,12 +11,18 @@ from session.wire.codec import Message
 from session.wire.schema import Kinds
 from session.wire.socket import Counters as Counters
 from session.wire.socket import Socket as Socket
+from session.wire.socket import descriptor_of
 from session.wire.socket import poll as poll
+from session.wire.turns import Bucket
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire
 
 _TOPIC = b"p"
+# Messages that do not fit, and subscriptions, that are read before a service goes on.
+_READ_AT_ONCE = 256
+# A component subscribes twice when it connects.
+_SUBSCRIPTIONS, _SUBSCRIPTIONS_PER_SECOND = 64.0, 2.0
 
 
 def _topic_of(name: str) -> bytes:
@@ -46,8 +53,15 @@ class PullSocket(Socket):
     sends = False
 
     def receive(self) -> Message | None:
-        """The next good message, or None if there is none now."""
-        while (frames := self._receive()) is not None:
+        """The next good message, or None if there is none now.
+
+        libzmq reads its connections in turn, so that one which floods delays the others by one
+        message each; those that read decide how many they take before they do something else.
+        """
+        for _ in range(_READ_AT_ONCE):
+            frames = self._receive()
+            if frames is None:
+                return None
             if (message := self._decode(frames)) is not None:
                 return message
         return None
@@ -58,6 +72,12 @@ class PublisherSocket(Socket):
 
     pattern = zmq.XPUB
     binds = True
+
+    def __init__(
+        self, wire: Wire, endpoint: str, high_water_mark: int, kinds: Kinds | None = None
+    ) -> None:
+        self._subscribing: dict[str, Bucket] = {}
+        super().__init__(wire, endpoint, high_water_mark, kinds)
 
     def _configure(self, high_water_mark: int) -> None:
         super()._configure(high_water_mark)
@@ -72,11 +92,23 @@ class PublisherSocket(Socket):
         self._send_frames([topic, *self._encode(message)])
 
     def new_subscribers(self) -> int:
-        """How many subscribers came since the last call."""
+        """How many subscribers came since the last call; those that subscribe without end leave."""
         came = 0
-        while (frames := self._receive()) is not None:
+        for _ in range(_READ_AT_ONCE):
+            frames = self._receive()
+            if frames is None:
+                break
             came += frames[0].bytes[:1] == b"\x01"
+            if self.guarded and not self._may_subscribe(descriptor_of(frames[0])):
+                self.end(frames[0])
         return came
+
+    def _may_subscribe(self, connection: str) -> bool:
+        now = time.monotonic()
+        if connection not in self._subscribing:
+            # As many as there are descriptors.
+            self._subscribing[connection] = Bucket(_SUBSCRIPTIONS_PER_SECOND, _SUBSCRIPTIONS, now)
+        return self._subscribing[connection].take(now)
 
 
 class SubscriberSocket(Socket):
