@@ -54,6 +54,7 @@ class RunFolder:
         self.alive = self.path / "alive"
         self.code = self.path / "code"
         self.keys = self.path / "keys"
+        self.quarantine = self.path / "quarantine"
         self._lock: IO[str] | None = None
 
     def __str__(self) -> str:

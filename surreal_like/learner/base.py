@@ -92,8 +92,11 @@ class Learner:
         """The algorithm's defaults for ``learner_config``, over the base defaults."""
         return Config({})
 
-    def learn(self, batch: Batch) -> Mapping[str, float | torch.Tensor]:
+    def learn(self, batch: Batch) -> Mapping[str, float | torch.Tensor] | None:
         """One update from a batch; returns metrics by name, as numbers or 0-dimensional tensors.
+
+        A batch that it raises an exception for is kept in the folder ``quarantine/`` of the run and
+        left out; the third in a row ends the run.
 
         Their means over the last 100 updates are reported; a whole number (``int``) is a count, of
         which the newest is. ``skipped`` that is not 0 says that the update was no good, see
@@ -197,9 +200,17 @@ class Learner:
             poll(self.replay.sockets(), _WAIT_SECONDS)
 
     def tick_replay(self, *, ask: bool = True) -> bool:
-        """Keeps requests under way, which say how far this learner is; True if a reply came."""
+        """Keeps requests under way, which say how far this learner is; True if a reply came.
+
+        Raises:
+            RunError: replay refuses every request; says why.
+        """
         self.replay.env_steps, self.replay.iteration = self.env_steps, self.iteration
-        return self.replay.tick(ask=ask)
+        came = self.replay.tick(ask=ask)
+        for refusal in self.replay.refusals.take_new():
+            self._connected().event("refused", refusal)
+        self.replay.refusals.check()
+        return came
 
     def to_batch(self, sampled: Sampled) -> Batch:
         """The batch on this learner's device."""

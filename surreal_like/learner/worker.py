@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from session.context import Context
-from session.errors import CheckpointError, RefusedError, RunError
+from session.errors import CheckpointError, RefusedError, RunError, describe
 from session.folder import RunFolder, write_atomically
 from session.periodic import Every, Rate
 from session.service import START_AGAIN, Service
@@ -21,10 +19,13 @@ from surreal_like.learner.control import Control, Flat
 from surreal_like.learner.ending import Ending, ended_before
 from surreal_like.learner.judge import Verdict
 from surreal_like.learner.lag import fresh_versions
+from surreal_like.learner.metrics import checked_metrics
+from surreal_like.learner.quarantine import NotFinite, Quarantine
 from surreal_like.learner.record import Record
 from surreal_like.learner.report import Report
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
+from surreal_like.replay.client import Sampled
 from surreal_like.resume import begins_anew
 
 _JUDGE_SECONDS = 0.1
@@ -64,7 +65,8 @@ class LearnerService(Service):
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
         self._accounts_due = Every(seconds=_ACCOUNTS_SECONDS, clock=clock.now)
         self._updates = Rate(clock=clock.now)
-        self._bad_updates = 0
+        bad = context.config.learner_config.max_bad_updates
+        self._quarantine = Quarantine(folder.quarantine, bad)
         self._disk_failing = False
         self._verdict: Verdict | None = None
         self._ending: Ending | None = None
@@ -99,7 +101,7 @@ class LearnerService(Service):
         """Learns from one batch if there is one, and does what is due."""
         learner = self._learner
         busy = self._control.tick()
-        busy |= learner.tick_replay(ask=self._ending is None and not self._control.paused)
+        busy |= self._tick_replay(ask=self._ending is None and not self._control.paused)
         if learner.tick_publisher():
             self._note_publication()
         self._take_accounts()
@@ -118,6 +120,21 @@ class LearnerService(Service):
             self._save()
         return busy
 
+    def _tick_replay(self, *, ask: bool) -> bool:
+        try:
+            return self._learner.tick_replay(ask=ask)
+        except RunError as error:
+            self._fail(error)
+            return False
+
+    def _fail(self, error: Exception) -> None:
+        """Ends the run as failed: after a restart the same would come again."""
+        if (self._context.config.get("run") or {}).get("launcher") == "serial":
+            # There an exception goes through, to whoever debugs.
+            raise error
+        goal_met = False if self._record.judge.has_goal else None
+        self._begin_ending(Verdict("failed", goal_met, f"learner: {describe(error)}"))
+
     def _learn(self) -> bool:
         sampled = self._learner.replay.next()
         now = self._context.clock.now()
@@ -125,34 +142,52 @@ class LearnerService(Service):
         if sampled is None:
             return False
         learner, record = self._learner, self._record
-        metrics = dict(learner.learn(learner.to_batch(sampled)))
+        try:
+            metrics = checked_metrics(learner.learn(learner.to_batch(sampled)), learner.learn)
+        except Exception as error:  # noqa: BLE001 - the author's code, and some rows of a replay
+            self._hear_bad_update(sampled, error)
+            return True
         if not self._updates.total:
             self._context.event("learning", f"iteration {learner.iteration}")
         self._report.hear_update(metrics)
         learner.iteration += 1
         record.iterations += 1
         self._updates.add()
-        record.lag.hear_batch(fresh_versions(sampled.columns), learner.iteration)
+        if "version" in sampled.columns:
+            record.lag.hear_batch(fresh_versions(sampled.columns), learner.iteration)
         if sampled.stamps:
             record.lag.hear_stamps({**sampled.stamps, "taken": now})
         if learner.publish_parameter(learner.iteration):
             self._note_publication()
-        self._watch_bad_updates(metrics)
+        if metrics.get("skipped"):
+            self._hear_bad_update(sampled, NotFinite("a loss or gradient is not finite"))
+        else:
+            self._quarantine.clear()
         if record.iterations == self._session.stop.iterations:
             self._judge()
         return True
 
-    def _watch_bad_updates(self, metrics: Mapping[str, float | torch.Tensor]) -> None:
-        """Ends the run when updates are not finite again and again."""
-        self._bad_updates = self._bad_updates + 1 if metrics.get("skipped") else 0
-        limit = self._learner.learner_config.max_bad_updates
-        if self._bad_updates == 1:
-            self._context.event("bad_update", f"iteration {self._learner.iteration}: not finite")
-        if self._bad_updates >= limit:
+    def _hear_bad_update(self, sampled: Sampled, error: Exception) -> None:
+        """Keeps the batch and goes on without it, unless that happens again and again.
+
+        Raises:
+            RunError: too many in a row were not finite; a restart goes back to a checkpoint.
+        """
+        quarantine, iteration = self._quarantine, self._learner.iteration
+        path = quarantine.add(sampled, error, iteration)
+        raised = not isinstance(error, NotFinite)
+        if raised or quarantine.in_a_row == 1:
+            kept = f"; its batch: {path}" if path is not None else ""
+            self._context.event("bad_update", f"iteration {iteration}: {describe(error)}{kept}")
+        first = quarantine.end()
+        if isinstance(first, NotFinite):
             raise RunError(
-                f"{limit} updates in a row had a loss or gradient that is not finite; lower the "
-                "learning rate or look at the rewards (learner_config.max_bad_updates)"
+                f"{quarantine.in_a_row} updates in a row had a loss or gradient that is not "
+                "finite; lower the learning rate or look at the rewards "
+                "(learner_config.max_bad_updates)"
             )
+        if first is not None:
+            self._fail(first)
 
     def _note_publication(self) -> None:
         learner = self._learner

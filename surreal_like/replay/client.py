@@ -18,6 +18,7 @@ from session.wire.endpoint import IPC
 from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket, Socket
 from surreal_like.data.batch import Collate, Columns, split
+from surreal_like.replay.refusals import Refusals
 from surreal_like.replay.slab import ANSWER_BYTES, HERE, Slab, large_bytes
 from surreal_like.replay.turns import Turns
 
@@ -27,6 +28,8 @@ _COUNTS_SECONDS = 0.25
 _UNSENT_PRIORITIES = 64
 # A shard that has not answered by then has no rows to give, or is gone: the others go on.
 _PATIENCE_SECONDS = 0.5
+# A shard that has refused is asked again after this time.
+_REFUSED_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class _Shard:
     counts: Mapping[str, Any] | None = None
     key: str = ""
     lost: bool = False
+    refused_at: float = -math.inf
     unsent: deque[Message] = field(default_factory=lambda: deque(maxlen=_UNSENT_PRIORITIES))
 
     def send_priorities(self) -> None:
@@ -65,6 +69,11 @@ class _Shard:
     def withholds(self, now: float) -> bool:
         """Whether it has left a request unanswered for long."""
         return any(now - asked.since > _PATIENCE_SECONDS for asked in self.asked.values())
+
+    def is_open(self, now: float) -> bool:
+        """Whether it may be asked: it is there, answers, and has not just refused."""
+        refused = now - self.refused_at < _REFUSED_SECONDS
+        return not (self.lost or refused or self.withholds(now))
 
     def lose(self) -> None:
         """Its server is gone: nothing is answered, and what it still writes must hurt nobody."""
@@ -135,6 +144,7 @@ class ReplayClient:
         consumes: rows are sampled only once.
 
     Attributes:
+        refusals: requests that were refused, and why.
         version: newest that this learner has published; replay may refuse what is too old.
         env_steps: environment steps of the whole run; replay's schedules go by them.
         iteration: updates so far, for the same.
@@ -166,6 +176,7 @@ class ReplayClient:
         self._ready: deque[_Answer] = deque()
         self._used: _Asked | None = None
         self._finished: list[dict[str, Any]] = []
+        self.refusals = Refusals(clock)
         self._shards = [
             _Shard(
                 f"replay-{index}",
@@ -205,15 +216,17 @@ class ReplayClient:
         return came
 
     def _ask_all(self) -> None:
-        most = max(1, self._in_flight // len(self._shards))
+        most, now = max(1, self._in_flight // len(self._shards)), self._clock.now()
         for shard in self._shards:
+            if now - shard.refused_at < _REFUSED_SECONDS:
+                continue
             while len(shard.asked) < most and self._ask(shard):
                 pass
 
     def _ask_in_turn(self) -> None:
         """Asks for several at once, once half are answered: one message costs a wake-up."""
         now = self._clock.now()
-        open_ones = [not shard.lost and not shard.withholds(now) for shard in self._shards]
+        open_ones = [shard.is_open(now) for shard in self._shards]
         under_way = sum(
             len(shard.asked) for shard, asked in zip(self._shards, open_ones, strict=True) if asked
         )
@@ -265,7 +278,11 @@ class ReplayClient:
         asked = shard.asked.pop(fields["id"], None) or _Asked(self._clock.now())
         if reply.kind != "batch":
             asked.give_back()
+            if reply.kind == "refused":
+                self.refusals.add(shard.name, str(fields.get("reason", "without a reason")))
+                shard.refused_at = self._clock.now()
             return
+        self.refusals.clear()
         arrays, placed = dict(reply.arrays), fields.get("placed")
         if placed is None:
             asked.give_back()

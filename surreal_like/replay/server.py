@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 
 from session.context import Context
-from session.errors import SurrealError
+from session.errors import SurrealError, describe
 from session.periodic import Every, Rate
 from session.service import IDLE_SECONDS, Service
 from session.wire.endpoint import IPC
@@ -165,7 +165,7 @@ class ReplayService(Service):
         try:
             columns, placed = self._sample(batch_size * batches, request)
         except SurrealError as error:
-            self._batches.refuse(request, str(error))
+            self._batches.refuse(request, describe(error))
             return 0
         rows = self._replay.rows_in(batch_size * batches)
         self._samples.add(rows)

@@ -19,6 +19,9 @@ from surreal_like.replay.manifest import Manifest, check_chunk, manifest_of
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.view import NStepView
 
+# What a batch cannot do without.
+_NEEDED = ("obs", "obs_next", "actions", "rewards", "dones")
+
 
 class ExpTuple(NamedTuple):
     """One transition, over n steps where ``learner_config.algo.n_step`` says so.
@@ -43,7 +46,8 @@ class TupleReplay(Replay):
     """Extended by a replay that keeps :class:`ExpTuple` in whatever it likes.
 
     An author overrides ``insert(exp_tuple)`` and ``sample(batch_size) -> list[ExpTuple]``, and
-    where it matters ``aggregate_batch(list)``, ``evict`` and ``start_sample_condition``.
+    where it matters ``aggregate_batch(list)``, ``evict`` and ``start_sample_condition``. ``sample``
+    is called once for each batch, with ``learner_config.replay.batch_size``.
     """
 
     def __init__(
@@ -74,20 +78,59 @@ class TupleReplay(Replay):
             "extras": nest.stack([info["extras"] for info in infos]),
         }
 
+    def batches_at_once(self, asked: int) -> int:
+        """One: so ``sample`` is asked for the rows of one batch, and never for more."""
+        return 1
+
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
-        """One batch for the wire; what the author's ``aggregate_batch`` left out is filled in."""
-        columns = to_columns(self.aggregate_batch(self.sample(batch_size)))
+        """One batch for the wire; what the author's ``aggregate_batch`` left out is filled in.
+
+        Raises:
+            DataError: something was left out that cannot be derived.
+        """
+        sample = self.sample(batch_size)
+        columns = to_columns(self.aggregate_batch(sample))
+        roots = {name.partition("/")[0] for name in columns}
+        missing = [name for name in _NEEDED if name not in roots]
+        if missing:
+            raise DataError(f"{type(self).__name__}.aggregate_batch() left {missing[0]!r} out")
         rows = len(columns["rewards"])
         columns.setdefault("weights", np.ones(rows, np.float32))
         columns.setdefault("indices", np.full(rows, -1, np.int64))
-        if "discounts" not in columns:
-            if self._cutter.view.n > 1:
-                raise DataError(
-                    "aggregate_batch() left 'discounts' out: with n_step > 1 they differ from row "
-                    "to row; take them from info['discount']"
-                )
-            columns["discounts"] = (self._gamma * (1 - columns["dones"])).astype(np.float32)
+        self._fill(columns, roots, self._infos(sample, rows))
         return columns
+
+    def _infos(self, sample: Any, rows: int) -> list[dict[str, Any]] | None:
+        """What is known of each row beside the batch; None where that is not one tuple each."""
+        known = isinstance(sample, Sequence) and len(sample) == rows
+        if not known or not all(isinstance(one, ExpTuple) for one in sample):
+            return None
+        return [one.info for one in sample]
+
+    def _fill(
+        self, columns: dict[str, Array], roots: set[str], infos: list[dict[str, Any]] | None
+    ) -> None:
+        """Adds ``discounts``, ``version`` and ``extras`` if they were left out."""
+        rows = len(columns["rewards"])
+        if "discounts" not in roots:
+            columns["discounts"] = self._discounts(columns["dones"], infos)
+        if infos is None:
+            columns.setdefault("version", np.full(rows, self.newest_version, np.int64))
+            return
+        if "version" not in roots:
+            columns["version"] = np.array([info["version"] for info in infos], np.int64)
+        if "extras" not in roots:
+            columns |= to_columns({"extras": nest.stack([info["extras"] for info in infos])})
+
+    def _discounts(self, dones: Array, infos: list[dict[str, Any]] | None) -> Array:
+        if infos is not None:
+            return np.array([info["discount"] for info in infos], np.float32)
+        if self._cutter.view.n > 1:
+            raise DataError(
+                f"{type(self).__name__}.aggregate_batch() left 'discounts' out: with n_step > 1 "
+                "they differ from row to row; take them from info['discount']"
+            )
+        return (self._gamma * (1.0 - dones)).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,15 +123,54 @@ class Own(ListReplay):
         return {name: whole[name] for name in ("obs", "obs_next", "actions", "rewards", "dones")}
 
 
-def test_what_the_author_leaves_out_is_filled_in() -> None:
-    replay = Own(**configs(algo={"gamma": 0.5}))
+@pytest.mark.parametrize("n", [1, 2])
+def test_what_the_author_leaves_out_is_filled_in(n: int) -> None:
+    mine, whole = (kind(**configs(algo={"gamma": 0.5, "n_step": n})) for kind in (Own, ListReplay))
+    for replay in (mine, whole):
+        replay.insert_chunk(chunk_of("FMMMMT"))
+    columns, expected = mine.sample_columns(32), whole.sample_columns(32)
+    assert columns.keys() == expected.keys()
+    for name, column in expected.items():
+        np.testing.assert_array_equal(columns[name], column)
+        assert columns[name].dtype == column.dtype
+
+
+class Plain(Own):
+    """An author whose samples are no tuples of ours."""
+
+    def sample(self, batch_size: int) -> Any:
+        return iter(super().sample(batch_size))
+
+    def aggregate_batch(self, sample: Any) -> dict[str, Any]:
+        return super().aggregate_batch(list(sample))
+
+
+def test_without_tuples_it_is_derived_where_that_can_be() -> None:
+    replay = Plain(**configs(algo={"gamma": 0.5}))
     replay.insert_chunk(chunk_of("FMMMMT"))
+    replay.newest_version = 7
     columns = replay.sample_columns(32)
     np.testing.assert_array_equal(columns["discounts"], 0.5 * (1 - columns["dones"]))
-    replay = Own(**configs(algo={"gamma": 0.5, "n_step": 2}))
+    np.testing.assert_array_equal(columns["version"], np.full(32, 7))
+    replay = Plain(**configs(algo={"gamma": 0.5, "n_step": 2}))
     replay.insert_chunk(chunk_of("FMMMMT"))
-    with pytest.raises(DataError, match=r"left 'discounts' out: .* info\['discount'\]"):
+    with pytest.raises(DataError, match=r"Plain.* left 'discounts' out: .* info\['discount'\]"):
         replay.sample_columns(32)
+
+
+def test_a_batch_without_rewards_is_refused() -> None:
+    class Forgetful(ListReplay):
+        def aggregate_batch(self, sample: Any) -> dict[str, Any]:
+            return {"obs": np.zeros((4, 1)), "obs_next": np.zeros((4, 1)), "actions": np.zeros(4)}
+
+    replay = Forgetful(**configs())
+    replay.insert_chunk(chunk_of("FMMMMT"))
+    with pytest.raises(DataError, match=r"Forgetful.aggregate_batch\(\) left 'rewards' out"):
+        replay.sample_columns(4)
+
+
+def test_sample_is_asked_for_one_batch() -> None:
+    assert make_replay().batches_at_once(8) == 1
 
 
 def test_nothing_follows_a_row_without_an_action() -> None:

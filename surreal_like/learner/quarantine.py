@@ -1,0 +1,94 @@
+"""Batches that made no good update: kept for inspection, counted in a row."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from session.errors import RunError, describe
+from session.folder import write_atomically
+from surreal_like.replay.client import Sampled
+
+RAISED_LIMIT = 3
+_MOST = 10
+_MOST_BYTES = 1 << 26
+
+
+class NotFinite(RunError):
+    """The loss or the gradient of an update was not finite, so nothing was changed."""
+
+
+class Quarantine:
+    """Keeps the first batches that ``learn`` could not learn from.
+
+    An update is bad if ``learn`` raised, or if it says that it has skipped the batch. A batch goes
+    to ``<folder>/<number>.npz`` (its columns, unless they are larger than 64 MiB) and
+    ``<number>.json`` (why, and where its rows came from); at most ten of a run.
+
+    Args:
+        folder: of the run's quarantine; made when it is needed.
+        max_bad_updates: not finite in a row.
+    """
+
+    def __init__(self, folder: Path, max_bad_updates: int) -> None:
+        self._folder = folder
+        self._max_bad_updates = max_bad_updates
+        self._kept = len(list(folder.glob("*.json"))) if folder.is_dir() else 0
+        self._first: Exception | None = None
+        self._bad = self._raised = 0
+
+    def clear(self) -> None:
+        """An update was good."""
+        self._first = None
+        self._bad = self._raised = 0
+
+    @property
+    def in_a_row(self) -> int:
+        """Bad updates since the last good one."""
+        return self._bad
+
+    def add(self, sampled: Sampled, error: Exception, iteration: int) -> Path | None:
+        """Counts a bad update, and keeps its batch; returns where, None if it was not kept.
+
+        Of updates in a row that are not finite only the first is kept.
+        """
+        repeated = bool(self._bad) and isinstance(error, NotFinite)
+        self._first = self._first or error
+        self._bad += 1
+        self._raised += not isinstance(error, NotFinite)
+        if repeated or self._kept >= _MOST:
+            return None
+        self._kept += 1
+        return self._keep(sampled, error, iteration)
+
+    def end(self) -> Exception | None:
+        """The first error of the row if that is too long to go on."""
+        over = self._raised >= RAISED_LIMIT or self._bad >= self._max_bad_updates
+        return self._first if over else None
+
+    def _keep(self, sampled: Sampled, error: Exception, iteration: int) -> Path | None:
+        columns = sampled.columns
+        path = self._folder / f"{self._kept}.json"
+        told: dict[str, Any] = {
+            "error": describe(error),
+            "traceback": "".join(traceback.format_exception(error)),
+            "iteration": iteration,
+            "replay": f"replay-{sampled.shard}/{sampled.incarnation}",
+            "columns": {name: f"{a.dtype} {list(a.shape)}" for name, a in columns.items()},
+        }
+        if "version" in columns:
+            versions = columns["version"]
+            told["versions"] = [int(versions.min()), int(versions.max())]
+        try:
+            self._folder.mkdir(exist_ok=True)
+            if sum(each.nbytes for each in columns.values()) <= _MOST_BYTES:
+                np.savez(path.with_suffix(".npz"), allow_pickle=False, **columns)
+            write_atomically(path, json.dumps(told, indent=2) + "\n")
+        except OSError:
+            # A full disk must not end a run; the event still says why.
+            return None
+        return path

@@ -1,0 +1,56 @@
+"""Requests for batches that replay refuses: each reason once, and an end when there is no more."""
+
+from __future__ import annotations
+
+import math
+
+from session.clock import Clock
+from session.errors import RunError
+
+_MOST = 20
+_SECONDS = 3.0
+# Reasons may hold numbers that change.
+_REASONS = 100
+
+
+class Refusals:
+    """Refusals since the last batch, of all shards together.
+
+    Args:
+        clock: for the time since.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: set[str] = set()
+        self._new: list[str] = []
+        self._in_a_row = 0
+        self._first = ""
+        self._since = math.inf
+
+    def add(self, shard: str, reason: str) -> None:
+        """Takes one refusal."""
+        line = f"{shard}: {reason}"
+        if line not in self._known and len(self._known) < _REASONS:
+            self._known.add(line)
+            self._new.append(line)
+        if not self._in_a_row:
+            self._first, self._since = line, self._clock.now()
+        self._in_a_row += 1
+
+    def clear(self) -> None:
+        """A batch has come."""
+        self._in_a_row = 0
+
+    def take_new(self) -> list[str]:
+        """The reasons that were not known before, each with its shard."""
+        new, self._new = self._new, []
+        return new
+
+    def check(self) -> None:
+        """Raises RunError with the first reason when refusals are all that comes."""
+        if self._in_a_row >= _MOST and self._clock.now() - self._since >= _SECONDS:
+            raise RunError(
+                f"replay gives no batch, every request is refused: {self._first} "
+                f"({self._in_a_row} times)"
+            )
