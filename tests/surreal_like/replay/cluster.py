@@ -65,7 +65,8 @@ class Cluster:
             Component(f"agent-{shard.index}", "agent", "main.agent", shard.index, (), tuple(ends))
             for shard in self.shards
         ]
-        self.topology = Topology([*self.shards, *agents])
+        learner = Component("learner", "learner", "main.learner", connects=tuple(ends))
+        self.topology = Topology([*self.shards, *agents, learner])
         self.addresses = AddressBook.ipc([*ends, "tensorplex.records"], sockets)
         self.frames: dict[int, Frame] = {}
         self.contexts = [
@@ -75,9 +76,9 @@ class Cluster:
         sender = settings.session_config.sender
         self.senders = [ExpSender(context, sender) for context in self.contexts]
         self.kind = load_kind(settings.learner_config)
-        learner = Identity("learner", 1, bytes.fromhex(settings.fingerprint()[:16]))
+        identity = Identity("learner", 1, bytes.fromhex(settings.fingerprint()[:16]))
         self.client = ReplayClient(
-            Wire(self.zmq, self.addresses, learner),
+            Wire(self.zmq, self.addresses, identity),
             self.clock,
             shards=len(self.shards),
             batch_size=BATCH,

@@ -27,6 +27,7 @@ from surreal_like.replay.kind import load_kind
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.uniform_replay import UniformReplay
 
+PEERS = (("agent-0", "agent"), ("agent-10", "agent"), ("learner", "learner"))
 ENDS = ("experience", "receipts", "batches", "priorities")
 
 
@@ -61,7 +62,11 @@ class Bench:
         component = Component("replay-0", "replay", "main.replay", binds=tuple(names))
         self.clock = CountedClock()
         self.config = settings
-        launch = Launch(component, settings, Topology([component]), self.addresses, None)
+        others = [
+            Component(name, kind, f"main.{kind}", 0, (), tuple(names)) for name, kind in PEERS
+        ]
+        topology = Topology([component, *others])
+        launch = Launch(component, settings, topology, self.addresses, None)
         self.context = context
         self.frame = Frame(launch, self._build, context, clock=self.clock, incarnation=7)
         self.fingerprint = bytes.fromhex(settings.fingerprint()[:16])
