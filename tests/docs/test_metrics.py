@@ -196,7 +196,7 @@ def test_what_other_learners_tell_is_in_the_glossary(name: str) -> None:
     unrolls = describe_algorithms()[name].learns_from == "unrolls"
     learner = algorithm.learner(**algorithm_configs(algorithm, DISCRETE if unrolls else ACTION))
     batch = make_batch(DISCRETE) if unrolls else make_transitions()
-    told = {("learner", f"learn/{key}") for key in learner.learn(batch)}
+    told = {("learner", f"learn/{key}") for key in (learner.learn(batch) or {})}
     assert told == listed(f"### {name.upper()}")
 
 
