@@ -82,7 +82,8 @@ class Config(dict[str, Any]):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of what decides what is learned.
 
-        That is algorithm, learner_config, and env_config without its specs, whatever their order.
+        That is algorithm, learner_config, and env_config without its specs and ``workers``,
+        whatever their order.
         """
         _refuse_objects(self)
         plain = self.to_dict()
@@ -90,7 +91,7 @@ class Config(dict[str, Any]):
         covered = {
             "algorithm": plain.get("algorithm"),
             "learner_config": plain.get("learner_config", {}),
-            "env_config": {k: v for k, v in environment.items() if k not in _SPECS},
+            "env_config": {k: v for k, v in environment.items() if k not in _UNCOVERED},
         }
         text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -147,7 +148,8 @@ class Config(dict[str, Any]):
 
 
 _RESERVED = frozenset(dir(Config))
-_SPECS = ("obs_spec", "action_spec")
+# The specs follow from the rest; how many processes step does not change what is learned.
+_UNCOVERED = ("obs_spec", "action_spec", "workers")
 
 
 def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:

@@ -122,7 +122,7 @@ class Context:
             self.name, self._channels["loggerplex"], level=session.loggerplex.level, clock=clock
         )
         self.tensorplex = self.metrics(self.component.metric_id)
-        # In a script: heartbeat, telemetry and hello; a process has its Frame for that.
+        # Heartbeat and telemetry from inside a long step: of a component's frame, or of a script.
         self.pulse: Callable[[], object] = lambda: None
         # What connections suffer is told here too: where no log can be reached it must be seen.
         self.warn: Callable[[str], object] = lambda text: None
@@ -155,7 +155,8 @@ class Context:
     def busy(self, seconds: float, doing: str) -> None:
         """Says that the next beat may come ``seconds`` later than usual, and why.
 
-        The next beat says that it is over.
+        The next beat says that it is over. Work in many short parts calls ``pulse`` between them
+        instead.
         """
         self.beat(self._state, doing, busy_seconds=seconds)
 

@@ -121,6 +121,8 @@ BASE_ENV_CONFIG = Config(
         "num_envs": 8,
         # How an agent steps its environments: native (their own vector code), sync or process.
         "vector": "native",
+        # With process: worker processes of one agent, at most num_envs; 0: one per core, or two.
+        "workers": 0,
         # Wrappers of each environment, the innermost first: dotted paths, or {wrapper, args}.
         "wrappers": [],
         # An episode is truncated after so many steps [steps]; None, 0 or negative: never.
@@ -205,8 +207,9 @@ BASE_SESSION_CONFIG = Config(
         "sender": {
             # Steps of each stream in one chunk [steps].
             "flush_iteration": 100,
-            # A shorter chunk goes after this time [seconds]; 0: only full ones go.
-            "flush_time": 0.0,
+            # A shorter chunk goes after this time [seconds]; 0: only full ones go; None: after 5 s,
+            # where replay takes whole unrolls only full ones.
+            "flush_time": None,
             # An agent waits when so much was sent that replay has not confirmed [bytes].
             "max_unreceipted_bytes": 67_108_864,
             # An agent waits when so many chunks are unconfirmed, which bounds how old rows get.

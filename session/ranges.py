@@ -42,6 +42,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "learner_config.parameter_publish": _ANY,
         "learner_config.max_bad_updates": _ONE,
         "env_config.num_envs": _ONE,
+        "env_config.workers": _ANY,
         "env_config.action_repeat": _ONE,
         "env_config.frame_stack": _ANY,
         "session_config.agent.threads": _ONE,
@@ -70,6 +71,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
 OPTIONAL: Mapping[str, str] = MappingProxyType(
     {
         "session_config.folder": "_str_",
+        "session_config.sender.flush_time": "_num_",
         "session_config.stop.eval_return": "_num_",
         "session_config.stop.env_steps": "_num_",
         "session_config.stop.iterations": "_num_",

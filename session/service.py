@@ -47,6 +47,11 @@ class Service:
         return True
 
     @property
+    def doing(self) -> str:
+        """What it does, in a few words, where that takes long; shown beside its heartbeat."""
+        return ""
+
+    @property
     def exit_code(self) -> int:
         """With what the process ends once it is done."""
         return 0
@@ -108,6 +113,7 @@ class Frame:
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_deadline = float("inf")
         self._resumes: bool = session.launcher.on_sigterm == "resume"
+        self.context.pulse = self._pulse
         if launch.folder is not None:
             launch.folder.make_below()
 
@@ -152,11 +158,19 @@ class Frame:
 
     def _do_chores(self) -> bool:
         """Heartbeat, telemetry, hello; True if there may be more to say hello to."""
+        self._beat_and_flush()
+        return self._hello is not None and self._hello.tick()
+
+    def _beat_and_flush(self) -> None:
         if self._beat_due():
             self._beat()
         if self._flush_due():
             self.context.flush()
-        return self._hello is not None and self._hello.tick()
+
+    def _pulse(self) -> None:
+        """Heartbeat and telemetry from inside a long tick; the hello waits for its end."""
+        if self._service is not None and self._chores_due():
+            self._beat_and_flush()
 
     def idle(self) -> None:
         """Sleeps until a socket of the service has something, or for a moment; never at the end."""
@@ -194,7 +208,7 @@ class Frame:
 
     def _beat(self) -> None:
         self.context.ready = self._service is not None and self._service.ready
-        self.context.beat(self.state)
+        self.context.beat(self.state, self._service.doing if self._service is not None else "")
         status = self._service.status() if self._service is not None else {}
         self.context.tensorplex.heartbeat(self.state, self.context.incarnation, status)
 

@@ -157,13 +157,15 @@ class View:
         return {name: self._state(name) for name in found}
 
     def doing(self, name: str) -> str:
-        """What a component says that it is doing, where that keeps it from beating."""
+        """What a component says that it is doing, where that takes long."""
         beat, row = self.beats.get(name), self.rows.get(name)
         if row is not None and (death := last_death(row)):
             return death
         if beat is None:
             return row.doing if row is not None else ""
-        occupied = beat.state in ("starting", "failed") or beat.age_seconds > _BUSY_SECONDS
+        # What keeps it from beating counts once it has; what goes on beside its beats at once.
+        beats = beat.busy_seconds == 0 or beat.age_seconds > _BUSY_SECONDS
+        occupied = beat.state in ("starting", "failed") or beats
         return beat.doing if occupied else ""
 
     def _state(self, name: str) -> str:

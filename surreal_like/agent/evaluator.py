@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.scoring import ScoreClient
+from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.episodes import mean_metrics
 from surreal_like.env.frame_stack import stack_frames
@@ -25,6 +27,10 @@ _STREAMS = 100
 _STEPS_PER_TICK = 8
 _TICK_SECONDS = 0.004
 _POLL_PARAMETERS_SECONDS = 0.1
+# An evaluation that takes longer shows how far it is.
+_LONG_SECONDS = 5.0
+# One that takes longer gets advice, once.
+_TOO_LONG_SECONDS = 60.0
 
 
 class EvaluatorService(Service):
@@ -48,8 +54,13 @@ class EvaluatorService(Service):
         if self._episodes < 1:
             raise ConfigError(f"session_config.stop.eval_episodes is {self._episodes}, below 1")
         streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
+        self._stepping = Stepping(context, streams)
         env = make_vector_env(
-            config.env_config, num_envs=streams, seed=context.seed, evaluation=True
+            config.env_config,
+            num_envs=streams,
+            seed=context.seed,
+            evaluation=True,
+            pulse=self._stepping,
         )
         self._env = stack_frames(env, config.env_config)
         self._fetcher = Fetcher(
@@ -68,7 +79,7 @@ class EvaluatorService(Service):
         self._began_at = self._next_at = clock.now()
         self._played = (0, 0)
         self._steps_per_second = 0.0
-        self._over = self._told_to_stop = False
+        self._over = self._told_to_stop = self._advised = False
 
     def tick(self) -> bool:
         """A few steps of an evaluation, or whatever comes between two of them."""
@@ -80,12 +91,16 @@ class EvaluatorService(Service):
         if self._fetcher.final:
             self._over = True
             return False
-        if self._evaluation is not None:
-            self._play(self._evaluation)
-            return True
-        if self._scores.busy:
-            return self._report()
-        return self._wait()
+        # Told to stop in the middle of a long step: `drain` comes next.
+        with suppress(StepAbandonedError):
+            self._stepping.begin()
+            if self._evaluation is not None:
+                self._play(self._evaluation)
+                return True
+            if self._scores.busy:
+                return self._report()
+            return self._wait()
+        return True
 
     def _wait(self) -> bool:
         """Between two evaluations: a pause, then the newest version, if it was not played yet."""
@@ -104,8 +119,8 @@ class EvaluatorService(Service):
     def _begin(self, *, confirm: bool) -> None:
         self._confirm = confirm
         self._began_at = self._context.clock.now()
-        self._evaluation = Evaluation(self._episodes, self._env.num_envs)
         self._obs, _ = self._env.reset()
+        self._evaluation = Evaluation(self._episodes, self._env.num_envs)
 
     def _play(self, evaluation: Evaluation) -> None:
         agent, env, now = self._agent, self._env, self._context.clock.now
@@ -115,13 +130,28 @@ class EvaluatorService(Service):
             with torch.inference_mode():
                 answer = agent.act(to_tensor(self._obs))
             actions = to_array(answer[0] if type(answer) is tuple else answer)
+            self._stepping.begin()
             self._obs, reward, terminated, truncated, info = env.step(actions)
             evaluation.step(reward, terminated, truncated, info)
             if evaluation.over:
                 self._end(evaluation)
                 return
             if now() >= until:
+                self._advise(evaluation)
                 return
+
+    def _advise(self, evaluation: Evaluation) -> None:
+        """Warns once where evaluations take too long."""
+        seconds = self._context.clock.now() - self._began_at
+        if self._advised or seconds < _TOO_LONG_SECONDS:
+            return
+        self._advised = True
+        self._context.log.warning(
+            "%d of %d episodes of an evaluation after %.0f s, in %d environments: fewer episodes "
+            "give scores sooner (session_config.stop.eval_episodes); see 'My simulator is slow' "
+            "in docs/your_own_environment.md",
+            *(len(evaluation.finished), self._episodes, seconds, self._env.num_envs),
+        )
 
     def _end(self, evaluation: Evaluation) -> None:
         parameters = self._parameters
@@ -162,6 +192,15 @@ class EvaluatorService(Service):
     def drain(self) -> None:
         """Told to end: an open evaluation is given up."""
         self._over = self._told_to_stop = True
+
+    @property
+    def doing(self) -> str:
+        """How far a long evaluation is."""
+        evaluation, now = self._evaluation, self._context.clock.now()
+        if evaluation is None or now - self._began_at < _LONG_SECONDS:
+            return ""
+        played, version = len(evaluation.finished), self._agent.version
+        return f"evaluating version {version}: {played} of {self._episodes} episodes"
 
     @property
     def done(self) -> bool:

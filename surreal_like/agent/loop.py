@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.env.episodes import EpisodeSummary, mean_metrics
 from surreal_like.env.exp_sender import ExpSenderWrapper
 from surreal_like.env.frame_stack import stack_frames
@@ -43,14 +45,17 @@ class AgentService(Service):
         self._context = context
         self._agent = agent
         agent.attach(context)
+        streams: int = config.env_config.num_envs
+        self._stepping = Stepping(context, streams)
         self._env = ExpSenderWrapper(
             make_vector_env(
-                config.env_config, num_envs=config.env_config.num_envs, seed=context.seed
+                config.env_config, num_envs=streams, seed=context.seed, pulse=self._stepping
             ),
             config.learner_config,
             session,
             context=context,
         )
+        self._stepping.work = self._env.pump_in_step
         # What the agent sees; what is sent is what the wrapper inside of it has seen.
         self._seen = stack_frames(self._env, config.env_config)
         self._sender = self._env.sender
@@ -96,10 +101,13 @@ class AgentService(Service):
         if not self._window.ready or self._waits():
             env.pump()
             return self._window.ready and self._behind is None
-        if self._obs is None:
-            self._obs, _ = self._seen.reset()
-            self._context.event("acting", f"version {self._agent.version}")
-        self._step()
+        self._stepping.begin()
+        # Told to stop in the middle of a long step: `drain` comes next.
+        with suppress(StepAbandonedError):
+            if self._obs is None:
+                self._obs, _ = self._seen.reset()
+                self._context.event("acting", f"version {self._agent.version}")
+            self._step()
         return True
 
     def _waits(self) -> bool:

@@ -7,7 +7,7 @@ worker processes) is `surreal_like.env.vector`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -17,10 +17,15 @@ import numpy.typing as npt
 from session.nest import Nest
 
 Info: TypeAlias = dict[str, Any]
+Pulse: TypeAlias = Callable[[], object]
 Step: TypeAlias = tuple[Nest, float, bool, bool, Info]
 VectorStep: TypeAlias = tuple[
     Nest, npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_], Info
 ]
+
+
+def no_pulse() -> None:
+    """The pulse where signs of life are of no use."""
 
 
 class Env(ABC):

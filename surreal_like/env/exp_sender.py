@@ -30,6 +30,8 @@ from surreal_like.replay.kind import load_kind
 _PUMP_SECONDS = 0.01
 _POLL_SECONDS = 0.02
 _FULL_SECONDS = 120.0
+# Chunks of fast environments are full long before.
+_FLUSH_SECONDS = 5.0
 _NOT_COLUMNS = {"raw_reward", "metrics", "life_lost"}
 
 Array = npt.NDArray[Any]
@@ -85,7 +87,7 @@ class ExpSenderWrapper(VectorWrapper):
         self._streams = list(range(self.num_envs))
         self._first_at = self._pump_at = 0.0
         self._cut_at_ends = self._settings.cut == "episodes"
-        self._flush_seconds: float = self._settings.flush_time
+        self._flush_seconds = flush_seconds(self._settings, self._overlap)
         self._in_script = context is None
         self._lead_in = LeadIn(0)
         self._link = None if context is None else self._linked(context)
@@ -155,6 +157,8 @@ class ExpSenderWrapper(VectorWrapper):
         if extras:
             row.update(nest.flatten(nest.map(_copied, extras), "extras"))
         self._write(row)
+        # It is in the buffer now; if the step fails, `finish` must not write it again.
+        self._row = {}
         obs, reward, terminated, truncated, info = self.env.step(actions)
         self._observe(obs, reward, terminated, truncated, info)
         self._episodes.observe(self._row, info)
@@ -167,14 +171,29 @@ class ExpSenderWrapper(VectorWrapper):
 
     def pump(self) -> None:
         """Hears receipts, sends what can leave, and cuts a chunk that has waited long enough."""
-        link, seconds = self._connected(), self._flush_seconds
-        if seconds and self._buffer.rows and link.now() - self._first_at >= seconds:
+        link = self._connected()
+        if self._flush_due(link.now()):
             # The newest row is not in this chunk, nor what ended at it.
             self._episodes.count()
             self._cut()
         link.sender.pump()
         if self._in_script:
             link.context.pulse()
+
+    def pump_in_step(self) -> None:
+        """Sends what can leave while the environments still step: the newest row is written."""
+        link = self._connected()
+        if self._flush_due(link.now()):
+            self._episodes.count()
+            if self._episodes.waiting:
+                self._episodes.write(link.acting.metrics)
+            self._cut()
+        link.sender.pump()
+
+    def _flush_due(self, now: float) -> bool:
+        """Whether the rows of a short chunk have waited long enough."""
+        seconds = self._flush_seconds
+        return bool(seconds and self._buffer.rows) and now - self._first_at >= seconds
 
     def close(self) -> None:
         """Closes the environment; in a script it first takes leave of replay, with a deadline."""
@@ -215,7 +234,8 @@ class ExpSenderWrapper(VectorWrapper):
             self._first_at = now
         buffer.write(row)
         late = now >= self._pump_at
-        if acting.metrics or (late and self._flush_seconds):
+        flush = late and self._flush_due(now)
+        if acting.metrics or flush:
             self._episodes.count()
         if self._episodes.waiting:
             self._episodes.write(acting.metrics)
@@ -224,14 +244,15 @@ class ExpSenderWrapper(VectorWrapper):
             self._cut()
         elif late:
             self._pump_at = now + _PUMP_SECONDS
-            if self._in_script or self._flush_seconds or not link.sender.window.empty:
+            if self._in_script or flush or not link.sender.window.empty:
                 self.pump()
 
     def _end_rows(self, *, final: bool = False) -> None:
         """Sends off the newest row, at which no action will be taken."""
         self._episodes.count()
         row, self._row = self._row, {}
-        tail = False
+        # Without a newest row a step was given up: the action of the last one was not taken.
+        tail = final and not row and self._buffer.rows > 0
         # Where every stream has just begun there is nothing to complete.
         if row and not self._first.all():
             self._buffer.write_end(row)
@@ -290,6 +311,19 @@ class ExpSenderWrapper(VectorWrapper):
             self.pump()
 
 
+def flush_seconds(settings: Config, overlap: int) -> float:
+    """After how many seconds a chunk goes that is not full; 0: never.
+
+    Args:
+        settings: ``session_config.sender``.
+        overlap: of the replay's class; whole unrolls never go before they are full.
+    """
+    given: float | None = settings.flush_time
+    if given is None:
+        return 0.0 if overlap else _FLUSH_SECONDS
+    return given
+
+
 def check_sender(settings: Config, num_envs: int, overlap: int) -> Config:
     """The settings ``session_config.sender``; raises ConfigError where they do not go together.
 
@@ -300,7 +334,7 @@ def check_sender(settings: Config, num_envs: int, overlap: int) -> Config:
     if overlap and settings.flush_time:
         raise ConfigError(
             f"session_config.sender.flush_time is {settings.flush_time}, but this replay takes "
-            "whole unrolls of flush_iteration steps only: set it to 0"
+            "whole unrolls of flush_iteration steps only: set it to null"
         )
     if overlap and settings.cut != "steps":
         raise ConfigError(

@@ -27,7 +27,7 @@ from session import nest
 from session.errors import ConfigError, RunError, SurrealError
 from surreal_like.data.spec import compare, plain
 from surreal_like.env.actions import ActionDoor
-from surreal_like.env.base import Info, VectorEnv, VectorStep
+from surreal_like.env.base import Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.worker_link import (
     MAP,
     OK,
@@ -43,6 +43,9 @@ from surreal_like.env.worker_link import (
 # What workers get to close their environments before they are killed.
 STOP_SECONDS = 5.0
 
+# Between two signs of life while a worker is waited for.
+_PULSE_SECONDS = 0.1
+
 # Numeric libraries would start one thread per core in every worker.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -50,8 +53,9 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 class SubprocessVector(VectorEnv):
     """Steps one Env per seed, in `workers` processes that each have a share of them.
 
-    workers: None for one per processor, at least two, at most one per stream.
-    timeout_seconds: how long a worker may take for a start or a step.
+    workers: None for one per processor, at least two; at most one per stream.
+    timeout_seconds: how long a worker may take for the start or a step of each of its Envs.
+    pulse: called while workers are waited for; what it raises ends all of them.
 
     Raises what building an environment raises, as if it were built here; RunError when a worker
     ends, hangs, or raises in a step what is no SurrealError.
@@ -65,8 +69,11 @@ class SubprocessVector(VectorEnv):
         evaluation: bool = False,
         workers: int | None = None,
         timeout_seconds: float = 120.0,
+        pulse: Pulse = no_pulse,
     ) -> None:
         self.num_envs = len(seeds)
+        self._pulse = pulse
+        self._timeout_seconds = timeout_seconds
         count = min(self.num_envs, workers or max(2, os.cpu_count() or 1))
         self._memory = shared_memory()
         self._workers: list[_Worker] = []
@@ -76,6 +83,7 @@ class SubprocessVector(VectorEnv):
             for share in np.array_split(np.arange(self.num_envs), count):
                 self._workers.append(_spawn(share.tolist(), self._memory, life_read))
             for worker in self._workers:
+                # Between the parts of one frame.
                 worker.link.socket.settimeout(timeout_seconds)
             specs = self._start(env_config, seeds, evaluation)
         except BaseException:
@@ -142,10 +150,23 @@ class SubprocessVector(VectorEnv):
         try:
             for index, worker in enumerate(self._workers):
                 worker.send(kind, payloads[index] if payloads else b"")
-            return [worker.receive() for worker in self._workers]
+            return [self._answer(worker) for worker in self._workers]
         except BaseException:
             self.close()
             raise
+
+    def _answer(self, worker: _Worker) -> bytes:
+        """The answer of a worker; signs of life go on while it is waited for."""
+        if not worker.link.wait(_PULSE_SECONDS):
+            # Workers step at the same time, each its own streams one after the other.
+            allowed = self._timeout_seconds * len(worker.streams)
+            deadline = time.monotonic() + allowed - _PULSE_SECONDS
+            self._pulse()
+            while not worker.link.wait(_PULSE_SECONDS):
+                if time.monotonic() > deadline:
+                    raise worker.failure(f"gave no answer for {allowed:g} seconds")
+                self._pulse()
+        return worker.receive()
 
     def _observations(self) -> nest.Nest:
         copies = {
@@ -185,16 +206,16 @@ class _Worker:
         try:
             self.link.send(kind, payload)
         except BrokenPipeError as error:
-            raise self._failure(f"ended with exit code {self._exit_code()}") from error
+            raise self.failure(f"ended with exit code {self._exit_code()}") from error
 
     def receive(self) -> bytes:
         try:
             kind, payload = self.link.receive()
         except EOFError as error:
-            raise self._failure(f"ended with exit code {self._exit_code()}") from error
+            raise self.failure(f"ended with exit code {self._exit_code()}") from error
         except TimeoutError as error:
             seconds = self.link.socket.gettimeout()
-            raise self._failure(f"gave no answer for {seconds:g} seconds") from error
+            raise self.failure(f"gave no answer for {seconds:g} seconds") from error
         if kind == OK:
             return payload
         raise self._error(json.loads(payload))
@@ -205,7 +226,8 @@ class _Worker:
         except subprocess.TimeoutExpired:
             return None
 
-    def _failure(self, what: str) -> RunError:
+    def failure(self, what: str) -> RunError:
+        """The error that says which streams it had, and what happened."""
         first, last = self.streams[0], self.streams[-1]
         return RunError(f"the environment worker of streams {first} to {last} {what}")
 
@@ -216,7 +238,7 @@ class _Worker:
             kind = getattr(module, name, None)
             if isinstance(kind, type) and issubclass(kind, SurrealError):
                 return kind(message)
-        error = self._failure(f"failed: {name}: {message}")
+        error = self.failure(f"failed: {name}: {message}")
         error.add_note(described["traceback"])
         return error
 

@@ -16,19 +16,27 @@ import numpy.typing as npt
 from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.env.actions import ActionDoor
-from surreal_like.env.base import Env, Info, VectorEnv, VectorStep
+from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch
 from surreal_like.env.registry import make_env, specs_of
 from surreal_like.errors import DataError
 
 
 def make_vector_env(
-    env_config: Mapping[str, Any], *, num_envs: int, seed: int, evaluation: bool = False
+    env_config: Mapping[str, Any],
+    *,
+    num_envs: int,
+    seed: int,
+    evaluation: bool = False,
+    pulse: Pulse = no_pulse,
 ) -> VectorEnv:
     """Builds the N streams of one agent or evaluator, each with a seed of its own.
 
     seed: the component's; the same seed gives the same streams, however they are stepped, except
     that native code draws all of them from one generator.
+    pulse: called between the environments of a vector step, and while worker processes are waited
+    for, so that a slow step shows signs of life; what it raises ends the step. Native code, which
+    steps all streams in one call, does not call it.
     Raises what `make_env` raises, with `process` too.
     """
     mode = env_config.get("vector") or "native"
@@ -40,9 +48,12 @@ def make_vector_env(
     if mode == "process":
         from surreal_like.env.subprocess_vector import SubprocessVector
 
-        return SubprocessVector(env_config, seeds, evaluation=evaluation)
+        workers = env_config.get("workers") or None
+        return SubprocessVector(
+            env_config, seeds, evaluation=evaluation, workers=workers, pulse=pulse
+        )
     native = _make_native(env_config, seed, seeds, evaluation) if mode == "native" else None
-    return native or make_sync(env_config, seeds, evaluation=evaluation)
+    return native or make_sync(env_config, seeds, evaluation=evaluation, pulse=pulse)
 
 
 def _make_native(
@@ -59,7 +70,11 @@ def _make_native(
 
 
 def make_sync(
-    env_config: Mapping[str, Any], seeds: Sequence[int], *, evaluation: bool = False
+    env_config: Mapping[str, Any],
+    seeds: Sequence[int],
+    *,
+    evaluation: bool = False,
+    pulse: Pulse = no_pulse,
 ) -> SyncVector:
     """Builds one Env per seed, to be stepped in this process."""
     envs: list[Env] = []
@@ -69,7 +84,8 @@ def make_sync(
             envs[-1].seed(seed)
         obs_spec, action_spec = specs_of(envs[0], env_config)
         keys = tuple(env_config.get("info_keys") or ())
-        return SyncVector(envs, obs_spec=obs_spec, action_spec=action_spec, info_keys=keys)
+        specs = {"obs_spec": obs_spec, "action_spec": action_spec}
+        return SyncVector(envs, **specs, info_keys=keys, pulse=pulse)
     except BaseException:
         for env in envs:
             env.close()
@@ -93,7 +109,10 @@ def stream_seeds(seed: int, num_envs: int) -> list[int]:
 
 
 class SyncVector(VectorEnv):
-    """Steps N Envs one after the other; `reset` and the first step after an end reset them."""
+    """Steps N Envs one after the other; `reset` and the first step after an end reset them.
+
+    pulse: called after each of them.
+    """
 
     def __init__(
         self,
@@ -102,8 +121,10 @@ class SyncVector(VectorEnv):
         obs_spec: Mapping[str, Any],
         action_spec: Mapping[str, Any],
         info_keys: Sequence[str] = (),
+        pulse: Pulse = no_pulse,
     ) -> None:
         self.envs = list(envs)
+        self._pulse = pulse
         self.num_envs = len(self.envs)
         self.obs_spec, self.action_spec = obs_spec, action_spec
         self.metadata = self.envs[0].metadata
@@ -136,6 +157,7 @@ class SyncVector(VectorEnv):
             obs, rewards[stream], terminated[stream], truncated[stream], info = _five(result)
             self._batch.put(stream, obs)
             infos.append(info)
+            self._pulse()
         self._ended = terminated | truncated
         return self._batch.take(), rewards, terminated, truncated, self._infos(infos, rewards)
 
@@ -153,6 +175,7 @@ class SyncVector(VectorEnv):
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
             raise DataError(f"reset() gave {_kinds(result)}, expected (observation, info)")
         self._batch.put(stream, result[0])
+        self._pulse()
         return result[1]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import select
 import socket
 import struct
 import tempfile
@@ -36,6 +37,12 @@ class Link:
     def send(self, kind: bytes, payload: bytes = b"") -> None:
         """Sends one frame."""
         self.socket.sendall(_LENGTH.pack(1 + len(payload)) + kind + payload)
+
+    def wait(self, seconds: float) -> bool:
+        """True once a frame has begun to arrive or the other side is gone, at most so long."""
+        poller = select.poll()
+        poller.register(self.socket, select.POLLIN)
+        return bool(poller.poll(1000 * seconds))
 
     def receive(self) -> tuple[bytes, bytes]:
         """Waits for one frame and gives (kind, payload).

@@ -63,8 +63,10 @@ class Writer:
         with self.folder.events.open("a") as file:
             file.write(json.dumps(event | fields) + "\n")
 
-    def beat(self, name: str, state: str, *, age: float = 0.0, doing: str = "") -> None:
-        beat = Beat(name, 1, state, 1, time.time() - age, doing=doing)
+    def beat(
+        self, name: str, state: str, *, age: float = 0.0, doing: str = "", busy: float = 0.0
+    ) -> None:
+        beat = Beat(name, 1, state, 1, time.time() - age, busy, doing)
         write_beat(self.folder.alive, beat)
 
 
@@ -196,9 +198,10 @@ def test_what_an_earlier_part_of_a_run_left_is_not_told_again(
 
 
 def test_states_of_components(writer: Writer, config: Config) -> None:
-    writer.beat("learner", "running", doing="building the learner")
+    writer.beat("learner", "running", doing="building the learner", busy=60.0)
+    writer.beat("eval-0", "running", doing="evaluating version 7: 3 of 100 episodes")
     writer.beat("agent-0", "running", age=config.session_config.heartbeat.timeout + 1)
-    writer.beat("agent-1", "running", age=5.0, doing="saving a checkpoint")
+    writer.beat("agent-1", "running", age=5.0, doing="saving a checkpoint", busy=60.0)
     writer.beat("ps", "done", age=1000.0)
     writer.beat("agent-7", "starting")
     view = View(writer.folder)
@@ -206,6 +209,7 @@ def test_states_of_components(writer: Writer, config: Config) -> None:
     states = view.states()
     assert states["learner"] == "running"
     assert view.doing("learner") == ""
+    assert view.doing("eval-0") == "evaluating version 7: 3 of 100 episodes"
     assert states["agent-0"] == "silent"
     assert view.doing("agent-1") == "saving a checkpoint"
     assert states["ps"] == "done"

@@ -560,7 +560,7 @@ def test_what_an_agent_leaves_with_is_counted_with_its_last_row(rig: Rig) -> Non
 
 @pytest.mark.parametrize(
     ("sender", "said"),
-    [({"flush_time": 2.0}, "set it to 0"), ({"cut": "episodes"}, "write steps")],
+    [({"flush_time": 2.0}, "set it to null"), ({"cut": "episodes"}, "write steps")],
 )
 def test_unrolls_are_whole(rig: Rig, sender: dict[str, Any], said: str) -> None:
     session = Config({"sender": sender})

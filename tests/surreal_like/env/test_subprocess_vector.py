@@ -138,13 +138,33 @@ def test_a_worker_that_dies_is_named() -> None:
 def test_a_worker_that_hangs_is_named_and_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     with counters() as env:
         env.reset()
+        env._timeout_seconds = 0.1
         for worker in env._workers:
-            worker.link.socket.settimeout(0.2)
             worker.process.send_signal(signal.SIGSTOP)  # not even its threads go on
         monkeypatch.setattr("surreal_like.env.subprocess_vector.STOP_SECONDS", 0.2)
         with pytest.raises(RunError, match=r"gave no answer for 0\.2 seconds"):
             env.step(np.zeros(3, np.int64))
         assert all(worker.process.poll() is not None for worker in env._workers)
+
+
+def test_signs_of_life_go_on_while_workers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surreal_like.env.subprocess_vector._PULSE_SECONDS", 0.01)
+    calls: list[int] = []
+    config = {**COUNTER, "vector": "process", "workers": 1}
+    env = make_vector_env(config, num_envs=2, seed=0, pulse=lambda: calls.append(len(calls)))
+    assert isinstance(env, SubprocessVector)
+    with contextlib.closing(env):
+        # Importing and building takes longer than that.
+        assert len(calls) > 2
+        assert len(env._workers) == 1
+
+
+def test_each_environment_may_have_a_worker() -> None:
+    config = {**COUNTER, "vector": "process", "workers": 100}
+    env = make_vector_env(config, num_envs=3, seed=0)
+    assert isinstance(env, SubprocessVector)
+    with contextlib.closing(env):
+        assert [worker.streams for worker in env._workers] == [[0], [1], [2]]
 
 
 def test_a_vector_that_is_forgotten_ends_its_workers() -> None:

@@ -243,3 +243,12 @@ def test_environments_are_closed_when_one_cannot_be_built(monkeypatch: pytest.Mo
 def test_render_shows_the_first_stream() -> None:
     with contextlib.closing(build(env_name="toy:chain")) as env:
         assert env.render() is None
+
+
+def test_a_pulse_goes_between_the_environments() -> None:
+    calls: list[str] = []
+    config = {"env_name": "toy:chain", "vector": "sync"}
+    env = make_vector_env(config, num_envs=3, seed=0, pulse=lambda: calls.append(""))
+    env.reset()
+    env.step(np.zeros(3, np.int64))
+    assert len(calls) == 6

@@ -1,0 +1,63 @@
+"""Signs of life from inside a vector step, however long the environments take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from session.context import Context
+
+_PULSE_SECONDS = 0.05
+# A shorter step is waited for when the component is told to stop.
+_PATIENCE_SECONDS = 1.0
+_SLOW_SECONDS = 5.0
+
+
+class StepAbandonedError(Exception):
+    """The component was told to stop in the middle of a long vector step."""
+
+
+class Stepping:
+    """Called between the environments of a vector step; see `surreal_like.env.vector`.
+
+    Args:
+        context: of the process; its heartbeat goes on, and its `stopping` ends a long step.
+        num_envs: N, for the advice about slow steps.
+
+    Attributes:
+        work: what else is to be done now and then while the environments step.
+    """
+
+    def __init__(self, context: Context, num_envs: int) -> None:
+        self._context = context
+        self._num_envs = num_envs
+        self._began_at = self._due = context.clock.now()
+        self._advised = False
+        self.work: Callable[[], object] = lambda: None
+
+    def begin(self) -> None:
+        """A vector step begins now."""
+        self._began_at = self._context.clock.now()
+
+    def __call__(self) -> None:
+        """Shows a sign of life if one is due.
+
+        Raises:
+            StepAbandonedError: the component is to stop, and the step has taken long already.
+        """
+        now = self._context.clock.now()
+        if now < self._due:
+            return
+        self._due = now + _PULSE_SECONDS
+        self._context.pulse()
+        self.work()
+        passed = now - self._began_at
+        if self._context.stopping and passed > _PATIENCE_SECONDS:
+            raise StepAbandonedError
+        if passed > _SLOW_SECONDS and not self._advised:
+            self._advised = True
+            self._context.log.warning(
+                "one step of %d environments takes more than %g s: step them at the same time "
+                "(env_config.vector: process, env_config.workers: %d), or have fewer of them; see "
+                "'My simulator is slow' in docs/your_own_environment.md",
+                *(self._num_envs, _SLOW_SECONDS, self._num_envs),
+            )

@@ -1,0 +1,127 @@
+"""Slow environments: signs of life from inside a vector step, and its end when told to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import main.ps
+from session.folder import RunFolder
+from session.heartbeat import read_beat
+from session.service import Frame
+from tests.surreal_like.agent import test_evaluator, test_loop
+from tests.surreal_like.agent.rig import Count, LearnerPeer, ReplayPeer, Rig, make_rig
+from tests.surreal_like.agent.test_scoring import ControlPeer
+
+SLOW = "tests.surreal_like.agent.test_stepping:Slow"
+
+
+class Slow(Count):
+    """Each step takes two seconds of the rig's clock."""
+
+    passes: Callable[[], object] = staticmethod(lambda: None)
+
+    def step(self, action: int) -> Any:
+        Slow.passes()
+        return super().step(action)
+
+
+@pytest.fixture
+def rig(run_folder: Any) -> Iterator[Rig]:
+    folder = RunFolder(run_folder)
+    env = {"env_name": SLOW, "num_envs": 16}
+    with make_rig(run=folder, env=env, stop={"eval_episodes": 20}) as made:
+        made.start("ps", main.ps.build)
+        yield made
+        Slow.passes = staticmethod(lambda: None)
+
+
+class Watch:
+    """Passes two seconds in each step of an environment and notes how old the heartbeat is."""
+
+    def __init__(self, rig: Rig, frame: Frame) -> None:
+        self.rig, self.frame = rig, frame
+        self.steps = 0
+        self.beats: set[float] = set()
+        self.stops_at = 0
+        Slow.passes = staticmethod(self)
+
+    def __call__(self) -> None:
+        self.rig.clock.seconds += 2.0
+        self.steps += 1
+        self.frame.context.stopping |= self.steps == self.stops_at
+        assert self.rig.run is not None
+        beat = read_beat(self.rig.run.alive, self.frame.context.name)
+        if beat is not None:
+            self.beats.add(beat.time)
+
+
+def test_an_agent_beats_between_the_steps_of_its_environments(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = test_loop.started(rig)
+    watch = Watch(rig, frame)
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    # One vector step takes 32 seconds, more than `heartbeat.timeout`.
+    assert len(watch.beats) >= watch.steps - 2
+
+
+def test_a_short_chunk_of_a_slow_agent_goes_by_itself(rig: Rig) -> None:
+    rig.config.session_config.sender.flush_iteration = 100
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    watch = Watch(rig, test_loop.started(rig))
+    learner.publish()
+    rig.until(lambda: len(replay.chunks) >= 2)
+    assert [chunk.shape for chunk in replay.chunks[:2]] == [(1, 16), (1, 16)]
+    # The first observations, and what the first step has come to.
+    assert watch.steps <= 2 * 16
+
+
+def test_a_long_step_is_given_up_when_the_agent_is_told_to_stop(rig: Rig) -> None:
+    rig.config.session_config.sender.flush_time = 0.0
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = test_loop.started(rig)
+    watch = Watch(rig, frame)
+    watch.stops_at = 16 + 3
+    learner.publish()
+    rig.until(lambda: frame.finished)
+    assert watch.steps == watch.stops_at
+    [chunk] = replay.chunks
+    # The action of the last row was not taken in all environments: it counts as not taken.
+    assert (chunk.shape, chunk.tail) == ((2, 16), True)
+    assert replay.goodbyes
+
+
+def test_an_evaluator_beats_and_says_how_far_it_is(rig: Rig) -> None:
+    learner, control = LearnerPeer(rig), ControlPeer(rig)
+    frame = test_evaluator.started(rig)
+    watch = Watch(rig, frame)
+    learner.publish()
+    rig.until(lambda: control.heard)
+    assert len(watch.beats) >= watch.steps - 2
+    assert control.heard[0][0]["episodes"] == 20
+    rig.pass_time(1.0)
+    said = [record["text"] for record in rig.records if record.get("level") == "warning"]
+    assert len([line for line in said if "one step of 20 environments takes more" in line]) == 1
+
+
+def test_a_long_evaluation_shows_its_progress(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    frame = test_evaluator.started(rig)
+    watch = Watch(rig, frame)
+    learner.publish()
+    rig.until(lambda: watch.steps >= 20)
+    service = test_evaluator.service(frame)
+    assert service.doing == "evaluating version 1: 0 of 20 episodes"
+
+
+def test_an_evaluation_is_given_up_in_the_middle_of_a_step(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    frame = test_evaluator.started(rig)
+    watch = Watch(rig, frame)
+    watch.stops_at = 7
+    learner.publish()
+    rig.until(lambda: frame.finished)
+    assert watch.steps == 7
