@@ -123,6 +123,8 @@ BASE_ENV_CONFIG = Config(
         "vector": "native",
         # With process: worker processes of one agent, at most num_envs; 0: one per core, or two.
         "workers": 0,
+        # Parts of a dict of observations that are left out.
+        "drop_keys": [],
         # Wrappers of each environment, the innermost first: dotted paths, or {wrapper, args}.
         "wrappers": [],
         # An episode is truncated after so many steps [steps]; None, 0 or negative: never.

@@ -28,6 +28,7 @@ TOLD_EVENTS = (
     "restored",
     "begins_anew",
     "bad_update",
+    "slow",
     "checkpoint_bad",
     "checkpoint_failed",
     "ending",

@@ -146,11 +146,11 @@ class EvaluatorService(Service):
         if self._advised or seconds < _TOO_LONG_SECONDS:
             return
         self._advised = True
-        self._context.log.warning(
-            "%d of %d episodes of an evaluation after %.0f s, in %d environments: fewer episodes "
-            "give scores sooner (session_config.stop.eval_episodes); see 'My simulator is slow' "
-            "in docs/your_own_environment.md",
-            *(len(evaluation.finished), self._episodes, seconds, self._env.num_envs),
+        self._context.event(
+            "slow",
+            f"{len(evaluation.finished)} of {self._episodes} episodes of an evaluation after "
+            f"{seconds:.0f} s: session_config.stop.eval_episodes makes evaluations shorter "
+            "(docs/your_own_environment.md, 'My simulator is slow')",
         )
 
     def _end(self, evaluation: Evaluation) -> None:

@@ -53,11 +53,12 @@ class Stepping:
         passed = now - self._began_at
         if self._context.stopping and passed > _PATIENCE_SECONDS:
             raise StepAbandonedError
-        if passed > _SLOW_SECONDS and not self._advised:
+        # One of many agents is enough.
+        if passed > _SLOW_SECONDS and not self._advised and not self._context.component.index:
             self._advised = True
-            self._context.log.warning(
-                "one step of %d environments takes more than %g s: step them at the same time "
-                "(env_config.vector: process, env_config.workers: %d), or have fewer of them; see "
-                "'My simulator is slow' in docs/your_own_environment.md",
-                *(self._num_envs, _SLOW_SECONDS, self._num_envs),
+            self._context.event(
+                "slow",
+                f"one step of {self._num_envs} environments takes more than {_SLOW_SECONDS:g} s: "
+                "set env_config.vector=process and env_config.workers, or have fewer of them "
+                "(docs/your_own_environment.md, 'My simulator is slow')",
             )

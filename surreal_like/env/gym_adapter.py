@@ -6,8 +6,10 @@ import contextlib
 import difflib
 import importlib
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from typing import Any
 
 import gymnasium
@@ -18,7 +20,12 @@ from session.errors import ConfigError, MissingExtra
 from session.nest import Nest
 from surreal_like.env.actions import ActionDoor, Outside
 from surreal_like.env.base import Env, Info, Step
-from surreal_like.env.spaces import action_writer, observation_reader, specs_from_spaces
+from surreal_like.env.spaces import (
+    action_writer,
+    observation_reader,
+    specs_from_spaces,
+    without_keys,
+)
 
 PREFIX = "gym:"
 
@@ -31,8 +38,9 @@ _log = logging.getLogger(__name__)
 class GymAdapter(Env):
     """Any Gymnasium environment, given as an object or by name (`CartPole-v1`, `gym:CartPole-v1`).
 
-    env_config: of it `env_args` (constructor arguments, with a name only) and `clip_action`
-    (default True: continuous actions are clipped to their bounds; else one outside is an error).
+    env_config: of it `env_args` (constructor arguments, with a name only), `clip_action` (default
+    True: continuous actions are clipped to their bounds; else one outside is an error), `drop_keys`
+    (parts of a Dict of observations that are left out).
 
     Float observations become float32, discrete ones int64 counted from 0. Raises ConfigError for
     an unknown name or argument, MissingExtra for a package that is not installed, SpecError for
@@ -47,6 +55,7 @@ class GymAdapter(Env):
         config = env_config or {}
         self.gym_env = make_gym(env, config.get("env_args")) if isinstance(env, str) else env
         space, actions = self.gym_env.observation_space, self.gym_env.action_space
+        space = without_keys(space, config.get("drop_keys") or ())
         self.obs_spec, self.action_spec = specs_from_spaces(space, actions)
         self.metadata = {**type(self).metadata, **self.gym_env.metadata}
         self._read = observation_reader(space)
@@ -103,7 +112,8 @@ def find_gym_spec(name: str, env_args: Mapping[str, Any] | None = None) -> EnvSp
         _log.warning("this gymnasium has no %s: using %s, the same", name_in_module, newer)
         name_in_module = newer
     if name_in_module not in known:
-        raise ConfigError(f"env_config.env_name: no {PREFIX}{wanted}; {_nearest(name_in_module)}")
+        hint = _nearest(name_in_module) if module else _registered_by(name_in_module)
+        raise ConfigError(f"env_config.env_name: no {PREFIX}{wanted}; {hint}")
     return known[name_in_module]
 
 
@@ -171,3 +181,29 @@ def _nearest(name: str) -> str:
     if not near:
         return "`surreal-like list environments` shows what there is"
     return "did you mean " + " or ".join(PREFIX + one for one in near) + "?"
+
+
+def _registered_by(name: str) -> str:
+    """A hint for a name that Gymnasium knows only once a package has been imported."""
+    packages = _packages_with_environments()
+    plain = {package: package.replace("_", "").lower() for package in packages}
+    word = re.split(r"[-_/]", name)[0].lower()
+    for package, said in plain.items():
+        if said.startswith(word) or name.replace("-", "").lower().startswith(said):
+            return f"it may be registered by {package}: write {PREFIX}{package}:{name}"
+    installed = f" (installed: {', '.join(packages)})" if packages else ""
+    return (
+        f"{_nearest(name)}; what another package registers is named {PREFIX}PACKAGE:{name}"
+        f"{installed}"
+    )
+
+
+def _packages_with_environments() -> list[str]:
+    """Import names of the installed packages that need gymnasium, ours left out."""
+    names: set[str] = set()
+    for package in metadata.distributions():
+        needs = (re.split(r"[^\w.-]", need)[0].lower() for need in package.requires or ())
+        if "gymnasium" in needs and package.name != "surreal-like":
+            told = (package.read_text("top_level.txt") or package.name.replace("-", "_")).split()
+            names.update(told)
+    return sorted(names)

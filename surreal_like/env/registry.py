@@ -9,9 +9,11 @@
 
 Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
 `eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
-`wrappers`, `limit_episode_length`, `frame_stack` (only what specs become by it), `obs_spec`,
-`action_spec`. An entry of `wrappers` is a dotted path `package.module:Class`, or a mapping
-`{wrapper: path, args: {...}, training_only: true}`; the first entry is the innermost.
+`drop_keys` (parts of a Dict of observations), `wrappers`, `limit_episode_length`, `frame_stack`
+(only what specs become by it), `obs_spec`, `action_spec`. An entry of `wrappers` is a dotted path
+`package.module:Class`, or a mapping `{wrapper: path, args: {...}, training_only: true}`; the first
+entry is the innermost. Classes that extend `gymnasium.Wrapper` come first: they change spaces
+before these are checked.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import contextlib
 import difflib
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,7 +30,13 @@ from session.errors import ConfigError
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
 from surreal_like.env.base import Env
-from surreal_like.env.wrappers import ActionRepeat, ClipAction, LimitEpisodeLength, horizon
+from surreal_like.env.wrappers import (
+    ActionRepeat,
+    ClipAction,
+    FilterObservation,
+    LimitEpisodeLength,
+    horizon,
+)
 from surreal_like.errors import SpecError
 
 Config = Mapping[str, Any]
@@ -73,7 +82,8 @@ def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[
 def is_wrapped(env_config: Config, evaluation: bool = False) -> bool:
     """Whether something stands around a single environment that code for many would leave out."""
     repeats = (env_config.get("action_repeat") or 1) != 1
-    return repeats or bool(wrapper_entries(env_config, evaluation))
+    dropped = bool(env_config.get("drop_keys"))
+    return repeats or dropped or bool(wrapper_entries(env_config, evaluation))
 
 
 def specs_of(env: Env, env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -123,9 +133,9 @@ def _build(env_config: Config, evaluation: bool) -> Env:
     kind, colon, rest = name.partition(":")
     arguments = env_args(env_config, evaluation)
     if kind == "gym" and colon:
-        from surreal_like.env.gym_adapter import GymAdapter
+        from surreal_like.env.gym_adapter import make_gym
 
-        return GymAdapter(name, {**env_config, "env_args": arguments})
+        return _adapt(make_gym(name, arguments), name, env_config, evaluation)
     if not colon or not rest:
         raise ConfigError(f"env_config.env_name: no environment {name!r}; {_suggest(name)}")
     if kind == "atari":
@@ -137,7 +147,7 @@ def _build(env_config: Config, evaluation: bool) -> Env:
     built = _call(_load(name, "env_config.env_name"), name, arguments, "env_config.env_args")
     if isinstance(built, Env):
         return _bounded(built, env_config)
-    return _adapt(built, name, env_config)
+    return _adapt(built, name, env_config, evaluation)
 
 
 def _build_toy(name: str, arguments: Config) -> Env:
@@ -149,7 +159,8 @@ def _build_toy(name: str, arguments: Config) -> Env:
     return env
 
 
-def _adapt(built: Any, name: str, env_config: Config) -> Env:
+def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
+    """A Gymnasium environment with the Gymnasium wrappers of the config, as an Env."""
     import gymnasium
 
     from surreal_like.env.gym_adapter import GymAdapter
@@ -159,7 +170,39 @@ def _adapt(built: Any, name: str, env_config: Config) -> Env:
             f"env_config.env_name: {name} gives a {type(built).__name__}, "
             "expected a surreal_like.env.Env or a gymnasium.Env"
         )
-    return GymAdapter(built, env_config)
+    try:
+        for path, wrapper, arguments in _wrappers(env_config, evaluation):
+            if is_gym_wrapper(wrapper):
+                built = _call(wrapper, path, arguments, "env_config.wrappers", built)
+        return GymAdapter(built, env_config)
+    except BaseException:
+        built.close()
+        raise
+
+
+def is_gym_wrapper(wrapper: object) -> bool:
+    """Whether it is a class that extends gymnasium.Wrapper; does not import gymnasium."""
+    gymnasium = sys.modules.get("gymnasium")
+    if gymnasium is None or not isinstance(wrapper, type):
+        return False
+    return issubclass(wrapper, gymnasium.Wrapper)
+
+
+def _wrappers(env_config: Config, evaluation: bool) -> list[tuple[str, Callable[..., Any], Config]]:
+    """The wrappers of a config as (dotted path, class or function, arguments).
+
+    Raises ConfigError where one of Gymnasium stands behind one of ours.
+    """
+    found: list[tuple[str, Callable[..., Any], Config]] = []
+    for path, arguments in wrapper_entries(env_config, evaluation):
+        wrapper = _load(path, "env_config.wrappers")
+        if found and is_gym_wrapper(wrapper) and not is_gym_wrapper(found[-1][1]):
+            raise ConfigError(
+                f"env_config.wrappers: {path} extends gymnasium.Wrapper, {found[-1][0]} does not: "
+                "those of Gymnasium come first, for they wrap what is inside"
+            )
+        found.append((path, wrapper, arguments))
+    return found
 
 
 def _bounded(env: Env, env_config: Config) -> Env:
@@ -172,8 +215,19 @@ def _wrap(env: Env, env_config: Config, evaluation: bool) -> Env:
     repeat = env_config.get("action_repeat") or 1
     if repeat != 1:
         env = ActionRepeat(env, repeat)
-    for path, arguments in wrapper_entries(env_config, evaluation):
-        wrapper = _load(path, "env_config.wrappers")
+    is_gym = hasattr(env, "gym_env")
+    dropped = env_config.get("drop_keys")
+    if dropped and not is_gym:
+        env = FilterObservation(env, drop=dropped)
+    for path, wrapper, arguments in _wrappers(env_config, evaluation):
+        if is_gym_wrapper(wrapper):
+            if not is_gym:
+                raise ConfigError(
+                    f"env_config.wrappers: {path} extends gymnasium.Wrapper, but "
+                    f"{env_config.get('env_name')} is no Gymnasium environment: name a wrapper "
+                    "that extends surreal_like.Wrapper"
+                )
+            continue
         env = _call(wrapper, path, arguments, "env_config.wrappers", env)
         if not isinstance(env, Env):
             raise ConfigError(f"env_config.wrappers: {path} gives no surreal_like.env.Env")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.errors import DataError, SpecError
 
@@ -21,6 +22,21 @@ def specs_from_spaces(
     Raises SpecError for a space that has no spec (text, graphs, sequences, nested actions).
     """
     return _obs_spec(obs_space), _action_spec(action_space)
+
+
+def without_keys(space: spaces.Space[Any], keys: Sequence[str]) -> spaces.Space[Any]:
+    """The space without these parts of a Dict. Raises ConfigError for a part that it lacks."""
+    if not keys:
+        return space
+    parts = dict(space.items()) if isinstance(space, spaces.Dict) else {}
+    kept = {key: child for key, child in parts.items() if key not in keys}
+    if len(kept) + len(set(keys)) != len(parts) or not kept:
+        has = ", ".join(map(str, parts)) or "no parts with names"
+        raise ConfigError(
+            f"env_config.drop_keys is {list(keys)}, but the observations have {has}: name parts "
+            "that are there, and leave at least one"
+        )
+    return spaces.Dict(kept)
 
 
 def observation_reader(space: spaces.Space[Any]) -> Callable[[Any], Nest]:
@@ -63,11 +79,12 @@ def _part(obs: Any, key: Any) -> Any:
         raise DataError(f"obs: the environment gave no part {key!r}") from error
 
 
-def _obs_spec(space: spaces.Space[Any]) -> dict[str, Any]:
+def _obs_spec(space: spaces.Space[Any], key: str = "") -> dict[str, Any]:
+    """key: the part of a Dict in which the space stands, the outermost."""
     if isinstance(space, spaces.Dict):
-        return {_key(key, space): _obs_spec(child) for key, child in space.items()}
+        return {_key(k, space): _obs_spec(child, key or k) for k, child in space.items()}
     if isinstance(space, spaces.Tuple):
-        return {str(i): _obs_spec(child) for i, child in enumerate(space)}
+        return {str(i): _obs_spec(child, key) for i, child in enumerate(space)}
     if isinstance(space, spaces.Discrete):
         return {"type": "int64", "dim": [], "num": int(space.n)}
     if isinstance(space, spaces.MultiDiscrete):
@@ -78,9 +95,11 @@ def _obs_spec(space: spaces.Space[Any]) -> dict[str, Any]:
         dtype = np.dtype(space.dtype)
         kind = "float32" if dtype.kind == "f" else dtype.name
         return {"type": kind, "dim": list(space.shape)}
+    place = f" of the part {key!r}" if key else ""
+    drop = f"leave the part out (env_config.drop_keys=[{key}]), or " if key else ""
     raise SpecError(
-        f"observation space {space} is not supported, but Box, Discrete, MultiDiscrete, "
-        "MultiBinary, Dict and Tuple are: make it one of these in a wrapper"
+        f"observation space {space}{place} is not supported, but Box, Discrete, MultiDiscrete, "
+        f"MultiBinary, Dict and Tuple are: {drop}make it one of these in a wrapper"
     )
 
 

@@ -1,12 +1,14 @@
-"""Wrappers around one Env that a config switches on by name, and those that it names itself."""
+"""Wrappers around one Env: those that a key of the config switches on, and `FilterObservation`."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from session.errors import ConfigError
 from session.nest import Nest
+from surreal_like.data.spec import is_leaf
 from surreal_like.env.actions import ActionDoor
 from surreal_like.env.base import Env, Info, Step, Wrapper
 
@@ -83,3 +85,38 @@ class ClipAction(Wrapper):
     def step(self, action: Any) -> Step:
         """Steps with an action inside the bounds."""
         return self.env.step(self._door(action))
+
+
+class FilterObservation(Wrapper):
+    """Leaves parts of a dict of observations out.
+
+    keep: the parts that stay; drop: those that go. One of the two is given.
+    Raises ConfigError for parts that the observations lack, or where none would stay.
+    """
+
+    def __init__(self, env: Env, *, keep: Sequence[str] = (), drop: Sequence[str] = ()) -> None:
+        super().__init__(env)
+        spec = env.obs_spec
+        parts = [] if is_leaf(spec) else list(spec)
+        unknown = [key for key in (*keep, *drop) if key not in parts]
+        self._keys = [key for key in parts if key in keep or (drop and key not in drop)]
+        if unknown or not self._keys or bool(keep) == bool(drop):
+            has = ", ".join(parts) or "no parts with names"
+            raise ConfigError(
+                f"observations are to keep {list(keep)} or to drop {list(drop)}, but they have "
+                f"{has}: name parts that stay, or parts that go, and leave at least one"
+            )
+        self.obs_spec = {key: spec[key] for key in self._keys}
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Resets; gives the parts that stay."""
+        obs, info = self.env.reset()
+        return self._filtered(obs), info
+
+    def step(self, action: Any) -> Step:
+        """Steps; gives the parts that stay."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._filtered(obs), reward, terminated, truncated, info
+
+    def _filtered(self, obs: Any) -> Nest:
+        return {key: obs[key] for key in self._keys if key in obs}

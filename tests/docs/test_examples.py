@@ -72,6 +72,7 @@ SHOWN = {
         "pdb waits for somebody who types",
     ],
     "kubernetes.md": ["test_kubectl.py runs it"] * 4,
+    "your_own_environment.md": ["minigrid is not installed with this package"] * 2,
     "performance.md": ["installs four peers, and measures for minutes"],
     "scripts.md": [
         "runs until it is ended; test_scripts.py starts the same",

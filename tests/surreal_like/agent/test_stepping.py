@@ -103,7 +103,7 @@ def test_an_evaluator_beats_and_says_how_far_it_is(rig: Rig) -> None:
     assert len(watch.beats) >= watch.steps - 2
     assert control.heard[0][0]["episodes"] == 20
     rig.pass_time(1.0)
-    said = [record["text"] for record in rig.records if record.get("level") == "warning"]
+    said = rig.events("slow")
     assert len([line for line in said if "one step of 20 environments takes more" in line]) == 1
 
 

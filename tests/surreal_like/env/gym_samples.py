@@ -134,3 +134,28 @@ def register_counters() -> None:
                 vector_entry_point=native,
                 max_episode_steps=steps,
             )
+
+
+class Worded(Rich):
+    """Rich, with a text among its observations, which has no spec."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        spaces_of = self.observation_space
+        assert isinstance(spaces_of, spaces.Dict)
+        self.observation_space = spaces.Dict({**spaces_of, "mission": spaces.Text(9)})
+
+    def _observe(self) -> Any:
+        return {**super()._observe(), "mission": "go"}
+
+
+class OnlyState(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A wrapper of Gymnasium: of the observations only the state, times a factor."""
+
+    def __init__(self, env: Any, factor: float = 1.0) -> None:
+        super().__init__(env)
+        self.factor = factor
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+    def observation(self, observation: Any) -> Any:
+        return self.factor * observation["state"]

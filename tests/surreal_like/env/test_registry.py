@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,3 +188,60 @@ def test_a_toy_needs_neither_torch_nor_gymnasium() -> None:
         "sys.exit(bool({'torch', 'gymnasium'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+WORDED = {"env_name": "tests.surreal_like.env.gym_samples:Worded"}
+ONLY_STATE = "tests.surreal_like.env.gym_samples:OnlyState"
+
+
+def test_a_part_without_a_spec_is_named_with_the_setting_that_drops_it() -> None:
+    with pytest.raises(SpecError, match=r"of the part 'mission'.*env_config.drop_keys=\[mission\]"):
+        make_env(WORDED)
+
+
+def test_parts_of_observations_are_dropped_on_request() -> None:
+    env = make_env({**WORDED, "drop_keys": ["mission", "pair"]})
+    assert set(env.obs_spec) == {"image", "state", "many"}
+    obs, _ = env.reset()
+    assert set(obs) == set(env.obs_spec)
+    assert set(env.step(0)[0]) == set(env.obs_spec)
+
+
+@pytest.mark.parametrize("keys", [["misson"], ["image", "pair", "state", "many", "mission"]])
+def test_parts_that_are_not_there_cannot_be_dropped(keys: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"drop_keys is .* the observations have .*mission"):
+        make_env({**WORDED, "drop_keys": keys})
+
+
+def test_wrappers_of_gymnasium_are_applied_before_spaces_are_checked() -> None:
+    wrappers = [{"wrapper": ONLY_STATE, "args": {"factor": 2.0}}, f"{SAMPLES}:Scaled"]
+    env = make_env({**WORDED, "wrappers": wrappers})
+    assert env.obs_spec == {"type": "float32", "dim": [2]}
+    env.seed(1)
+    assert env.reset()[0].shape == (2,)
+    assert env.step(0)[1] == 3.0
+
+
+def test_wrappers_of_gymnasium_come_before_ours() -> None:
+    wrappers = [f"{SAMPLES}:Scaled", ONLY_STATE]
+    with pytest.raises(ConfigError, match=r"OnlyState extends gymnasium.Wrapper.*come first"):
+        make_env({**WORDED, "drop_keys": ["mission"], "wrappers": wrappers})
+
+
+def test_wrappers_of_gymnasium_are_for_gymnasium_environments() -> None:
+    with pytest.raises(ConfigError, match="toy:chain is no Gymnasium environment"):
+        make_env({"env_name": "toy:chain", "wrappers": [ONLY_STATE]})
+
+
+def test_a_name_of_another_package_gets_the_complete_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "mazes-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Name: mazes\nVersion: 1.0\nRequires-Dist: gymnasium>=1\n")
+    (told / "top_level.txt").write_text("mazes\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"write gym:mazes:Mazes-Small-v0$"):
+        make_env({"env_name": "gym:Mazes-Small-v0"})
+    with pytest.raises(ConfigError, match=r"named gym:PACKAGE:Qqq-v0 \(installed: .*mazes"):
+        make_env({"env_name": "gym:Qqq-v0"})

@@ -7,8 +7,16 @@ import pytest
 from session.errors import ConfigError
 from surreal_like.data.timestep import discounts
 from surreal_like.env.base import Wrapper
+from surreal_like.env.image_wrappers import Grayscale, Transpose
+from surreal_like.env.registry import make_env
 from surreal_like.env.toy import Bandit, Chain, Clock, Target
-from surreal_like.env.wrappers import ActionRepeat, ClipAction, LimitEpisodeLength, horizon
+from surreal_like.env.wrappers import (
+    ActionRepeat,
+    ClipAction,
+    FilterObservation,
+    LimitEpisodeLength,
+    horizon,
+)
 from surreal_like.errors import DataError
 from tests.contracts.env import EnvContract
 
@@ -100,3 +108,82 @@ class TestLimitEpisodeLength(EnvContract):
 class TestClipAction(EnvContract):
     def make(self) -> ClipAction:
         return ClipAction(Target())
+
+
+class Camera(Bandit):
+    """Gives a colour image, a small one behind two keys, and a number."""
+
+    def __init__(self, image: Any, *, alone: bool = False) -> None:
+        super().__init__()
+        self.image, self.alone = np.asarray(image), alone
+        spec = {"type": self.image.dtype.name, "dim": list(self.image.shape), "low": 0}
+        number = {"type": "float32", "dim": [1]}
+        self.obs_spec = spec if alone else {"arm": {"eye": spec}, "number": number}
+
+    def reset(self) -> Any:
+        return self._look(), {}
+
+    def step(self, action: Any) -> Any:
+        return self._look(), 0.0, True, False, {}
+
+    def _look(self) -> Any:
+        if self.alone:
+            return self.image
+        return {"arm": {"eye": self.image}, "number": np.ones(1, np.float32)}
+
+
+class TestCameraIsAnEnv(EnvContract):
+    def make(self) -> Grayscale:
+        return Grayscale(Camera(np.zeros((4, 5, 3), np.uint8)))
+
+
+def test_images_become_gray() -> None:
+    image = np.zeros((2, 4, 3), np.uint8)
+    image[0, :3] = 100 * np.eye(3, dtype=np.uint8)
+    image[1] = 255
+    env = Grayscale(Camera(image, alone=True))
+    assert env.obs_spec == {"type": "uint8", "dim": [2, 4], "low": 0}
+    assert env.reset()[0].tolist() == [[30, 59, 11, 0], [255] * 4]
+    in_front = Grayscale(Camera(image.transpose(2, 0, 1), alone=True))
+    assert in_front.step(0)[0].tolist() == env.step(0)[0].tolist()
+    assert in_front.step(0)[0].dtype == np.uint8
+
+
+def test_channels_come_in_front() -> None:
+    image = np.arange(2 * 4 * 3, dtype=np.float32).reshape(2, 4, 3)
+    env = Transpose(Camera(image), keys=["arm/eye"])
+    assert env.obs_spec["arm"]["eye"]["dim"] == [3, 2, 4]
+    obs = env.step(0)[0]
+    assert (obs["arm"]["eye"] == image.transpose(2, 0, 1)).all()
+    assert obs["number"].tolist() == [1]
+
+
+@pytest.mark.parametrize("keys", [["number"], ["nothing"]])
+def test_what_is_no_image_is_refused(keys: list[str]) -> None:
+    with pytest.raises(ConfigError, match=f"Transpose: {keys[0]} of the observations"):
+        Transpose(Camera(np.zeros((2, 4, 3))), keys=keys)
+    with pytest.raises(ConfigError, match="Grayscale: no part"):
+        Grayscale(Camera(np.zeros((2, 4, 2))))
+
+
+@pytest.mark.parametrize("choice", [{"keep": ["number"]}, {"drop": ["arm"]}])
+def test_observations_are_filtered(choice: dict[str, Any]) -> None:
+    env = FilterObservation(Camera(np.zeros((2, 4, 3))), **choice)
+    assert env.obs_spec == {"number": {"type": "float32", "dim": [1]}}
+    assert set(env.reset()[0]) == set(env.step(0)[0]) == {"number"}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"keep": ["numbr"]}, {"drop": ["arm", "number"]}, {}, {"keep": ["arm"], "drop": ["arm"]}],
+)
+def test_a_filter_leaves_something(choice: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="they have arm, number"):
+        FilterObservation(Camera(np.zeros((2, 4, 3))), **choice)
+
+
+def test_parts_of_an_environment_of_ours_are_dropped_by_a_setting() -> None:
+    name = "tests.surreal_like.env.test_wrappers:Camera"
+    image = np.zeros((2, 4, 3), np.uint8)
+    env = make_env({"env_name": name, "env_args": {"image": image}, "drop_keys": ["arm"]})
+    assert set(env.reset()[0]) == {"number"}
