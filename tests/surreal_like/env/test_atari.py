@@ -95,7 +95,7 @@ def test_both_preprocessings_give_the_same(
     envs = [AtariEnv(game, settings) for _ in SEEDS]
     for env, seed in zip(envs, SEEDS, strict=True):
         env.seed(seed)
-    specs = {"obs_spec": envs[0].obs_spec, "action_spec": envs[0].action_spec}
+    specs: dict[str, Any] = {"obs_spec": envs[0].obs_spec, "action_spec": envs[0].action_spec}
     sync = SyncVector(envs, **specs, info_keys=("lives",))
     vector = AtariVector(game, settings, seeds=SEEDS, info_keys=("lives",))
     with contextlib.closing(sync), contextlib.closing(vector):
@@ -123,7 +123,7 @@ def test_the_return_of_a_game_is_that_of_all_its_lives() -> None:
     games: list[Game] = []
     for env in (lives, whole):
         env.seed(11)
-        specs = {"obs_spec": env.obs_spec, "action_spec": env.action_spec}
+        specs: dict[str, Any] = {"obs_spec": env.obs_spec, "action_spec": env.action_spec}
         games.append(Game(SyncVector([env], **specs, info_keys=("lives",))))
     by_lives, by_games = games
     while not by_games.finished:
