@@ -30,7 +30,6 @@ INSTALL_REQUIRES = [
     "libtmux>=0.46",
     "rich>=13.7",
     "safetensors>=0.4.3",
-    "fsspec>=2024.2",
     "setproctitle>=1.3.3",
     "psutil>=6.0",
 ]

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
-from session.config_file import parse_yaml, read_file, write_file
+from session.config_file import inline_yaml, parse_yaml, read_file, write_file
 from session.errors import ConfigError
 from session.extension import (
     Extension,
@@ -19,18 +19,27 @@ from session.extension import (
     missing_error,
     nearest,
     paths,
-    refuse_reserved,
+    scalar,
     shown,
     spell_out,
 )
-from session.placeholder import expectation, is_unresolved
+from session.placeholder import (
+    Verbatim,
+    check_default,
+    escaped,
+    expectation,
+    is_unresolved,
+    unescaped,
+)
 
 
 class Config(dict[str, Any]):
     """Settings: `config.key` is `config["key"]`, and a mapping inside is a Config too.
 
     What is put in is copied and made plain: mappings become Configs, tuples lists, paths and enum
-    members texts. Every error is a ConfigError that names the full path of the key.
+    members texts, numbers of numpy Python's. A key that is a method's name is refused, except where
+    keys are names of arguments or observations (`env_args`, `obs_spec`, ...): there it is read as
+    `config["key"]`. Every error is a ConfigError that names the full path of the key.
     """
 
     __slots__ = ("_path",)
@@ -40,7 +49,6 @@ class Config(dict[str, Any]):
         object.__setattr__(self, "_path", "")
         super().__init__()
         self.update(*args, **kwargs)
-        refuse_reserved(self, "", _RESERVED)
 
     @classmethod
     def load_file(cls, path: str | Path) -> Self:
@@ -64,11 +72,13 @@ class Config(dict[str, Any]):
         strict: refuse keys that `base` does not know, except in its open dicts (`{}`, `_dict_`).
         abstract: self is itself a default, so what `base` demands may stay a placeholder.
 
-        Raises ConfigError for a value of another kind than in `base`, and for all missing values
-        at once; self has not changed then.
+        Raises ConfigError for a value of another kind than in `base`, for all missing values at
+        once, and for a default that only looks like a placeholder; self has not changed then.
         """
         base = base if isinstance(base, Config) else Config(base)
-        extension = Extension(base, self._path, strict=strict, reserved=_RESERVED)
+        for default in (base, self) if abstract else (base,):
+            check_default(default, self._path)
+        extension = Extension(base, self._path, strict=strict)
         merged = extension.merge(spell_out(self, base), base, self._path)
         if extension.missing and not abstract:
             raise missing_error(extension.missing)
@@ -76,7 +86,7 @@ class Config(dict[str, Any]):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain dicts and lists."""
+        """The same as plain dicts and lists, as a file holds it: `_int_` as a text is `\\_int_`."""
         return {key: _plain(value) for key, value in self.items()}
 
     def fingerprint(self) -> str:
@@ -107,7 +117,8 @@ class Config(dict[str, Any]):
         return self[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        refuse_reserved((name,), self._path, _RESERVED)
+        if name in _RESERVED:
+            raise _reserved(name, self._path)
         self[name] = value
 
     def __delattr__(self, name: str) -> None:
@@ -119,6 +130,8 @@ class Config(dict[str, Any]):
         if not isinstance(key, str):
             where = self._path or "the config"
             raise ConfigError(f"{where} has the key {key!r}, expected a text (write it in quotes)")
+        if key in _RESERVED and _FOREIGN.isdisjoint(self._path.split(".")):
+            raise _reserved(key, self._path)
         super().__setitem__(key, _admit(value, join(self._path, key)))
 
     def update(self, *args: Any, **kwargs: Any) -> None:
@@ -136,6 +149,14 @@ class Config(dict[str, Any]):
         """A copy that shares nothing with this one."""
         return _config_at(self._path, self)
 
+    def __or__(self, other: Mapping[str, Any]) -> Config:  # type: ignore[override]
+        merged = self.copy()
+        merged.update(other)
+        return merged
+
+    def __ror__(self, other: Mapping[str, Any]) -> Config:  # type: ignore[override]
+        return _config_at(self._path, other) | self
+
     def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
         self.update(other)
         return self
@@ -150,6 +171,11 @@ class Config(dict[str, Any]):
 _RESERVED = frozenset(dir(Config))
 # The specs follow from the rest; how many processes step does not change what is learned.
 _UNCOVERED = ("obs_spec", "action_spec", "workers")
+# Sections whose keys are no settings: arguments and parts of an observation, named by others, and
+# what a run records.
+_FOREIGN = frozenset(("env_args", "eval_mode", "torso_args", "args", "obs_spec", "recorded"))
+# Every walk over a config recurses once or twice per level; Python allows about 1000 calls.
+_DEPTH_LIMIT = 100
 
 
 def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
@@ -171,6 +197,16 @@ def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
                 raise ConfigError(f"override {override!r}: {path} is {shown(section)}, no mapping")
         section[names[-1]] = parse_yaml(text, f"override {override!r}")
     return config
+
+
+def override(path: str, value: Any) -> str:
+    """The `section.key=value` text with which `apply_overrides` sets this value.
+
+    Raises ConfigError, naming the key, for a value that no file can hold.
+    """
+    holder = Config({path: value})
+    _refuse_objects(holder)
+    return f"{path}={inline_yaml(holder.to_dict()[path])}"
 
 
 def missing(config: Config) -> dict[str, str]:
@@ -198,15 +234,18 @@ def explain(layers: Sequence[tuple[str, Config]]) -> dict[str, tuple[Any, str]]:
     origin: dict[str, str] = {}
     for name, layer in layers:
         given = spell_out(layer, resolved)
-        # What was open is not seen any more, so no name is reserved here.
-        extension = Extension(resolved, "", strict=False, reserved=frozenset())
+        extension = Extension(resolved, "", strict=False)
         resolved = extension.merge(given, resolved, "")
         origin |= dict.fromkeys(leaves(given), name)
     return {path: (value, origin[path]) for path, value in leaves(resolved).items()}
 
 
+def _reserved(key: str, path: str) -> ConfigError:
+    return ConfigError(f"{join(path, key)}: {key} is a method of Config, choose another key")
+
+
 def _config_at(path: str, entries: Mapping[str, Any]) -> Config:
-    """A Config that knows where it stands in a larger one; it may be open, so any key is taken."""
+    """A Config that knows where it stands in a larger one."""
     config = Config()
     object.__setattr__(config, "_path", path)
     config.update(entries)
@@ -214,22 +253,27 @@ def _config_at(path: str, entries: Mapping[str, Any]) -> Config:
 
 
 def _admit(value: Any, path: str) -> Any:
-    """What a Config keeps of a value. Raises ConfigError if it only looks like a placeholder."""
+    """What a Config keeps of a value. Raises ConfigError for what is nested too deeply."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
+    if type(value) is str:
+        return unescaped(value)
+    if not isinstance(value, Mapping | list | tuple):
+        return scalar(value)
+    if path.count(".") + path.count("[") >= _DEPTH_LIMIT:
+        raise ConfigError(f"{shown(path)}: nested in more than {_DEPTH_LIMIT} levels")
     if isinstance(value, Mapping):
         return _config_at(path, value)
-    if isinstance(value, (list, tuple)):
-        value = [_admit(each, f"{path}[{index}]") for index, each in enumerate(value)]
-    expectation(value, path)
-    return value
+    return [_admit(each, f"{path}[{index}]") for index, each in enumerate(value)]
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Config):
         return value.to_dict()
+    if isinstance(value, str):
+        return escaped(value)
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
@@ -259,4 +303,4 @@ def _is_data(value: Any) -> bool:
         return all(map(_is_data, value))
     if isinstance(value, Config):
         return all(map(_is_data, value.values()))
-    return value is None or type(value) in (bool, int, float, str)
+    return value is None or type(value) in (bool, int, float, str, Verbatim)

@@ -16,7 +16,7 @@ import yaml
 from session.errors import ConfigError
 
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
-_INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+")
+_INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(
     r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
@@ -52,7 +52,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_number(self, node: yaml.ScalarNode) -> int:
         text = node.value.replace("_", "")
-        return int(text, 16 if "x" in text else 10)
+        return int(text, {"0x": 16, "0o": 8}.get(text[:2], 10))
 
 
 _Loader.add_constructor(_TAG + "int", _Loader.construct_number)
@@ -114,6 +114,26 @@ def write_file(path: str | Path, data: dict[str, Any]) -> None:
 def dump_yaml(data: Any) -> str:
     """The text of a YAML file that holds plain data."""
     return str(yaml.dump(data, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=100))
+
+
+def inline_yaml(data: Any) -> str:
+    """Plain data as YAML in one line."""
+    text = yaml.dump(
+        data,
+        Dumper=PlainDumper,
+        default_flow_style=True,
+        sort_keys=False,
+        allow_unicode=True,
+        width=1e9,
+    )
+    return str(text).rstrip("\n").removesuffix("\n...")
+
+
+def plain_value(text: str) -> Any:
+    """An unquoted text as YAML reads it where that is a number or a bool, else the text."""
+    if _plain_kind(text) in ("bool", "int", "float"):
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 it is a SafeLoader
+    return text
 
 
 def parse_yaml(text: str, source: str) -> Any:

@@ -302,7 +302,7 @@ BASE_SESSION_CONFIG = Config(
             "restart_window_seconds": 60.0,
             # Time that components get for a clean end before they are killed [seconds].
             "grace_seconds": 10.0,
-            # Shell command before that of each component in tmux: source venv/bin/activate.
+            # Shell command before that of each component in tmux, plan: source venv/bin/activate.
             "preamble_cmd": "",
             # SIGTERM to the learner: end, the run ends; resume, it saves and is started again.
             "on_sigterm": "end",

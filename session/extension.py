@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -19,10 +19,9 @@ _MODEL = frozenset({"torso", "torso_args"})
 class Extension:
     """One walk: `merge` gives the filled config, `missing` then holds what is still demanded."""
 
-    def __init__(self, base: Section, path: str, *, strict: bool, reserved: frozenset[str]) -> None:
+    def __init__(self, base: Section, path: str, *, strict: bool) -> None:
         self._known = paths(base, path)
         self._strict = strict
-        self._reserved = reserved
         self.missing: dict[str, str] = {}
 
     def merge(self, user: Section, base: Section, path: str) -> dict[str, Any]:
@@ -32,11 +31,10 @@ class Extension:
         """
         if not base:
             return dict(user)
-        refuse_reserved((*base, *user), path, self._reserved)
         merged = {key: self._entry(user, base, key, join(path, key)) for key in base}
         for key, value in user.items():
             if key not in base:
-                self._refuse_unknown(join(path, key), value)
+                self._refuse_unknown(join(path, key), value, [join(path, each) for each in base])
                 merged[key] = value
         return merged
 
@@ -46,14 +44,31 @@ class Extension:
         if is_section and isinstance(user.get(key, {}), dict):
             return self.merge(user.get(key, {}), default, path)
         if key in user:
-            return _checked(user[key], default, path)
+            return self._given(user[key], default, path)
         if is_unresolved(default):
             self.missing[path] = expectation(default, path).expected
         return default
 
-    def _refuse_unknown(self, path: str, value: Any) -> None:
+    def _given(self, value: Any, default: Any, path: str) -> Any:
+        """The value as the kind that `default` wants; mappings in lists are filled and checked."""
+        if isinstance(value, dict) and isinstance(default, dict) and default:
+            return self.merge(value, default, path)
+        if isinstance(value, list) and _demands_mappings(default):
+            item = default[0]
+            return [self._given(each, item, f"{path}[{i}]") for i, each in enumerate(value)]
+        return _checked(value, default, path)
+
+    def _refuse_unknown(self, path: str, value: Any, beside: Sequence[str]) -> None:
         if self._strict:
-            raise ConfigError(f"unknown key {path} = {shown(value)}{nearest(path, self._known)}")
+            known = [*dict.fromkeys((*self._known, *beside))]
+            raise ConfigError(f"unknown key {path} = {shown(value)}{nearest(path, known)}")
+
+
+def _demands_mappings(default: Any) -> bool:
+    """Whether it is a list whose items are mappings with placeholders, to any depth of lists."""
+    if not isinstance(default, list) or not is_unresolved(default):
+        return False
+    return isinstance(default[0], dict) or _demands_mappings(default[0])
 
 
 def spell_out(user: Section, base: Section) -> dict[str, Any]:
@@ -94,11 +109,10 @@ def missing_error(missing: Mapping[str, str]) -> ConfigError:
     return ConfigError(f"missing: {wanted}")
 
 
-def refuse_reserved(keys: Iterable[str], path: str, reserved: frozenset[str]) -> None:
-    """Raises ConfigError for a key that attribute access could not reach."""
-    for key in keys:
-        if key in reserved:
-            raise ConfigError(f"{join(path, key)}: {key} is a method of Config, choose another key")
+def scalar(value: Any) -> Any:
+    """A 0-dimensional array or tensor as Python's own number; anything else as it is."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
 def leaves(config: Section, path: str = "") -> dict[str, Any]:

@@ -10,10 +10,10 @@
 | `_float_` | a number; an integer becomes a float |
 | `_num_` | an integer or a float, kept as it is |
 | `_bool_`, `_str_` | true or false; a text |
-| `_enum[a, b]_` | one of these texts, exactly |
+| `_enum[a, b]_` | one of these, exactly; `_enum[1, true]_` takes a number and a bool |
 
 A plain default expects values of its own kind, so it has a placeholder too: that of 0.99 is
-`_float_`.
+`_float_`. A backslash before a placeholder makes it a text that is none: `\\_int_`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from session.config_file import plain_value
 from session.errors import ConfigError
 
 _EXPECTED = {
@@ -95,7 +96,7 @@ class Placeholder:
             case "str":
                 return isinstance(value, str)
             case "enum":
-                return value in self.options
+                return any(_is_option(value, option) for option in self.options)
         if isinstance(value, float):
             return self.kind != "int" or value.is_integer()
         return isinstance(value, int) and not isinstance(value, bool)
@@ -104,6 +105,8 @@ class Placeholder:
         """The accepted value as this kind: 1 becomes 1.0 for a float, 1e8 an integer for an int."""
         if self.item:
             return [self.item.convert(each) for each in value]
+        if self.kind == "enum":
+            return next(plain_value(each) for each in self.options if _is_option(value, each))
         kinds = {"int": int, "float": float}
         return kinds[self.kind](value) if self.kind in kinds else value
 
@@ -116,27 +119,94 @@ class Placeholder:
         return set(self.options) <= set(other.options)
 
 
-def parse(text: str, path: str) -> Placeholder | None:
-    """The placeholder that `text` is, None for an ordinary text.
+class Verbatim(str):
+    """A text that looks like a placeholder and is none; a file holds it with a backslash before."""
 
-    Raises ConfigError, naming the key `path`, for what looks like a placeholder and is none.
-    """
-    shape = _SHAPE.fullmatch(text)
+    __slots__ = ()
+
+
+def unescaped(text: str) -> str:
+    """The text that a file's text stands for: Verbatim for a placeholder after a backslash."""
+    shape = _SHAPE.fullmatch(text.lstrip("\\"))
+    if text.startswith("\\") and shape and _looks_alike(shape):
+        return Verbatim(text[1:])
+    return text
+
+
+def escaped(text: str) -> str:
+    """The text of a file that `unescaped` reads back."""
+    return f"\\{text}" if isinstance(text, Verbatim) else text
+
+
+def placeholder(text: str) -> Placeholder | None:
+    """The placeholder that `text` is, None for any other text."""
+    shape = None if isinstance(text, Verbatim) else _SHAPE.fullmatch(text)
     if shape is None:
         return None
     left, word, brackets, right = shape.groups()
-    if left == right == "_" and not brackets and word in _EXPECTED and word != "enum":
-        return Placeholder(word)
-    if left == right == "_" and brackets and word == "enum" and brackets[0] + brackets[-1] == "[]":
-        options = tuple(option.strip() for option in brackets[1:-1].split(","))
-        if all(options) and not re.search(r"[\"'\[\]]", brackets[1:-1]):
-            return Placeholder("enum", options)
+    if not left == right == "_":
+        return None
+    if not brackets:
+        return Placeholder(word) if word in _EXPECTED and word != "enum" else None
+    options = tuple(option.strip() for option in brackets[1:-1].split(","))
+    good = _is_enum(word, brackets) and all(options) and not re.search(r"[\"'\[\]]", brackets[1:-1])
+    return Placeholder("enum", options) if good else None
+
+
+def parse(text: str, path: str) -> Placeholder | None:
+    """The placeholder that a text among defaults is, None for an ordinary text.
+
+    Raises ConfigError, naming the key `path`, for what looks like a placeholder and is none.
+    """
+    found = placeholder(text)
+    shape = None if isinstance(text, Verbatim) else _SHAPE.fullmatch(text)
+    if found or shape is None or not _looks_alike(shape):
+        return found
+    left, word, brackets, right = shape.groups()
+    if left == right == "_" and _is_enum(word, brackets or ""):
         raise ConfigError(
             f"{path} is {text!r}: an enum lists its options without quotes: _enum[a, b]_"
         )
-    if left == right == "_" or ((left or right) and word.lower() in _EXPECTED):
-        raise ConfigError(f"{path} is {text!r}, no placeholder; {_hint(word.lower())}")
-    return None
+    raise ConfigError(
+        f"{path} is {text!r}, no placeholder; {_hint(word.lower())} "
+        f"For the text itself write {escaped(Verbatim(text))}"
+    )
+
+
+def check_default(default: Any, path: str) -> None:
+    """Refuses what cannot be meant in a default config, at any depth.
+
+    Raises ConfigError for a text that only looks like a placeholder, a list that holds more than
+    its placeholder, and a Python type in place of a placeholder.
+    """
+    if isinstance(default, type):
+        raise ConfigError(f"{path} is the type {default.__name__}; {_hint(default.__name__)}")
+    if isinstance(default, dict):
+        for key, value in default.items():
+            check_default(value, f"{path}.{key}" if path else key)
+        return
+    if isinstance(default, list):
+        for index, value in enumerate(default):
+            check_default(value, f"{path}[{index}]")
+    expectation(default, path)
+
+
+def _looks_alike(shape: re.Match[str]) -> bool:
+    """Whether a text of this shape is a placeholder, or must have been meant as one."""
+    left, word, _, right = shape.groups()
+    return left == right == "_" or (bool(left or right) and word.lower() in _EXPECTED)
+
+
+def _is_enum(word: str, brackets: str) -> bool:
+    return word == "enum" and brackets[:1] + brackets[-1:] == "[]"
+
+
+def _is_option(value: Any, option: str) -> bool:
+    """Whether a value is this option of an enum, as a text or as what YAML makes of it."""
+    if isinstance(value, str):
+        return value == option
+    plain = plain_value(option)
+    return isinstance(value, bool) == isinstance(plain, bool) and bool(value == plain)
 
 
 def _hint(word: str) -> str:
@@ -174,4 +244,4 @@ def is_unresolved(value: Any) -> bool:
         return any(map(is_unresolved, value.values()))
     if isinstance(value, list):
         return any(map(is_unresolved, value))
-    return isinstance(value, str) and parse(value, "") is not None
+    return isinstance(value, str) and placeholder(value) is not None

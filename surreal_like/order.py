@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from session.config import Config
+from session.config import Config, override
 from session.folder import RunFolder
 from surreal_like.experiment import read_experiment
 from surreal_like.resume import (
@@ -98,7 +97,7 @@ def as_overrides(overrides: Overrides) -> list[str]:
     """Overrides as ``key=value`` words; a mapping's values become YAML."""
     if not isinstance(overrides, Mapping):
         return list(overrides)
-    return [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
+    return [override(key, value) for key, value in overrides.items()]
 
 
 def resolve_order(

@@ -19,6 +19,7 @@ from session.component import Component, Topology
 from session.config import Config
 from session.errors import UsageError
 from session.figures import count, size
+from session.launchers.line import Line
 from session.program import interpreter
 from surreal_like.machine import replay_need
 from surreal_like.planning import Plan, explain_experiment, plan_experiment, write_plan
@@ -187,7 +188,9 @@ def _spec(spec: Mapping[str, object]) -> str:
 
 def _shell(plan: Plan, folder: Path) -> str:
     write_plan(plan, folder)
-    lines = [shlex.join(command) for _, command in _commands(plan.topology, folder)]
+    before = plan.config.session_config.launcher.preamble_cmd
+    commands = _commands(plan.topology, folder)
+    lines = [str(Line(shlex.join(command), before)) for _, command in commands]
     return "\n".join([f"# one line for each terminal, all in {Path.cwd()}", *lines])
 
 

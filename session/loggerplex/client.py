@@ -9,6 +9,7 @@ from typing import Any
 
 from session.clock import Clock
 from session.errors import ConfigError
+from session.extension import scalar
 from session.wire.channel import Channel
 
 _TEXT_LIMIT = 1 << 14
@@ -140,9 +141,7 @@ def plain_data(value: object, depth: int = 0) -> Any:
         return {sendable(key): plain_data(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple) and depth < _DEPTH_LIMIT:
         return [plain_data(each, depth + 1) for each in value]
-    item = getattr(value, "item", None)
-    if callable(item) and getattr(value, "ndim", None) == 0:
-        value = item()
+    value = scalar(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and abs(value) < _INTEGER_LIMIT:

@@ -28,6 +28,18 @@ def shard_of(total: int, learner_config: Config) -> int:
     return -(-total // int(learner_config["replay"]["replay_shards"]))
 
 
+def require_eviction(learner_config: Config, session_config: Config) -> None:
+    """Raises ConfigError if rows are to be evicted by a rule that is never looked at."""
+    rule = {name: limit for name, limit in learner_config["replay"]["evict_rule"].items() if limit}
+    if rule and not session_config["replay"]["evict_interval"]:
+        name, limit = next(iter(rule.items()))
+        raise ConfigError(
+            f"learner_config.replay.evict_rule.{name} is {limit}, but "
+            "session_config.replay.evict_interval is 0, so it is never applied: set that to the "
+            "seconds between two passes, such as 1"
+        )
+
+
 def require_none_replayed(learner_config: Config) -> None:
     """Raises ConfigError if unrolls are to be replayed: only FIFOReplay has any."""
     share: float = learner_config["replay"]["replay_proportion"]

@@ -81,6 +81,7 @@ class UniformReplay(Replay):
         """Raises ConfigError if rows of so many bytes must deadlock."""
         rows, why = self._room(row_bytes)
         self._require_room(rows, why)
+        settings.require_eviction(self.learner_config, self.session_config)
         kept = self._rule["max_rows"]
         if kept and self.session_config["replay"]["evict_interval"]:
             self._require_room(kept, "evict_rule.max_rows")

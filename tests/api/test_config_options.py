@@ -58,13 +58,17 @@ def test_O4_algo_holds_the_hyperparameters() -> None:
 
 def test_O5_replay_holds_size_and_eviction() -> None:
     config = experiment(
-        "learner_config.replay.capacity=512", "learner_config.replay.evict_rule.max_rows=99"
+        "learner_config.replay.capacity=512",
+        "learner_config.replay.evict_rule.max_rows=99",
+        "session_config.replay.evict_interval=1",
     )
     replay = UniformReplay(**configs_of(config))
     assert replay._storage.capacity == 512
     assert replay._rule["max_rows"] == 99
     with pytest.raises(ConfigError, match="capacity"):
         UniformReplay(**configs_of(experiment("learner_config.replay.capacity=10")))
+    with pytest.raises(ConfigError, match=r"max_rows is 99, but .*evict_interval is 0, so"):
+        experiment("learner_config.replay.evict_rule.max_rows=99")
 
 
 def test_O6_action_spec_informs_the_model_builder() -> None:

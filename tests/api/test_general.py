@@ -1,13 +1,18 @@
-"""The promises about the shipped example, one test for each."""
+"""The promises about the shipped example and its launcher, one test for each."""
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
 
 from session.config import Config
+from session.dashboard import best_launcher
 from session.default_configs import BASE_CONFIG
+from session.errors import UsageError
 from session.extension import leaves
+from session.folder import RunFolder
+from session.launchers.tmux import TmuxCluster
 from session.service import Service
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.registry import find_algorithm
@@ -16,6 +21,7 @@ from surreal_like.run import Run
 from tests.api.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "notebooks" / "cluster_dashboard.ipynb"
 EXAMPLE = ROOT / "configs" / "cartpole_dqn.yaml"
 
 
@@ -53,3 +59,33 @@ def test_G3_the_example_s_config_extends_the_defaults() -> None:
     empty = {path for path, value in leaves(BASE_CONFIG).items() if value == {}}
     assert set(leaves(BASE_CONFIG)) - empty <= set(resolved)
     assert len(given) < len(resolved) / 3, "it holds what differs"
+
+
+def test_G4_the_notebook_launches_and_manages_the_system() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    for verb in ("launch(", "Dashboard(run)", ".add_agent(", ".kill(", ".table(", ".stop("):
+        assert verb in code
+    assert "configs/cartpole_dqn.yaml" in code
+
+
+def test_G5_tmux_is_a_prerequisite_of_that_launcher(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert best_launcher() == "local"
+    cluster = TmuxCluster(stage.config, stage.topology, RunFolder(tmp_path / "run"))
+    with pytest.raises(UsageError, match="no tmux on the PATH: install it"):
+        cluster.launch()
+
+
+def test_G6_tmux_cluster_takes_a_preamble(stage: Stage, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    cluster = TmuxCluster(
+        stage.config.copy(), stage.topology, folder, preamble_cmd="source activate myenv"
+    )
+    verbs = ("launch", "status", "logs", "scale", "restart", "stop", "dry_run")
+    assert all(callable(getattr(cluster, verb)) for verb in verbs)
+    _, *lines = cluster.dry_run().splitlines()
+    assert len(lines) == 1 + len(list(stage.topology))
+    assert all(line.startswith("{ source activate myenv; } && ") for line in lines)

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-# G4 to G6 and S5 are about the notebook and the tmux launcher, which are not built yet.
 ROWS = {
-    "G": range(1, 4),
+    "G": range(1, 7),
     "A": range(1, 27),
     "L": range(1, 16),
     "R": range(1, 17),
     "E": range(1, 18),
-    "S": range(1, 5),
+    "S": range(1, 6),
     "O": range(1, 20),
 }
 

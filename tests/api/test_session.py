@@ -8,12 +8,15 @@ import pytest
 import torch
 
 from session.config import Config
+from session.dashboard import Dashboard
+from session.folder import RunFolder
 from surreal_like import AgentMode
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.env import make_env
 from surreal_like.run import Run
 from tests.api.parts import Doubled, MyEnv
 from tests.api.stage import Stage, configs_of
+from tests.session.fake_run import FakeRun
 
 
 def test_S1_a_session_is_a_set_of_components(
@@ -80,3 +83,12 @@ def test_S4_evaluation_is_a_process_of_its_own_and_may_be_rare(
     at = stage.clock.now()
     stage.until(lambda: judge.last is not first)
     assert stage.clock.now() - at >= 0.5
+
+
+def test_S5_a_dashboard_of_the_cluster(run: Run) -> None:
+    board = Dashboard(FakeRun(RunFolder(run.folder)))
+    table = board.table()
+    assert "learner" in table
+    assert "agent-0" in table
+    assert board.numbers()["iteration"] == run.result["iterations"]
+    assert callable(board.show)

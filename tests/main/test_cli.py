@@ -262,3 +262,6 @@ def test_plan_writes_the_folder_that_its_lines_need(command: Command, tmp_path: 
     said = command("plan", "small.yaml", "--format", "shell")
     assert said.out.count("-P -m main.") == 8
     assert len(list((tmp_path / "runs").iterdir())) == 1
+    before = "session_config.launcher.preamble_cmd=source x;"
+    said = command("plan", "small.yaml", "--on", "tmux", "--format", "shell", before)
+    assert said.out.count("\n{ source x; } && ") == 8

@@ -7,11 +7,13 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from session import BASE_LEARNER_CONFIG, Config, ConfigError, StringEnum
-from session.config import apply_overrides, check_resolved, explain, missing
+from session.config import apply_overrides, check_resolved, explain, missing, override
 
 EXPERIMENT = {
     "algorithm": "dqn",
@@ -70,11 +72,39 @@ def test_C4_mappings_inside_are_configs_too() -> None:
 @pytest.mark.parametrize(
     "text", ["_str", "str_", "_sting_", "_Str_", "_enum[]_", "_foo_", "__int__"]
 )
-def test_C24_what_only_looks_like_a_placeholder_is_refused_when_built(text: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^a\.b is '.*(did you mean|there are|lists its options)"
-    ):
-        Config({"a": {"b": text}})
+def test_C24_what_only_looks_like_a_placeholder_is_refused_in_defaults(text: str) -> None:
+    default = Config({"a": {"b": text}})
+    wrong = r"^a\.b is '.*(did you mean|there are|lists its options)"
+    with pytest.raises(ConfigError, match=wrong):
+        Config().extend(default)
+    with pytest.raises(ConfigError, match=wrong):
+        default.copy().extend({}, abstract=True)
+
+
+@pytest.mark.parametrize("text", ["bool_", "_all_", "_str", "_enum[]_"])
+def test_a_word_that_looks_like_a_placeholder_is_a_value(text: str, tmp_path: Path) -> None:
+    base: dict[str, Any] = {"env_args": {}, "name": "x", "kind": None, "names": []}
+    given = {"env_args": {"dtype": text}, "name": text, "kind": text, "names": [text]}
+    config = Config(given).extend(base, strict=True)
+    assert config == given
+    check_resolved(config)
+    config.dump_file(tmp_path / "c.yaml")
+    assert Config.load_file(tmp_path / "c.yaml") == given
+
+
+@pytest.mark.parametrize("text", ["_int_", "_enum[a, b]_", "bool_", "\\_int_"])
+def test_a_backslash_makes_a_placeholder_a_text(text: str, tmp_path: Path) -> None:
+    config = Config({"name": f"\\{text}", "names": [f"\\{text}"]}).extend(
+        {"name": "x", "names": []}
+    )
+    for ending in ("yaml", "json"):
+        config.dump_file(tmp_path / f"c.{ending}")
+        again = Config.load_file(tmp_path / f"c.{ending}")
+        for twin in (config, again, Config(again.to_dict()), copy.deepcopy(again), again.copy()):
+            assert (twin.name, twin.names) == (text, [text])
+            check_resolved(twin)
+            assert twin.fingerprint() == config.fingerprint()
+    assert Config({"path": "\\d_", "other": "\\n"}) == {"path": "\\d_", "other": "\\n"}
 
 
 def test_C24_unresolved_placeholders_are_listed_at_once() -> None:
@@ -106,7 +136,7 @@ def test_C24_missing_attribute() -> None:
 
 
 def test_C24_copies_and_pickles_share_nothing() -> None:
-    config = Config({"a": {"b": [1, {"c": 2}]}, "open": {"keys": 1}})
+    config = Config({"a": {"b": [1, {"c": 2}]}, "env_args": {"keys": 1}})
     for twin in (
         copy.deepcopy(config),
         copy.copy(config),
@@ -119,7 +149,7 @@ def test_C24_copies_and_pickles_share_nothing() -> None:
         twin.a.d = 4
         with pytest.raises(ConfigError, match=r"no key a\.x"):
             _ = twin.a.x
-    assert config == {"a": {"b": [1, {"c": 2}]}, "open": {"keys": 1}}
+    assert config == {"a": {"b": [1, {"c": 2}]}, "env_args": {"keys": 1}}
 
 
 def test_C24_equality_and_plain_dicts() -> None:
@@ -139,6 +169,65 @@ def test_what_is_put_in_becomes_plain(tmp_path: Path) -> None:
     config.dump_file(tmp_path / "c.yaml")
     with pytest.raises(ConfigError, match=r"^a\.b is .* of type list, which no file can hold$"):
         Config({"a": {"b": [object()]}}).dump_file(tmp_path / "c.yaml")
+
+
+def test_numbers_of_numpy_become_python_s(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "size": np.int64(32),
+        "rate": np.float32(0.5),
+        "flag": np.bool_(True),
+        "dim": [np.int64(2), np.array(3)],
+        "name": np.str_("a"),
+    }
+    config = Config(given)
+    config.more = np.uint8(7)
+    assert config == {
+        "size": 32, "rate": 0.5, "flag": True, "dim": [2, 3], "name": "a", "more": 7
+    }  # fmt: skip
+    assert [type(value) for value in config.values()] == [int, float, bool, list, str, int]
+    assert [type(value) for value in config.dim] == [int, int]
+    config.dump_file(tmp_path / "c.yaml")
+    assert config.fingerprint() == Config.load_file(tmp_path / "c.yaml").fingerprint()
+    assert Config({"size": np.int64(3)}).extend({"size": 1}) == {"size": 3}
+
+
+VALUES = (3, 0.5, float("inf"), -float("inf"), True, None, "x y", "3", "Infinity", [1, "a"])
+
+
+@pytest.mark.parametrize("value", [*VALUES, {"a": {"b": [1]}}, {}])
+def test_an_override_is_read_back_as_the_value_that_was_given(value: Any) -> None:
+    config = apply_overrides(Config(), [override("a.b", value)])
+    assert config == {"a": {"b": value}}
+    assert type(config.a.b) in (type(value), Config)
+
+
+def test_an_override_takes_numbers_of_numpy_and_no_objects(tmp_path: Path) -> None:
+    assert override("a.b", np.int64(3)) == "a.b=3"
+    assert override("a.b", tmp_path) == f"a.b={tmp_path}"
+    with pytest.raises(ConfigError, match=r"^a\.b is <object .* which no file can hold$"):
+        override("a.b", object())
+
+
+@pytest.mark.parametrize("kind", [dict, list])
+def test_what_is_nested_too_deeply_is_one_error(kind: type) -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = {"a": deep} if kind is dict else [deep]
+    with pytest.raises(ConfigError, match=r"^'a.*nested in more than 100 levels$"):
+        Config({"a": deep})
+    fine: Any = 1
+    for _ in range(90):
+        fine = {"a": fine}
+    assert Config(fine).copy().extend({"b": 1}).to_dict() == {**fine, "b": 1}
+
+
+def test_merging_with_a_bar_gives_a_config() -> None:
+    config = Config({"a": {"b": 1}})
+    for merged in (config | {"c": {"d": 2}}, {"c": {"d": 2}} | config):
+        assert isinstance(merged, Config)
+        assert merged.c.d == 2
+        merged.a.b = 3
+    assert config == {"a": {"b": 1}}
 
 
 def test_override_of_one_entry_and_of_a_mapping() -> None:

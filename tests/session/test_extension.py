@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from session import Config, ConfigError
+from session.config import apply_overrides
 
 PARTIAL_DEFAULT: dict[str, Any] = {
     "demo": {
@@ -202,8 +204,28 @@ def test_C24_placeholder_inside_a_list_is_for_each_item() -> None:
         {"dims": [1, "x"]}, {"dims": ["_int_"]}
     )
     assert refusal({}, {"dims": ["_int_"]}).startswith("missing: dims")
-    with pytest.raises(ConfigError, match="holds nothing else"):
-        Config({"dims": ["_int_", 1]})
+    assert "holds nothing else" in refusal({}, {"dims": ["_int_", 1]})
+
+
+def test_a_mapping_inside_a_list_is_checked_too() -> None:
+    base = {"a": [{"b": "_int_", "c": 1, "d": [["_str_"]]}]}
+    filled = Config({"a": [{"b": 2e0, "d": []}, {"b": 3, "c": 4.0, "d": [["x"]]}]})
+    assert filled.extend(base, strict=True) == {
+        "a": [{"b": 2, "c": 1, "d": []}, {"b": 3, "c": 4, "d": [["x"]]}]
+    }
+    assert Config({"a": []}).extend(base) == {"a": []}
+    assert refusal({"a": [{"b": "x"}]}, base) == "a[0].b is 'x', expected an integer"
+    assert refusal({"a": [{"d": []}, {}]}, base) == (
+        "missing: a[0].b (an integer), a[1].b (an integer), "
+        "a[1].d (a list, each item a list, each item a text)"
+    )
+    assert refusal({"a": [5]}, base) == "a[0] is 5, expected a mapping"
+    assert refusal({"a": [{"bb": 1}]}, base, strict=True) == (
+        "unknown key a[0].bb = 1; did you mean a[0].b?"
+    )
+    assert refusal({}, base).startswith("missing: a (a list, each item a mapping)")
+    with pytest.raises(ConfigError, match=r"a\[0\]\.b is '_num_', expected an integer"):
+        Config({"a": [{"b": "_num_"}]}).extend(base, abstract=True)
 
 
 def test_C24_missing_section_lists_its_required_leaves() -> None:
@@ -235,8 +257,46 @@ def test_C24_reserved_names_are_refused() -> None:
         Config({"items": 1})
     with pytest.raises(ConfigError, match=r"^a\.extend: extend is a method"):
         Config({"a": {}}).a.extend = 1
-    assert refusal({"a": {"keys": 1}}, {"a": {"b": 1}}).startswith("a.keys: keys is a method")
     assert refusal({}, {"a": {"keys": 1}}).startswith("a.keys: keys is a method")
+    config = Config({"a": {}})
+    for put in (
+        lambda: Config({"a": {"keys": 1}}),
+        lambda: Config({"a": [{"b": {"keys": 1}}]}),
+        lambda: config.__setitem__("keys", 1),
+        lambda: config.a.__setitem__("keys", 1),
+        lambda: config.update(keys=1),
+        lambda: config.setdefault("keys", 1),
+        lambda: config | {"keys": 1},
+        lambda: Config.fromkeys(["keys"]),
+        lambda: apply_overrides(config, ["a.keys=1"]),
+        lambda: apply_overrides(config, ["a={b: [{keys: 1}]}"]),
+    ):
+        with pytest.raises(ConfigError, match=r"keys: keys is a method of Config, choose another"):
+            put()
+    assert config == {"a": {}}
+
+
+def test_C24_reserved_names_are_refused_in_files(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("a: {b: [{keys: 1}]}\n")
+    with pytest.raises(ConfigError) as caught:
+        Config.load_file(path)
+    assert str(caught.value) == (
+        f"{path}: a.b[0].keys: keys is a method of Config, choose another key"
+    )
+
+
+def test_C24_reserved_names_stand_where_others_choose_the_names() -> None:
+    given: dict[str, Any] = {
+        "env_args": {"keys": 1},
+        "obs_spec": {"items": {"type": "uint8", "dim": [3]}},
+        "wrappers": [{"wrapper": "a:B", "args": {"copy": True}}],
+    }
+    config = Config({"env_config": given}).extend({"env_config": {}}, strict=True)
+    assert config.env_config["obs_spec"]["items"].dim == [3]
+    assert config == {"env_config": given}
+    with pytest.raises(ConfigError, match=r"^env_config\.env_args\.keys: keys is a method"):
+        config.env_config.env_args.keys = 1
 
 
 def test_C24_reserved_names_stand_in_open_dicts() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from session import Config, ConfigError
-from session.placeholder import Placeholder, expectation, parse
+from session.placeholder import Placeholder, check_default, expectation, parse
 
 # One value of each kind, and the placeholders that take it.
 VALUES: list[tuple[Any, set[str]]] = [
@@ -110,7 +110,25 @@ def test_C24_enum_without_options_or_with_quotes_is_an_error(text: str) -> None:
 def test_C24_nearest_placeholder_is_named(text: str, meant: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text, "k")
-    assert str(caught.value) == f"k is {text!r}, no placeholder; did you mean {meant}?"
+    assert str(caught.value) == (
+        f"k is {text!r}, no placeholder; did you mean {meant}? For the text itself write \\{text}"
+    )
+
+
+def test_an_enum_knows_numbers_and_bools_as_yaml_reads_them() -> None:
+    wanted = parse("_enum[1, 0.5, true, auto]_", "k")
+    assert wanted
+    for value, kept in ((1, 1), ("1", 1), (0.5, 0.5), (True, True), ("auto", "auto")):
+        assert wanted.accepts(value)
+        assert (wanted.convert(value), type(wanted.convert(value))) == (kept, type(kept))
+    assert not any(map(wanted.accepts, (2, False, "on", None, [1])))
+
+
+@pytest.mark.parametrize(("kind", "meant"), [(int, "_int_"), (str, "_str_"), (float, "_float_")])
+def test_a_type_is_no_default(kind: type, meant: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_default({"a": [{"b": kind}]}, "")
+    assert str(caught.value) == f"a[0].b is the type {kind.__name__}; did you mean {meant}?"
 
 
 @pytest.mark.parametrize(
