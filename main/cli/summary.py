@@ -8,8 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from session.columns import columns
+from session.errors import SurrealError
 from session.figures import MISSING, count, decimal, duration, percent, short_time, tenths
+from session.folder import RunFolder
 from session.program import program
+from surreal_like.replay.kind import load_kind
 from surreal_like.run import Run
 
 _WAY = {
@@ -38,6 +41,7 @@ def summary(ended: Run, width: int = 0) -> list[str]:
         ["best greedy return", _best(result)],
         ["training return", _training(result)],
         ["experience", _experience(result)],
+        ["", _advice(ended)],
         ["policy lag", _lag(result)],
         # How much of a counted second somebody waits tells nothing of a real one.
         ["where the time went", "" if counted else _way(result)],
@@ -119,6 +123,22 @@ def _experience(result: Mapping[str, Any]) -> str:
     text += "".join(f" + {count(number)} {name}" for name, number in lost.items())
     times = (result.get("rates") or {}).get("samples_per_insert")
     return text + (f"; each sampled {decimal(times)} times" if times else "")
+
+
+def _advice(ended: Run) -> str:
+    """The setting to look at where an off-policy learner has hardly used its rows."""
+    times = (ended.result.get("rates") or {}).get("samples_per_insert")
+    try:
+        learner = RunFolder(ended.folder).read_config().learner_config
+        unused = times is not None and times < 1 and not learner.replay.samples_per_insert
+        if not unused or load_kind(learner).overlap:
+            return ""
+    except SurrealError:
+        return ""
+    return (
+        f"each row was sampled {decimal(times)} times: set learner_config.replay.samples_per_insert"
+        f" ({learner.replay.batch_size}: one update per step)"
+    )
 
 
 def _lag(result: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from surreal_like.network.torso import TORSO_CONFIG
 ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
         # Step size of Adam for the policy: a schedule.
-        "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-4, "end": 0.0},
+        "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
         # The same for the critics.
         "critic_learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
         # Longer gradients are scaled to this norm; 0: never.
@@ -48,11 +48,11 @@ ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
         # That noise is kept within +- this [half widths of the action's bounds].
         "target_noise_clip": 0.5,
         # Share of the way that the slow networks go towards the others at each update.
-        "tau": 0.005,
+        "tau": 0.01,
         # What agents add to actions while training.
         "noise": dict(NOISE_CONFIG),
         # Agents act at random up to this point of the run [environment steps].
-        "random_steps": 0,
+        "random_steps": 1000,
     }
 )
 
@@ -65,11 +65,13 @@ def default_config() -> Config:
             "model": {
                 **TORSO_CONFIG,
                 # Widths of the fully connected layers.
-                "hidden_sizes": [256, 256],
+                "hidden_sizes": [128, 128],
             },
             "replay": {
                 # Size of one batch of the learner [rows].
-                "batch_size": 256,
+                "batch_size": 128,
+                # How often each row is sampled on average; as many as a batch: an update per step.
+                "samples_per_insert": 128.0,
             },
         }
     )

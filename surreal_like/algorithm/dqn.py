@@ -77,8 +77,11 @@ def default_config() -> Config:
                 "eval_epsilon": 0.01,
             },
             "replay": {
-                # How often each row is sampled on average, by making either side wait; 0: free.
-                "samples_per_insert": 8.0,
+                # Size of one batch of the learner [rows].
+                "batch_size": 128,
+                # How often each row is sampled on average; a quarter of a batch: an update every
+                # four steps, as in the paper.
+                "samples_per_insert": 32.0,
             },
             "model": dict(TORSO_CONFIG),
         }

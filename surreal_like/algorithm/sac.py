@@ -36,12 +36,12 @@ def default_config() -> Config:
         {
             "algo": {
                 # Step size of Adam for the policy: a schedule.
-                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 3e-4, "end": 0.0},
+                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
                 # The same for the critics.
                 "critic_learning_rate": {
                     **SCHEDULE_CONFIG,
                     "kind": "constant",
-                    "start": 3e-4,
+                    "start": 1e-3,
                     "end": 0.0,
                 },
                 # Longer gradients are scaled to this norm; 0: never.
@@ -51,23 +51,25 @@ def default_config() -> Config:
                     # The weight at the beginning.
                     "start": 1.0,
                     # Step size of Adam for its logarithm; 0: it stays as it is.
-                    "learning_rate": 3e-4,
+                    "learning_rate": 1e-3,
                     # Entropy that it keeps the policy at [nats]; None: minus the size of actions.
                     "target_entropy": None,
                 },
                 # Share of the way that the slow critics go towards the others at each update.
-                "tau": 0.005,
+                "tau": 0.01,
                 # Agents act at random up to this point of the run [environment steps].
-                "random_steps": 0,
+                "random_steps": 1000,
             },
             "model": {
                 **TORSO_CONFIG,
                 # Widths of the fully connected layers.
-                "hidden_sizes": [256, 256],
+                "hidden_sizes": [128, 128],
             },
             "replay": {
                 # Size of one batch of the learner [rows].
-                "batch_size": 256,
+                "batch_size": 128,
+                # How often each row is sampled on average; as many as a batch: an update per step.
+                "samples_per_insert": 128.0,
             },
         }
     )

@@ -26,11 +26,13 @@ def default_config() -> Config:
             "model": {
                 **TORSO_CONFIG,
                 # Widths of the fully connected layers.
-                "hidden_sizes": [256, 256],
+                "hidden_sizes": [128, 128],
             },
             "replay": {
                 # Size of one batch of the learner [rows].
-                "batch_size": 256,
+                "batch_size": 128,
+                # How often each row is sampled on average; as many as a batch: an update per step.
+                "samples_per_insert": 128.0,
             },
         }
     )

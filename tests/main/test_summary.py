@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from main.cli.summary import outcome, seeds_table, summary
+from session.config import Config
+from session.default_configs import BASE_CONFIG
+from session.folder import RunFolder
 from session.program import path_from_here
+from surreal_like.experiment import defaults
 from surreal_like.run import Run
 
 SOLVED: dict[str, Any] = {
@@ -130,6 +134,21 @@ def test_commands_are_those_of_this_environment_where_a_terminal_would_find_none
     lines = "\n".join(summary(Run(tmp_path, SOLVED)))
     ours = path_from_here(Path(sys.executable).with_name("surreal-like"))
     assert f"{ours} evaluate {tmp_path}" in lines
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "relation", "advised"),
+    [("dqn", 0.0, True), ("dqn", 0.5, False), ("ppo", 0.0, False)],
+)
+def test_rows_that_were_hardly_used_are_pointed_out(
+    tmp_path: Path, algorithm: str, relation: float, advised: bool
+) -> None:
+    user = {"algorithm": algorithm, "learner_config": {"replay": {"samples_per_insert": relation}}}
+    default = defaults(algorithm).extend(BASE_CONFIG, abstract=True)
+    Config(user).extend(default, abstract=True).dump_file(RunFolder(tmp_path).config)
+    result = {**SOLVED, "rates": {"samples_per_insert": 0.6}}
+    said = "each row was sampled 0.6 times: set learner_config.replay.samples_per_insert (128"
+    assert (said in "\n".join(summary(Run(tmp_path, result)))) == advised
 
 
 def test_what_to_do_next_depends_on_how_it_ended(tmp_path: Path) -> None:
