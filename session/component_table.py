@@ -20,7 +20,8 @@ _WORK = {
     "records_per_second": "records",
 }
 
-_ENDED = ("gone", "dead")
+_RIGHT = ("memory", "pid", "restarts")
+_ENDED = ("gone", "dead", "done", "failed")
 # A death that is longer ago does not explain what is seen now.
 _DEATH_MATTERS_SECONDS = 600.0
 
@@ -56,6 +57,20 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         str(row["restarts"]),
         row["doing"] or row["last_death"],
     ]
+
+
+def component_cells(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[list[str], list[int], list[list[str]]]:
+    """Titles, the numbers of the columns that are aligned at their right side, and texts.
+
+    Columns in which nothing stands are left out, as those of all parts of a run that is over are.
+    """
+    table = [cells(row) for row in rows]
+    full = [i for i in range(len(HEAD)) if any(row[i] not in ("", MISSING) for row in table)]
+    head = [HEAD[i] for i in full]
+    right = [place for place, i in enumerate(full) if HEAD[i] in _RIGHT]
+    return head, right, [[row[i] for i in full] for row in table]
 
 
 def last_death(status: ComponentStatus) -> str:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
+
+# Arrivals that a rate tells apart in its window, and how many it keeps however old they are.
+_MARKS = 20
+_FEWEST = 4
 
 
 class Every:
@@ -35,30 +40,48 @@ class Every:
 
 
 class Rate:
-    """Events per second, the recent ones counting more: a weight falls to 1/e in `memory_seconds`.
+    """Events per second over the last `window_seconds`, or over the last few times that some came.
 
-    The weights are divided by their own integral since the start, so it is right from the start.
+    What comes seldom and in large amounts is measured from arrival to arrival, so that it neither
+    reads 0 between two of them nor jumps at each. It is 0 once nothing has come for far longer.
     """
 
-    def __init__(self, *, memory_seconds: float = 5.0, clock: Callable[[], float]) -> None:
+    def __init__(self, *, window_seconds: float = 10.0, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._memory_seconds = memory_seconds
-        self._start = self._at = clock()
-        self._weighted = 0.0
-        self.total = 0.0
+        self._window_seconds = window_seconds
+        self.begin()
+
+    def begin(self, total: float = 0.0) -> None:
+        """Forgets all that has come; from now on `total` is what there was before."""
+        self.total = total
+        # When something came, and how much there was then: the oldest is where the window begins.
+        self._marks: deque[tuple[float, float]] = deque([(self._clock(), total)])
+        self._last = self._marks[0][0]
 
     def add(self, amount: float = 1.0) -> None:
         """Counts `amount` events now."""
-        now = self._clock()
-        self._weighted = self._faded(now) + amount
-        self._at = now
+        if not amount:
+            return
+        now = self._last = self._clock()
         self.total += amount
+        marks = self._marks
+        if len(marks) > 1 and now - marks[-2][0] < self._window_seconds / _MARKS:
+            marks.pop()  # as near to the one before as the window can tell apart
+        marks.append((now, self.total))
+        while len(marks) > _FEWEST and marks[1][0] <= now - self._window_seconds:
+            marks.popleft()
+
+    def reach(self, total: float) -> None:
+        """Counts what a total has grown by."""
+        self.add(total - self.total)
 
     def per_second(self) -> float:
         """The rate now; 0 before any time has passed."""
-        now = self._clock()
-        integral = -self._memory_seconds * math.expm1((self._start - now) / self._memory_seconds)
-        return self._faded(now) / integral if integral > 0 else 0.0
-
-    def _faded(self, now: float) -> float:
-        return self._weighted * math.exp((self._at - now) / self._memory_seconds)
+        now, (start, before) = self._clock(), self._marks[0]
+        gap = (self._last - start) / max(1, len(self._marks) - 1)
+        silent = now - self._last
+        if silent > max(self._window_seconds, _FEWEST * gap):
+            return 0.0
+        # For as long as the next amount is not due yet, its time is not counted either.
+        passed = max(self._last - start, now - start - gap)
+        return (self.total - before) / passed if passed > 0 else 0.0

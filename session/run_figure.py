@@ -44,14 +44,15 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
     ):
         _line(axes, progress, name, words, colour=colour)
         axes.tick_params(axis="y", colors=COLOURS[colour], labelsize=9, length=3)
-        axes.set_ylim(bottom=0)
+        # Room above the lines, for the legend.
+        axes.set_ylim(0, 1.4 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     _line(lag, progress, _LAG, "versions behind, mean", colour=2)
     for axes, text in ((returns, "return"), (throughput, "throughput"), (lag, "policy lag")):
         label(axes, "seconds", "")
         axes.set_title(text, loc="left", color=INK, fontsize=11, fontweight="bold")
     legend(returns, loc="best")
-    legend(throughput, handles=[*throughput.lines, *beside.lines], loc="lower right")
+    legend(throughput, handles=[*throughput.lines, *beside.lines], loc="upper right")
     legend(lag, loc="best")
     return figure
 

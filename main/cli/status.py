@@ -14,7 +14,7 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from main.cli.view import View
 from session.columns import columns
-from session.component_table import HEAD, cells, component_rows
+from session.component_table import component_cells, component_rows
 from session.figures import MISSING, count, decimal, duration, rate
 from session.launchers.adopted import adopt, launcher_of
 from session.launchers.asking import told
@@ -22,7 +22,6 @@ from session.launchers.launcher import Adopted
 from session.tensorplex.pages import Pages
 
 _WATCH_SECONDS = 1.0
-_RIGHT = (4, 6, 7)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -61,9 +60,9 @@ def _page(view: View, adopted: Adopted) -> str:
     heard = told(view.folder) if adopted.running else {}
     states = view.states()
     known = [replace(row, state=states[name]) for name, row in view.rows.items()]
-    rows = [cells(row) for row in component_rows(known, heard)]
+    head, right, rows = component_cells(component_rows(known, heard))
     pages = [f"{name}: {address}" for name, address in Pages(view.folder).read().items()]
-    lines = [*_head(view, adopted), *pages, "", columns(list(HEAD), rows, right=_RIGHT)]
+    lines = [*_head(view, adopted), *pages, "", columns(head, rows, right=right)]
     supervisor = view.rows.get("supervisor")
     if supervisor is not None and supervisor.state == "dead":
         lines += ["", f"bring its supervisor back: surreal-like restart {view.folder} supervisor"]
@@ -93,12 +92,12 @@ def _head(view: View, adopted: Adopted) -> list[str]:
     lines = [f"{view.title} · {view.folder}", _state_line(view, adopted)]
     if not line:
         return lines
-    rates, train = line["rates"], line["train"]
+    rates, train = view.rates, line["train"]
     repeated = line.get("repeated_iterations")
     again = f", {count(repeated)} repeated" if repeated else ""
     rows = [
-        ["env steps", count(line["env_steps"]), rate(rates["env_steps_per_second"])],
-        ["updates", count(line["iterations"]), rate(rates["updates_per_second"]) + again],
+        ["env steps", count(line["env_steps"]), rate(rates.get("env_steps_per_second"))],
+        ["updates", count(line["iterations"]), rate(rates.get("updates_per_second")) + again],
         ["training return", decimal(train["mean_return_100"]), "last 100 episodes"],
         ["greedy return", _mean(line.get("eval")), f"best {_mean(line.get('best_eval'))}"],
     ]

@@ -74,7 +74,7 @@ def render(view: View, clock: str) -> Group:
 
 def _numbers(view: View) -> Table:
     line: Mapping[str, Any] = view.line
-    rates, lag = line["rates"], line["lag"]
+    rates, lag = view.rates, line["lag"]
     last, best = line.get("eval") or {}, line.get("best_eval") or {}
     table = Table.grid(padding=(0, 2))
     for name in ("left", "right", "right", "left", "right", "left"):
@@ -82,7 +82,7 @@ def _numbers(view: View) -> Table:
     table.add_row(
         _label("env steps"),
         count(line["env_steps"]),
-        rate(rates["env_steps_per_second"]),
+        rate(rates.get("env_steps_per_second")),
         _label("greedy return"),
         Text(decimal(last.get("mean_return")), "bold green"),
         _label(f"best {decimal(best.get('mean_return'))}"),
@@ -90,7 +90,7 @@ def _numbers(view: View) -> Table:
     table.add_row(
         _label("updates"),
         count(line["iterations"]),
-        rate(rates["updates_per_second"]),
+        rate(rates.get("updates_per_second")),
         _label("training return"),
         decimal(line["train"]["mean_return_100"]),
         _label("last 100 episodes"),
@@ -108,7 +108,7 @@ def _numbers(view: View) -> Table:
         count(line["replay"]["size"]),
         percent(view.replay_fill),
         _label("sampled"),
-        decimal(rates["samples_per_insert"]),
+        decimal(rates.get("samples_per_insert")),
         _label("times each row"),
     )
     return table

@@ -38,6 +38,8 @@ TOLD_EVENTS = (
 _REPEATS = 3
 # So many episodes are over when a metric that none of them had is called missing.
 _ENOUGH_EPISODES = 100
+# By so much another budget must be nearer to its end before it comes first.
+_STAYS = 0.7
 # Whoever has beaten more recently than this is not held up by anything.
 _BUSY_SECONDS = 2.0
 
@@ -84,6 +86,7 @@ class View:
         self._told: dict[tuple[str, str, str], int] = {}
         self._best = -math.inf
         self._missing_told = False
+        self._first = ""
 
     def look(self, components: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
         """Reads what is new; True if there is a new line of progress.
@@ -187,18 +190,30 @@ class View:
                 left = max(0.0, stop[name] - used)
                 seconds = left / per_second if per_second > 0 else None
                 found.append(Budget(name, used, stop[name], seconds))
-        unknown = float("inf")
-        return sorted(found, key=lambda b: unknown if b.left_seconds is None else b.left_seconds)
+        found.sort(key=self._wait_for)
+        self._first = found[0].name if found else ""
+        return found
+
+    def _wait_for(self, budget: Budget) -> float:
+        """By what budgets are sorted: the one that came first stays so until it is clearly not."""
+        seconds = math.inf if budget.left_seconds is None else budget.left_seconds
+        return seconds * (_STAYS if budget.name == self._first else 1.0)
 
     def _uses(self) -> list[tuple[str, float, float]]:
         """Budget, how much of it is used, and how fast it is being used."""
-        line = self.line
-        rates = line.get("rates") or {}
+        line, rates = self.line, self.rates
         return [
             ("env_steps", line.get("env_steps", 0), rates.get("env_steps_per_second") or 0.0),
             ("iterations", line.get("iterations", 0), rates.get("updates_per_second") or 0.0),
             ("seconds", line.get("wall_seconds", 0.0), 1.0),
         ]
+
+    @property
+    def rates(self) -> Mapping[str, Any]:
+        """How fast the run is; of one that is over, how fast it was on the whole."""
+        result = self.folder.read_result() if self.folder.over else None
+        found: Mapping[str, Any] = (result or self.line).get("rates") or {}
+        return found
 
     def goal(self) -> tuple[str, float, float | None] | None:
         """What is to be reached, its value, and where the run stands; None without a goal."""

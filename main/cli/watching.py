@@ -15,10 +15,15 @@ from session.tensorplex.pages import PAGES
 from surreal_like.watch import INTERRUPTED, Watch
 
 _SECONDS = 2.0
+# Later, as many seconds as the age of the run is of these, up to the last.
+_LINES = 30
+_MOST_SECONDS = 300.0
 
 
 class Lines(Watch):
     """Plain lines: where the run stands, at most every two seconds, and events between them.
+
+    The older the run, the rarer they are, down to one in five minutes.
 
     Args:
         stream: where they go.
@@ -30,6 +35,7 @@ class Lines(Watch):
         self._clock = clock
         self._view: View | None = None
         self._due = 0.0
+        self._began = clock()
 
     def begin(self, folder: RunFolder, config: Config) -> None:
         """Names the run."""
@@ -55,7 +61,9 @@ class Lines(Watch):
         for _, line in news_lines(self._view):
             self.note(line)
         if news and self._view.line["env_steps"] and self._clock() >= self._due:
-            self._due = self._clock() + _SECONDS
+            # Of a run of hours nobody reads thousands of lines.
+            age = self._clock() - self._began
+            self._due = self._clock() + min(_MOST_SECONDS, max(_SECONDS, age / _LINES))
             self.note(progress_line(self._view))
 
 
@@ -105,11 +113,11 @@ def event_line(event: Mapping[str, Any]) -> str:
 def progress_line(view: View) -> str:
     """Where a run stands, in one line."""
     line = view.line
-    rates, train = line["rates"], line["train"]
+    rates, train = view.rates, line["train"]
     parts = [
         view.time(line["wall_seconds"]),
-        f"env steps {count(line['env_steps'])} ({rate(rates['env_steps_per_second'])})",
-        f"updates {count(line['iterations'])} ({rate(rates['updates_per_second'])})",
+        f"env steps {count(line['env_steps'])} ({rate(rates.get('env_steps_per_second'))})",
+        f"updates {count(line['iterations'])} ({rate(rates.get('updates_per_second'))})",
         f"training return {decimal(train['mean_return_100'])}",
     ]
     if line.get("eval"):

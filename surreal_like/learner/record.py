@@ -15,12 +15,15 @@ from session.checkpoint import read_sealed, set_aside, write_sealed
 from session.clock import Clock
 from session.config import Config
 from session.context import run_part
+from session.periodic import Rate
 from surreal_like.learner.accounts import Accounts
 from surreal_like.learner.judge import Judge, Progress, Verdict
 from surreal_like.learner.lag import Lag
 from surreal_like.ps.tokens import FIRST_INDEX
 
 _RECENT_EPISODES = 100
+# What a line says the speed of.
+_COUNTED = ("env_steps", "updates")
 # In a line of progress -> in the counts of a shard.
 _REPLAY = {
     "size": "size",
@@ -63,7 +66,7 @@ class Record:
         self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
         self._episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self._new_episodes = 0
-        self._last = (self.wall_seconds, 0, 0)
+        self._rates = {name: Rate(clock=lambda: self.wall_seconds) for name in _COUNTED}
         self._row_bytes = 1.0
 
     @property
@@ -125,17 +128,15 @@ class Record:
     def line(
         self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """One line of ``progress.jsonl``; rates and lag are those since the line before."""
-        seconds, env_steps, iterations = self.wall_seconds, self.accounts.env_steps, self.iterations
-        before = self._last
-        self._last = (seconds, env_steps, iterations)
-        passed = max(1e-9, seconds - before[0])
+        """One line of ``progress.jsonl``; the lag is that since the line before."""
+        self._rates["env_steps"].reach(self.accounts.env_steps)
+        self._rates["updates"].reach(self.iterations)
         new_episodes, self._new_episodes = self._new_episodes, 0
         shards = list(counts)
         results = self.judge.results()
         return {
             "run_id": self.run_id,
-            "wall_seconds": seconds,
+            "wall_seconds": self.wall_seconds,
             **self._counters(iteration),
             "version": version,
             "episodes_this_iter": new_episodes,
@@ -143,8 +144,7 @@ class Record:
             "eval": results["eval"],
             "best_eval": results["best_eval"],
             "rates": {
-                "env_steps_per_second": (env_steps - before[1]) / passed,
-                "updates_per_second": (iterations - before[2]) / passed,
+                **{f"{name}_per_second": kept.per_second() for name, kept in self._rates.items()},
                 "samples_per_insert": self._samples_per_insert(),
             },
             "lag": self.lag.take_recent(),
@@ -292,7 +292,8 @@ class Record:
         self.lost_iterations = max(0, -ahead)
         if self._by_hand:
             self.run_id, self._before = state["run_id"], before
-        self._last = (self.wall_seconds, self.accounts.env_steps, self.iterations)
+        self._rates["env_steps"].begin(self.accounts.env_steps)
+        self._rates["updates"].begin(self.iterations)
 
 
 def _mean(values: list[float]) -> float | None:

@@ -119,6 +119,29 @@ def test_progress_is_told_at_most_every_two_seconds(writer: Writer, config: Conf
     assert told.look(3.2)[0].startswith("00:30")
 
 
+def test_an_old_run_is_told_of_more_rarely(writer: Writer, config: Config) -> None:
+    told = Told(writer, config)
+    lines = 0
+    for now in range(0, 4 * 3600, 20):
+        writer.line(1000 + now)
+        lines += len(told.look(float(now)))
+    assert 50 < lines < 200
+
+
+def test_a_metric_that_nobody_reports_is_said_once(tmp_path: Path, config: Config) -> None:
+    wanted = config.copy()
+    wanted.session_config.stop = {**config.session_config.stop, "metric": "abc", "above": 3}
+    writer = Writer(tmp_path / "r", wanted)
+    told = Told(writer, wanted)
+    writer.line(1000, episodes=99)
+    assert "abc" not in str(told.look(1.0))
+    writer.line(2000, episodes=100, metrics={"my/score": {"mean": 1.0}})
+    missing = [line for line in told.look(5.0) if "no episode has reported the metric abc" in line]
+    assert "reported are: my/score" in missing[0]
+    writer.line(3000, episodes=200)
+    assert "abc" not in str(told.look(9.0))
+
+
 def test_a_new_best_is_told_once(writer: Writer, config: Config) -> None:
     told = Told(writer, config)
     writer.line(0, best=1.0)
@@ -232,6 +255,31 @@ def test_budgets_come_in_the_order_in_which_they_end(writer: Writer) -> None:
     assert (seconds.name, seconds.left_seconds) == ("seconds", 60.0)
     assert view.goal() == ("greedy return", 475.0, 237.5)
     assert view.replay_fill == 0.5
+
+
+def test_the_budget_that_comes_first_does_not_change_with_every_report(writer: Writer) -> None:
+    view = View(writer.folder)
+
+    def first(env_steps: int, per_second: float) -> str:
+        writer.line(env_steps, rates={"env_steps_per_second": per_second}, wall_seconds=50.0)
+        view.look()
+        return view.budgets()[0].name
+
+    assert first(5000, 90.0) == "seconds"
+    assert first(5000, 110.0) == "seconds"
+    assert first(5000, 200.0) == "env_steps"
+    assert first(5000, 90.0) == "env_steps"
+    assert first(5000, 50.0) == "seconds"
+
+
+def test_a_run_that_is_over_shows_its_own_rates(writer: Writer) -> None:
+    view = View(writer.folder)
+    writer.line(1000)
+    view.look()
+    assert view.rates["env_steps_per_second"] == 200.0
+    result = {"status": "stopped", "rates": {"env_steps_per_second": 43.0}}
+    writer.folder.result.write_text(json.dumps(result))
+    assert view.rates["env_steps_per_second"] == 43.0
 
 
 def test_a_metric_of_ones_own_may_be_the_goal(tmp_path: Path, config: Config) -> None:

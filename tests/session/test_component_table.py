@@ -2,7 +2,7 @@
 
 import pytest
 
-from session.component_table import HEAD, cells, component_rows
+from session.component_table import HEAD, cells, component_cells, component_rows
 from session.launchers.status import ComponentStatus
 
 AGENT = ComponentStatus("agent-0", "running", 17, 0.25, 1, None, "")
@@ -47,6 +47,19 @@ def test_what_a_dead_process_has_told_is_not_shown() -> None:
         assert (row["work"], row["rss_bytes"], row["lag_versions"]) == ("", None, None)
     assert cells(component_rows([again], {})[0])[-1] == "last death: killed by SIGKILL"
     assert cells(component_rows([gone], {})[0])[1] == "gone, exit code 0"
+
+
+def test_a_finished_process_shows_no_rate() -> None:
+    done = ComponentStatus("agent-0", "done", 0, 9.0, 0, 0, "")
+    [row] = component_rows([done], {"agent-0": TOLD})
+    assert row["work"] == ""
+
+
+def test_columns_in_which_nothing_stands_are_left_out() -> None:
+    ended = [ComponentStatus(name, "done", 0, None, 0, None, "") for name in ("a", "b")]
+    head, right, table = component_cells(component_rows(ended, {}))
+    assert (head, right) == (["component", "state", "restarts"], [2])
+    assert table == [["a", "done", "0"], ["b", "done", "0"]]
 
 
 @pytest.mark.parametrize(

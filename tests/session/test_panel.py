@@ -153,7 +153,7 @@ def test_without_ipywidgets_the_extra_is_named(
     run: FakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    with pytest.raises(MissingExtra, match=r"surreal-like\[notebook\]"):
+    with pytest.raises(MissingExtra, match=r"\[notebook\]"):
         Dashboard(run).show()
 
 
@@ -161,5 +161,5 @@ def test_without_matplotlib_the_extra_is_named(
     run: FakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtra, match=r"surreal-like\[plot\]"):
+    with pytest.raises(MissingExtra, match=r"\[plot\]"):
         Dashboard(run).figure()

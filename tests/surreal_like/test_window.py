@@ -68,7 +68,7 @@ def test_without_a_screen_the_way_out_is_named(
     monkeypatch.setenv("DISPLAY", ":0")
     check_screen()
     monkeypatch.setattr("surreal_like.window.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"surreal-like\[video\]"):
+    with pytest.raises(MissingExtra, match=r"\[video\]"):
         check_screen()
 
 

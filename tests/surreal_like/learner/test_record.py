@@ -110,6 +110,20 @@ def test_the_learners_own_numbers_count_with_each_episode_that_ends() -> None:
     assert line["metrics"]["b"] == {"mean": 2.5, "min": 1.0, "max": 4.0}
 
 
+def test_rates_do_not_read_zero_between_two_large_chunks() -> None:
+    clock = CountedClock()
+    record = Record(config(), clock)
+    seen = []
+    for second in range(60):
+        for _ in range(1000):
+            clock.advance()
+        if second % 4 == 3:
+            record.iterations += 40
+        seen.append(record.line(0, 1, [])["rates"]["updates_per_second"])
+    assert min(seen[4:]) == pytest.approx(10, rel=0.01)
+    assert max(seen[4:]) == pytest.approx(10, rel=0.01)
+
+
 def test_a_line_says_how_many_episodes_are_new() -> None:
     record = Record(config(), CountedClock())
     for new in (3, 0, 2):
