@@ -265,6 +265,8 @@ BASE_SESSION_CONFIG = Config(
             "keep_history": 2,
             # Best checkpoints that are kept: best, then best-2 and so on [checkpoints]; 0: none.
             "keep_best": 1,
+            # Checkpoint whose networks a new run begins with: RUN, RUN:latest, RUN:12000; "": none.
+            "start_from": "",
         },
         # Signs of life.
         "heartbeat": {

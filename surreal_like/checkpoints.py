@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
-from session.checkpoint import Checkpoints, earlier_ones, read_state
+from session.checkpoint import Checkpoints, Note, earlier_ones, read_state
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
+from surreal_like.run_folder import RUNS
+
+_NAMED = re.compile(r"(.+):(best(?:-\d+)?|latest|\d+)")
 
 
 def whole_checkpoint(run: RunFolder, checkpoint: str | int) -> Path:
@@ -47,3 +52,69 @@ def _first_whole(paths: list[Path], there: str) -> Path:
         else:
             return path
     raise CheckpointError(f"{first}; {there}")
+
+
+def checkpoint_of(text: str) -> Path:
+    """The folder of a checkpoint, every file of it verified.
+
+    Args:
+        text: ``RUN``, ``RUN:best``, ``RUN:latest`` or ``RUN:12000``, where RUN is a run folder or
+            its name below ``runs/``; or the folder of the checkpoint itself.
+
+    Raises:
+        UsageError: there is no such run, or no such checkpoint.
+        CheckpointError: it is not whole.
+    """
+    if (Path(text) / "state.json").is_file():
+        read_state(Path(text))
+        return Path(text)
+    named = _NAMED.fullmatch(text)
+    name, checkpoint = named.groups() if named else (text, "best")
+    for path in (Path(name), RUNS / name):
+        if (path / "config.yaml").is_file():
+            return whole_checkpoint(RunFolder(path), checkpoint)
+    raise UsageError(
+        f"no run '{name}' to start from: neither {name} nor {RUNS / name} has a config.yaml; "
+        "write RUN, RUN:best, RUN:latest or RUN:STEP"
+    )
+
+
+def go_back_to(folder: RunFolder, path: Path, note: Note, *, keep_history: int) -> None:
+    """Makes a checkpoint of a run the newest one, which it goes on from.
+
+    Newer ones are set aside. Of best parameters the networks are taken; optimisers begin anew.
+
+    Args:
+        folder: of the run.
+        path: a checkpoint of it, numbered or best.
+        note: is told in a line of each that is set aside.
+        keep_history: ``session_config.checkpoint.keep_history``.
+    """
+    checkpoints = Checkpoints(folder.checkpoints / "learner", keep_history=keep_history, note=note)
+    if path.name.isdigit():
+        checkpoints.go_back(int(path.name), f"above {path.name}, which the run goes on from")
+        return
+    number = int(read_state(path)["iteration"])
+    checkpoints.go_back(number - 1, f"not below {path.name}, which the run goes on from")
+    start_with(folder, path, iteration=number)
+
+
+def start_with(folder: RunFolder, source: Path, *, iteration: int = 0) -> None:
+    """Gives a run a first checkpoint that holds the networks of another one.
+
+    Args:
+        folder: of the run.
+        source: folder of the other checkpoint; ``start_from`` of the new one's state names it.
+        iteration: of the new one.
+
+    Raises:
+        CheckpointError: the disk refused.
+    """
+
+    def write(new: Path) -> None:
+        for file in source.iterdir():
+            if file.name != "state.json":
+                shutil.copyfile(file, new / file.name)
+
+    state = {"iteration": iteration, "version": 0, "env_steps": 0, "start_from": str(source)}
+    Checkpoints(folder.checkpoints / "learner", keep_history=1 << 30).save(iteration, state, write)

@@ -17,8 +17,7 @@ from session.folder import RunFolder
 from surreal_like.code_snapshot import keep_algorithm, keep_package_list
 from surreal_like.experiment import resolve_elsewhere
 from surreal_like.interrupts import Interrupts
-from surreal_like.order import Order, Overrides, make_order, resolve_order
-from surreal_like.resume import reopen
+from surreal_like.order import Order, Overrides, begin, make_order, resolve_order
 from surreal_like.run_folder import held, put_back_if_refused
 from surreal_like.topology import make_topology
 from surreal_like.watch import Watch
@@ -49,6 +48,8 @@ def launch(  # noqa: PLR0913 - one call says everything that a user may want
     insecure: bool = False,
     resume: bool = False,
     allow_change: Iterable[str] = (),
+    checkpoint: str | int | None = None,
+    start_from: str | Path | None = None,
     watch: Watch | None = None,
 ) -> Adopted:
     """Launches a run that goes on when this process has ended; returns what commands it.
@@ -68,6 +69,10 @@ def launch(  # noqa: PLR0913 - one call says everything that a user may want
         insecure: ``session_config.security.insecure``.
         resume: go on with the run in the folder, or with the newest of this experiment.
         allow_change: keys outside ``session_config`` in which a resumed run may differ.
+        checkpoint: that a resumed run goes on from: ``best``, ``latest`` (None) or an iteration;
+            newer ones are set aside.
+        start_from: begin with the networks of another run's checkpoint: its folder, or
+            ``FOLDER:best``, ``FOLDER:latest``, ``FOLDER:12000``.
         watch: is told what a resumed run takes over.
 
     Raises:
@@ -94,6 +99,8 @@ def launch(  # noqa: PLR0913 - one call says everything that a user may want
         env=env,
         resume=resume,
         allow_change=allow_change,
+        checkpoint=checkpoint,
+        start_from=start_from,
     )
     return _launch(order, watch or Watch())
 
@@ -132,8 +139,7 @@ def _launch(order: Order, watch: Watch) -> Adopted:
             check_memory(config)
             check_ports(config)
         with put_back_if_refused(config, folder):
-            if order.resume:
-                reopen(folder)
+            begin(order, config, folder, watch)
             keep_algorithm(config, folder)
             cluster = make_cluster(order.launcher, config, folder)
             # From here on it is the supervisor's.

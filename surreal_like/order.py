@@ -8,21 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from session.config import Config, override
+from session.errors import UsageError
 from session.folder import RunFolder
+from surreal_like.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.experiment import read_experiment
 from surreal_like.resume import (
+    began_with,
     check_checkpoints,
     check_home,
     check_same,
     check_unused,
     reached,
     recorded_config,
+    reopen,
     session_changes,
 )
 from surreal_like.run_folder import experiment_name, newest_path
 from surreal_like.watch import Watch
 
 Overrides = Mapping[str, Any] | Sequence[str]
+
+_START_FROM = "session_config.checkpoint.start_from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,7 @@ class Order:
         launcher: ``serial``, ``local``, ``tmux`` or ``kubernetes``.
         resume: go on with the run in the folder.
         allow_change: keys outside ``session_config`` in which a resumed run may differ.
+        checkpoint: that a resumed run goes on from: ``best``, ``latest`` or a number.
         started: when the command began, seconds since 1970.
     """
 
@@ -45,6 +52,7 @@ class Order:
     launcher: str
     resume: bool
     allow_change: tuple[str, ...]
+    checkpoint: str
     started: float
 
 
@@ -60,6 +68,8 @@ def make_order(  # noqa: PLR0913 - what a command line may say
     env: str | None = None,
     resume: bool = False,
     allow_change: Iterable[str] = (),
+    checkpoint: str | int | None = None,
+    start_from: str | Path | None = None,
 ) -> Order:
     """Reads an experiment as it was asked for.
 
@@ -68,14 +78,25 @@ def make_order(  # noqa: PLR0913 - what a command line may say
             ``resume``, the config that the run was made with.
         settings: dotted key -> value, where it is not None: they come after the overrides.
         launcher, started, resume, allow_change: as of :class:`Order`.
+        checkpoint: as of :class:`Order`; None: ``latest``.
+        start_from: checkpoint of another run, see :func:`checkpoint_of`, with whose networks a new
+            run begins; None: what ``session_config.checkpoint.start_from`` says.
         overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
         folder: run folder; None: ``runs/<name>-<date>-<time>``.
         algorithm, env: instead of the experiment's.
 
     Raises:
         ConfigError: a setting is wrong.
-        UsageError: there is no run to resume.
+        UsageError: there is no run to resume, or no checkpoint to start from.
     """
+    if checkpoint is not None and not resume:
+        raise UsageError(
+            "--checkpoint belongs to --resume; a new run starts from another's: --from RUN:best"
+        )
+    if start_from is not None and resume:
+        raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
+    # What a run began with is in its folder: to go on with it the other run need not be there.
+    settings = {**settings, _START_FROM: "" if resume else _text(start_from)}
     given = {key: value for key, value in settings.items() if value is not None}
     path = Path(folder) if folder is not None else None
     source = experiment
@@ -90,7 +111,19 @@ def make_order(  # noqa: PLR0913 - what a command line may say
         path = newest_path(name)
     if folder is None and not resume and user.session_config.get("folder"):
         path = Path(user.session_config.folder)
-    return Order(user, path, name, launcher, resume, tuple(allow_change), started)
+    if source_run := user.session_config.get("checkpoint", {}).get("start_from"):
+        user.session_config.checkpoint.start_from = str(checkpoint_of(source_run).resolve())
+    if launcher == "kubernetes" and (source_run or checkpoint is not None):
+        raise UsageError(
+            "checkpoints of a run on Kubernetes are on a volume of the cluster: --from and "
+            "--checkpoint are for runs on this machine"
+        )
+    chosen = "latest" if checkpoint is None else str(checkpoint)
+    return Order(user, path, name, launcher, resume, tuple(allow_change), chosen, started)
+
+
+def _text(value: str | Path | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def as_overrides(overrides: Overrides) -> list[str]:
@@ -118,10 +151,13 @@ def resolve_order(
     if before is not None:
         check_home(before, order.launcher, folder)
         taken = check_same(before, config, folder, order.allow_change)
+        config.session_config.checkpoint.start_from = began_with(before)
         taken |= session_changes(before, config)
         for path, (was, now) in taken.items():
             watch.note(f"changed: {path} was {was}, is {now}")
-        if note := check_checkpoints(folder):
+        if order.checkpoint != "latest":
+            whole_checkpoint(folder, order.checkpoint)
+        elif note := check_checkpoints(folder):
             watch.note(note)
         check_unused(config, folder)
         earlier = before.get("run") or run
@@ -131,3 +167,24 @@ def resolve_order(
     config.session_config.folder = str(folder.path)
     config["run"] = {**run, "launcher": order.launcher}
     return config
+
+
+def begin(order: Order, config: Config, folder: RunFolder, watch: Watch) -> None:
+    """Puts a run folder into the state that its components begin with.
+
+    Args:
+        order: what was asked for.
+        config: its resolved config.
+        folder: the run folder, locked.
+        watch: is told which checkpoints are set aside.
+    """
+    settings = config.session_config.checkpoint
+    if order.resume:
+        reopen(folder)
+        if order.checkpoint != "latest":
+            path = whole_checkpoint(folder, order.checkpoint)
+            go_back_to(folder, path, watch.note, keep_history=settings.keep_history)
+            watch.note(f"going on from checkpoint {path}")
+    elif settings.start_from:
+        start_with(folder, checkpoint_of(settings.start_from))
+        watch.note(f"starting with the networks of {settings.start_from}")

@@ -17,9 +17,13 @@ from session.tensorplex.groups import bin_size_of
 from surreal_like.agent.fetcher import parse_mode
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.checkpoints import checkpoint_of
 from surreal_like.env.exp_sender import check_sender
+from surreal_like.learner.base import Learner
+from surreal_like.learner.content import PARAMETERS
 from surreal_like.learner.on_policy import check_synchronous
 from surreal_like.machine import replay_need
+from surreal_like.network.files import read_parameters
 from surreal_like.replay.kind import load_kind
 
 _Built = TypeVar("_Built")
@@ -49,10 +53,21 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
         agent = _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
         if agent is not None and agent.synchronous:
             check_synchronous(**configs, unrolls=bool(replay.overlap))
-        _try(lambda: algorithm.learner(**configs))
+        learner = _try(lambda: algorithm.learner(**configs))
+        start_from = config.session_config.checkpoint.start_from
+        if start_from and learner is not None:
+            _check_start(learner, start_from)
         sender, streams = config.session_config.sender, config.env_config.num_envs
         _try(lambda: check_sender(sender, streams, replay.overlap))
         _try(lambda: replay(**configs).check_start(replay_need(config).row_bytes))
+
+
+def _check_start(learner: Learner, start_from: str) -> None:
+    path = checkpoint_of(start_from)
+    try:
+        read_parameters(learner.module_dict(), path / PARAMETERS)
+    except SurrealError as error:
+        raise ConfigError(f"cannot start from {path}: {error}") from None
 
 
 def _try(build: Callable[[], _Built]) -> _Built | None:

@@ -168,6 +168,12 @@ def check_checkpoints(folder: RunFolder) -> str:
     return begins_anew(int(updates)) if updates else ""
 
 
+def began_with(before: Config) -> str:
+    """The checkpoint of another run with whose networks a run began; empty: none."""
+    checkpoint = before.session_config.get("checkpoint") or {}
+    return str(checkpoint.get("start_from", ""))
+
+
 def begins_anew(updates: int) -> str:
     """What is said of a learner that has nothing to go on from.
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from session.folder import RunFolder
 from surreal_like.code_snapshot import keep_algorithm, keep_package_list
 from surreal_like.interrupts import Interrupts
-from surreal_like.order import Order, Overrides, make_order, resolve_order
-from surreal_like.resume import reopen
+from surreal_like.order import Order, Overrides, begin, make_order, resolve_order
 from surreal_like.run_folder import held, put_back_if_refused
 from surreal_like.start import Launched, make_starter
 from surreal_like.topology import make_topology
@@ -82,6 +81,8 @@ def train(  # noqa: PLR0913 - one call says everything that a user may want
     env: str | None = None,
     resume: bool = False,
     allow_change: Iterable[str] = (),
+    checkpoint: str | int | None = None,
+    start_from: str | Path | None = None,
     watch: Watch | None = None,
     started: float | None = None,
 ) -> Run:
@@ -100,6 +101,10 @@ def train(  # noqa: PLR0913 - one call says everything that a user may want
         env: environment, such as ``gym:CartPole-v1``, instead of the experiment's.
         resume: go on with the run in the folder, or with the newest of this experiment.
         allow_change: keys outside ``session_config`` in which a resumed run may differ.
+        checkpoint: that a resumed run goes on from: ``best``, ``latest`` (None) or an iteration;
+            newer ones are set aside.
+        start_from: begin with the networks of another run's checkpoint: its folder, or
+            ``FOLDER:best``, ``FOLDER:latest``, ``FOLDER:12000``.
         watch: is told how the run goes.
         started: when the command began, seconds since 1970.
 
@@ -123,6 +128,8 @@ def train(  # noqa: PLR0913 - one call says everything that a user may want
         env=env,
         resume=resume,
         allow_change=allow_change,
+        checkpoint=checkpoint,
+        start_from=start_from,
     )
     return _run(order, watch or Watch())
 
@@ -143,8 +150,7 @@ def _run(order: Order, watch: Watch) -> Run:
         check_memory(config)
         check_ports(config)
         with put_back_if_refused(config, folder):
-            if order.resume:
-                reopen(folder)
+            begin(order, config, folder, watch)
             keep_algorithm(config, folder)
             config.dump_file(folder.config)
             interrupts.only_count()

@@ -81,6 +81,18 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         help="with --resume: key outside session_config that may differ; a,b for several",
     )
 
+    parser.add_argument(
+        "--checkpoint",
+        metavar="best|latest|STEP",
+        help="with --resume: checkpoint to go on from; newer ones are set aside",
+    )
+    parser.add_argument(
+        "--from",
+        dest="start_from",
+        metavar="RUN[:best|latest|STEP]",
+        help="begin a new run with the networks of another run's checkpoint",
+    )
+
 
 def allowed_changes(given: argparse.Namespace) -> list[str]:
     """The keys of all ``--allow-change``.

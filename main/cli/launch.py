@@ -40,6 +40,8 @@ def run(argv: Sequence[str]) -> int:
         insecure=given.insecure,
         resume=given.resume,
         allow_change=allowed_changes(given),
+        checkpoint=given.checkpoint,
+        start_from=given.start_from,
         watch=_Notes(),
     )
     with launched:

@@ -94,6 +94,8 @@ def _train(
         seed=seed,
         resume=given.resume,
         allow_change=allowed_changes(given),
+        checkpoint=given.checkpoint,
+        start_from=given.start_from,
         watch=_watch(given, started),
         started=started,
     )

@@ -145,7 +145,8 @@ class Saver:
         if state is not None:
             learner.iteration = state["iteration"]
             self._saved = (learner.iteration, self._clock.now())
-            self._wait_seconds = self._seconds
+            if "start_from" not in state:
+                self._wait_seconds = self._seconds
         self._restore_best()
         return state
 
