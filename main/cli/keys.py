@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from main.cli.parser import Parser
-from session.launchers.kubernetes.manifest import dump_object
-from session.launchers.kubernetes.secret import overlay_secret, write_overlay_keys
+from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.secret import overlay_secrets, write_overlay_keys
 
 _EXAMPLES = """examples:
   surreal-like keys k8s/overlays/cartpole
   surreal-like keys --secret k8s/overlays/cartpole | kubectl apply -f -
 
-The first is for kubectl apply -k, which makes the Secret of these files, the second for kubectl
+The first is for kubectl apply -k, which makes the Secrets of these files, the second for kubectl
 apply -f. Keys that are there are kept; git ignores them.
 """
 
@@ -27,12 +27,12 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("overlay", metavar="OVERLAY", help="such as k8s/overlays/cartpole")
     parser.add_argument(
-        "--secret", action="store_true", help="print them as a Secret, for kubectl apply -f -"
+        "--secret", action="store_true", help="print them as Secrets, for kubectl apply -f -"
     )
     given = parser.parse_args(argv)
     folder = write_overlay_keys(Path(given.overlay))
     if given.secret:
-        print(dump_object(overlay_secret(Path(given.overlay))), end="")
+        print(dump_objects(overlay_secrets(Path(given.overlay))), end="")
     else:
         print(f"keys of {given.overlay}: {folder}")
     return 0

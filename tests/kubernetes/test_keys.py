@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from main.cli import main as surreal_like
-from session.launchers.kubernetes.secret import KEYS_FOLDER
+from session.launchers.kubernetes.secret import KEYS_FOLDER, SECRETS, secret_of
+from session.wire.roles import AGENT, EVALUATOR, EVERYTHING, SHARED
 from session.wire.security import KEY_FILES, Security
 from tests.kubernetes.test_manifests import copy_of_k8s
 
@@ -37,11 +38,31 @@ def test_keys_that_are_there_are_kept(overlay: Path) -> None:
 
 def test_the_secret_holds_the_same_keys(overlay: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert surreal_like(["keys", "--secret", str(overlay)]) == 0
-    secret = yaml.safe_load(capsys.readouterr().out)
-    assert secret["metadata"]["name"] == "cartpole-keys"
-    for name in KEY_FILES:
-        kept = (overlay / KEYS_FOLDER / name).read_bytes()
-        assert base64.b64decode(secret["data"][name]) == kept
+    secrets = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [each["metadata"]["name"] for each in secrets] == [
+        f"cartpole-{each}" for each in SECRETS
+    ]
+    for secret, files in zip(secrets, SECRETS.values(), strict=True):
+        for name, file in files.items():
+            kept = (overlay / KEYS_FOLDER / file).read_bytes()
+            assert base64.b64decode(secret["data"][name]) == kept
+
+
+def test_what_a_pod_mounts_gives_it_its_role_and_no_more(overlay: Path, tmp_path: Path) -> None:
+    surreal_like(["keys", str(overlay)])
+    pods = {}
+    for secret, files in SECRETS.items():
+        pods[secret] = tmp_path / secret
+        pods[secret].mkdir()
+        for name, file in files.items():
+            (pods[secret] / name).write_bytes((overlay / KEYS_FOLDER / file).read_bytes())
+    servers = Security.load(pods["keys"])
+    for kind in (AGENT, EVALUATOR):
+        mounted = Security.load(pods[secret_of(kind)])
+        assert not mounted.server_secret
+        assert servers.grant(mounted.client_public) == SHARED[kind]
+    assert servers.grant(servers.client_public) == EVERYTHING
+    assert secret_of("learner") == secret_of("replay") == "keys"
 
 
 def test_a_folder_that_is_no_overlay_is_one_line(

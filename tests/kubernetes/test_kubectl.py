@@ -18,7 +18,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.adopted import adopt
 from session.launchers.kubernetes import KubernetesCluster
-from session.launchers.kubernetes.secret import KEYS_FOLDER, write_overlay_keys
+from session.launchers.kubernetes.secret import KEYS_FOLDER, SECRETS, write_overlay_keys
 from tests.docs.examples import blocks
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.conftest import setting_of
@@ -119,7 +119,9 @@ def test_the_single_file_is_the_same_for_a_cluster(overlays: Path, kubectl: Shel
     assert verbs(kubectl("apply", "-f", str(K8S / "cartpole.yaml"))) == {"created"}
     said = kubectl("apply", "-k", str(overlays / "cartpole"))
     assert [line for line in said.splitlines() if "unchanged" not in line] == [
-        "secret/cartpole-keys created"
+        "secret/cartpole-keys created",
+        "secret/cartpole-keys-agent created",
+        "secret/cartpole-keys-evaluator created",
     ]
 
 
@@ -131,9 +133,10 @@ def test_the_secret_goes_to_apply(
     secret = tmp_path / "secret.yaml"
     secret.write_text(capsys.readouterr().out)
     kubectl("apply", "-f", str(secret))
-    # The very Secret that kustomize makes, its labels aside.
+    # The very Secrets that kustomize makes, their labels aside.
     said = kubectl("apply", "-k", str(overlay))
-    assert "secret/cartpole-keys unchanged" in said
+    for each in SECRETS:
+        assert f"secret/cartpole-{each} unchanged" in said
 
 
 def test_agents_are_scaled_and_counted(overlays: Path, kubectl: Shell) -> None:
@@ -179,7 +182,7 @@ def test_launch_applies_what_dry_run_shows(tmp_path: Path, kubectl: Shell) -> No
     cluster.launch()
     kept = kubectl.api.store.objects.values()
     names = {(each["kind"], each["metadata"]["name"]) for each in kept}
-    assert names == {*by_name(shown), ("Secret", "mine-keys")}
+    assert names == {*by_name(shown), *(("Secret", f"mine-{each}") for each in SECRETS)}
     for each in shown:
         (found,) = [
             k for k in kept if (k["kind"], k["metadata"]["name"]) == next(iter(by_name([each])))

@@ -17,7 +17,7 @@ from session.config_file import parse_yaml
 from session.errors import ConfigError, UsageError
 from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.objects import make_objects, objects_of
-from session.launchers.kubernetes.secret import make_secret
+from session.launchers.kubernetes.secret import cluster_keys, make_secrets
 from session.launchers.kubernetes.settings import (
     INSTANCE,
     RUN_PATH,
@@ -81,11 +81,30 @@ def test_every_object_is_valid(objects: list[Data], version: str) -> None:
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_the_secret_is_valid(tmp_path: Path, version: str) -> None:
-    write_keys(tmp_path / "keys")
-    secret = make_secret(tmp_path / "keys", "cartpole", None)
-    kubernetes_validate.validate(secret, version, strict=True)
-    assert secret["metadata"]["name"] == "cartpole-keys"
-    assert sorted(secret["data"]) == sorted(KEY_FILES)
+    write_keys(tmp_path / "keys", cluster_keys())
+    secrets = make_secrets(tmp_path / "keys", "cartpole", None)
+    for secret in secrets:
+        kubernetes_validate.validate(secret, version, strict=True)
+    files = {each["metadata"]["name"]: sorted(each["data"]) for each in secrets}
+    assert files == {
+        "cartpole-keys": sorted((*KEY_FILES, "agent.pub", "evaluator.pub")),
+        "cartpole-keys-agent": ["client.key", "client.pub", "server.pub"],
+        "cartpole-keys-evaluator": ["client.key", "client.pub", "server.pub"],
+    }
+
+
+def test_only_servers_can_pass_for_one() -> None:
+    mounted = {
+        template["metadata"]["labels"]["app.kubernetes.io/component"]: volume["secret"][
+            "secretName"
+        ].partition("keys")[2]
+        for _, template in templates(objects_of(setting_of()))
+        for volume in template["spec"]["volumes"]
+        if "secret" in volume
+    }
+    assert mounted.pop("agent") == "-agent"
+    assert mounted.pop("eval") == "-evaluator"
+    assert set(mounted.values()) == {""}
 
 
 def test_a_strict_schema_sees_what_is_wrong() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from session.folder import RunFolder
-from session.launchers.kubernetes.manifest import dump_object
-from session.launchers.kubernetes.secret import overlay_secret, write_overlay_keys
+from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.secret import SECRETS, overlay_secrets, write_overlay_keys
 from tests.kubernetes.playing import Playground, playground
 from tests.kubernetes.test_manifests import copy_of_k8s
 
@@ -57,7 +57,7 @@ def test_cartpole_is_solved_by_pods_that_come_and_go(
     top = copy_of_k8s(folder)
     write_overlay_keys(top / "overlays" / "cartpole")
     secret = folder / "secret.yaml"
-    secret.write_text(dump_object(overlay_secret(top / "overlays" / "cartpole")))
+    secret.write_text(dump_objects(overlay_secrets(top / "overlays" / "cartpole")))
     with playground(folder, monkeypatch) as cluster:
         # The objects of the overlay; without the Secret nothing begins.
         cluster.kubectl("apply", "-f", str(top / "cartpole.yaml"))
@@ -157,4 +157,5 @@ def test_a_pod_waits_for_the_secret(folder: Path, monkeypatch: pytest.MonkeyPatc
             ],
             "they wait",
         )
-        assert set(waiting) == {'MountVolume.SetUp failed: secret "cartpole-keys" not found'}
+        missing = 'MountVolume.SetUp failed: secret "cartpole-{}" not found'
+        assert set(waiting) == {missing.format(each) for each in SECRETS}

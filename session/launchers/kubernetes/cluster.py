@@ -9,10 +9,10 @@ from session.component import Component, Resources, Topology
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder, write_atomically
-from session.launchers.kubernetes.manifest import dump_object, dump_objects
+from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.run import KubernetesRun
-from session.launchers.kubernetes.secret import make_secret
+from session.launchers.kubernetes.secret import cluster_keys, make_secrets
 from session.launchers.kubernetes.settings import INSTANCE, Setting, make_setting, prepared
 from session.wire.security import write_keys
 
@@ -53,10 +53,10 @@ class KubernetesCluster(KubernetesRun):
         self._refuse_taken()
         manifest = self.dry_run()
         if self._setting.has_keys:
-            write_keys(self._folder.keys)
+            write_keys(self._folder.keys, cluster_keys())
             space = self.config.session_config.kubernetes.namespace
-            secret = make_secret(self._folder.keys, self.name, space)
-            self.kubectl.run("apply", "--filename=-", given=dump_object(secret))
+            secrets = make_secrets(self._folder.keys, self.name, space)
+            self.kubectl.run("apply", "--filename=-", given=dump_objects(secrets))
         self.kubectl.run("apply", "--filename=-", given=manifest)
         write_atomically(self._folder.path / MANIFEST, manifest)
         self.config.dump_file(self._folder.config)

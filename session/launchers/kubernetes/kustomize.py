@@ -10,9 +10,8 @@ from typing import Any
 from session.errors import UsageError
 from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.objects import objects_of
-from session.launchers.kubernetes.secret import KEYS_FOLDER
+from session.launchers.kubernetes.secret import KEYS_FOLDER, SECRETS
 from session.launchers.kubernetes.settings import INSTANCE, Setting
-from session.wire.security import KEY_FILES
 
 Data = dict[str, Any]
 
@@ -74,11 +73,14 @@ def overlay_files(setting: Setting, base: Setting, *, base_path: str) -> dict[st
 
 def _kustomization(setting: Setting, base_path: str, files: Mapping[str, Any]) -> Data:
     space = setting.session.kubernetes.namespace
-    keys = {
-        "name": "keys",
-        "files": [f"{KEYS_FOLDER}/{name}" for name in KEY_FILES],
-        "options": {"disableNameSuffixHash": True},
-    }
+    keys = [
+        {
+            "name": secret,
+            "files": [f"{name}={KEYS_FOLDER}/{file}" for name, file in parts.items()],
+            "options": {"disableNameSuffixHash": True},
+        }
+        for secret, parts in SECRETS.items()
+    ]
     return {
         **_KUSTOMIZATION,
         **({"namespace": str(space)} if space is not None else {}),
@@ -86,7 +88,7 @@ def _kustomization(setting: Setting, base_path: str, files: Mapping[str, Any]) -
         "labels": [{"pairs": {INSTANCE: setting.name}, "includeSelectors": True}],
         "resources": [base_path, *(name for name in files if name != "patches.yaml")],
         **({"patches": [{"path": "patches.yaml"}]} if "patches.yaml" in files else {}),
-        **({"secretGenerator": [keys]} if setting.has_keys else {}),
+        **({"secretGenerator": keys} if setting.has_keys else {}),
     }
 
 

@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 from session.component import Component
+from session.launchers.kubernetes.secret import secret_of
 from session.launchers.kubernetes.settings import RUN_PATH, Setting, cores, ports, size, stem
 
 Data = dict[str, Any]
@@ -49,7 +50,7 @@ def pod_template(
         "containers": [
             _container(setting, component, alone=len(components) == 1) for component in components
         ],
-        "volumes": _volumes(setting, claim),
+        "volumes": _volumes(setting, claim, secret_of(first.kind)),
     }
     return {"metadata": {"labels": setting.labels(stem(first))}, "spec": spec}
 
@@ -165,12 +166,12 @@ def _mounts(setting: Setting) -> list[Data]:
     ]
 
 
-def _volumes(setting: Setting, claim: str | None) -> list[Data]:
+def _volumes(setting: Setting, claim: str | None, keys_secret: str) -> list[Data]:
     run: Data = {"name": "run", "emptyDir": {}}
     if claim is not None:
         run = {"name": "run", "persistentVolumeClaim": {"claimName": setting.named(claim)}}
     # Its owner is root and its group ours, so the group must be able to read.
-    secret = {"secretName": setting.named("keys"), "defaultMode": 0o440}
+    secret = {"secretName": setting.named(keys_secret), "defaultMode": 0o440}
     keys = [{"name": "keys", "secret": secret}] if setting.has_keys else []
     return [
         run,

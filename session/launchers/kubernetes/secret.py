@@ -1,18 +1,53 @@
-"""The keys of a run for a cluster: files for kustomize, or a Secret."""
+"""The keys of a run for a cluster: files for kustomize, or Secrets, one for each role.
+
+A pod of agents has a key that may do what agents do, and none with which it could pass for a
+server; so has a pod of evaluators.
+"""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from session.config_file import read_file
 from session.errors import UsageError
 from session.launchers.kubernetes.settings import INSTANCE
-from session.wire.security import KEY_FILES, write_keys
+from session.wire.roles import AGENT, EVALUATOR, SHARED
+from session.wire.security import KEY_FILES, make_keys, write_keys
 
 # kubectl shows this path when the keys are missing, so the path says what to do.
 KEYS_FOLDER = "keys/run_surreal-like_keys_first"
+
+_SERVER_SECRET = "keys"
+
+
+def _of_role(role: str) -> Mapping[str, str]:
+    """File in the pods of a role -> file of the run's keys."""
+    return {
+        "server.pub": "server.pub",
+        "client.pub": f"{role}.pub",
+        "client.key": f"{role}.key",
+    }
+
+
+# Secret -> file in the pods -> file of the run's keys. Servers know the public keys of the roles.
+SECRETS: Mapping[str, Mapping[str, str]] = {
+    _SERVER_SECRET: {name: name for name in (*KEY_FILES, *(f"{role}.pub" for role in SHARED))},
+    f"keys-{AGENT}": _of_role(AGENT),
+    f"keys-{EVALUATOR}": _of_role(EVALUATOR),
+}
+
+
+def secret_of(kind: str) -> str:
+    """Name of the Secret that the pods of one kind of component mount."""
+    return f"keys-{kind}" if kind in SHARED else _SERVER_SECRET
+
+
+def cluster_keys() -> dict[str, str]:
+    """New keys of a run on a cluster: those of every run, and a pair for each role."""
+    return make_keys(*SHARED)
 
 
 def write_overlay_keys(overlay: Path) -> Path:
@@ -23,12 +58,12 @@ def write_overlay_keys(overlay: Path) -> Path:
     """
     _kustomization(overlay)
     folder = overlay / KEYS_FOLDER
-    write_keys(folder)
+    write_keys(folder, cluster_keys())
     return folder
 
 
-def overlay_secret(overlay: Path) -> dict[str, Any]:
-    """The Secret that ``apply -k`` would make of an overlay's keys.
+def overlay_secrets(overlay: Path) -> list[dict[str, Any]]:
+    """The Secrets that ``apply -k`` would make of an overlay's keys.
 
     Raises:
         UsageError: this is no overlay, or it has no keys.
@@ -36,38 +71,41 @@ def overlay_secret(overlay: Path) -> dict[str, Any]:
     kustomization = _kustomization(overlay)
     prefix = str(kustomization.get("namePrefix", ""))
     namespace = kustomization.get("namespace")
-    return make_secret(overlay / KEYS_FOLDER, prefix.removesuffix("-"), namespace)
+    return make_secrets(overlay / KEYS_FOLDER, prefix.removesuffix("-"), namespace)
 
 
-def make_secret(folder: Path, name: str, namespace: str | None) -> dict[str, Any]:
-    """The Secret of a run.
+def make_secrets(folder: Path, name: str, namespace: str | None) -> list[dict[str, Any]]:
+    """The Secrets of a run.
 
     Args:
         folder: of the keys.
         name: of the run.
-        namespace: of its objects; None: that of the command that applies it.
+        namespace: of its objects; None: that of the command that applies them.
 
     Raises:
         UsageError: a key is missing.
     """
+    placed = {} if namespace is None else {"namespace": str(namespace)}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": f"{name}-{secret}", **placed, "labels": {INSTANCE: name}},
+            "type": "Opaque",
+            "data": {each: _encoded(folder / file) for each, file in files.items()},
+        }
+        for secret, files in SECRETS.items()
+    ]
+
+
+def _encoded(path: Path) -> str:
     try:
-        data = {each: base64.b64encode((folder / each).read_bytes()).decode() for each in KEY_FILES}
+        return base64.b64encode(path.read_bytes()).decode()
     except OSError as error:
         raise UsageError(
             f"cannot read the key {error.filename}: {error.strerror}; make keys with: "
             "surreal-like keys OVERLAY"
         ) from None
-    labels = {INSTANCE: name}
-    metadata: dict[str, Any] = {"name": f"{name}-keys", "labels": labels}
-    if namespace is not None:
-        metadata = {"name": f"{name}-keys", "namespace": str(namespace), "labels": labels}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": metadata,
-        "type": "Opaque",
-        "data": data,
-    }
 
 
 def _kustomization(overlay: Path) -> dict[Any, Any]:
