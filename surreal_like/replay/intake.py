@@ -6,13 +6,14 @@ from collections import deque
 from typing import Any
 
 from session.context import Context
-from session.errors import DecodeError
+from session.errors import DecodeError, describe
 from session.periodic import Every, Rate
 from session.wire import Message
 from session.wire.sockets import Socket
 from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.base import Replay
+from surreal_like.replay.door import Door
 from surreal_like.replay.ledger import Ledger
 from surreal_like.replay.rest import Rest
 from surreal_like.replay.waiting import Waiting
@@ -53,6 +54,7 @@ class Intake:
         self.draining = False
         self._context = context
         self._replay = replay
+        self._door = Door(context.config.env_config)
         self._experience = wire.pull(f"{name}.experience", high_water_mark=high_water_mark)
         self._receipts = wire.publisher(
             f"{name}.receipts", high_water_mark=_RECEIPTS_HIGH_WATER_MARK
@@ -93,6 +95,7 @@ class Intake:
             elif message.kind == "chunk":
                 chunk = Chunk.from_message(message)
                 if message.grant.guest:
+                    self._door.suspect(chunk.sender)
                     # A metric may be the goal of the run, which no guest is to reach for it.
                     chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
                 self._insert(chunk)
@@ -111,11 +114,13 @@ class Intake:
         if (refusal := self._replay.refusal(chunk)) is not None:
             self.ledger.dropped(chunk, refusal)
             return
+        if (wrong := self._door.refusal(chunk)) is not None:
+            self._drop(chunk, *wrong)
+            return
         try:
             self._replay.insert_chunk(chunk)
         except DataError as error:
-            self.ledger.dropped(chunk, "does not fit")
-            self._context.event("refused", f"chunk of {chunk.sender}: {error}")
+            self._drop(chunk, "does not fit", describe(error))
             return
         self.ledger.inserted(chunk)
         self.inserts.add(chunk.size)
@@ -123,6 +128,12 @@ class Intake:
             finished.extend(chunk.finished)
         if chunk.stamps:
             self._stamps = {**chunk.stamps, "inserted": self._context.clock.now()}
+
+    def _drop(self, chunk: Chunk, reason: str, detail: str) -> None:
+        """Counts rows that are not taken; reports each reason once for each sender."""
+        self.ledger.dropped(chunk, reason)
+        endpoint = self._experience.endpoint
+        self._context.wire.reject(endpoint, chunk.sender, detail, kind=reason)
 
     def _take_goodbye(self, message: Message) -> None:
         who, fields = message.sender, message.fields

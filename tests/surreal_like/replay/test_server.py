@@ -23,6 +23,7 @@ from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.sockets import poll
 from surreal_like.data.experience import Chunk
 from surreal_like.replay.client import ReplayClient, Sampled
+from surreal_like.replay.door import Door
 from surreal_like.replay.kind import load_kind
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.uniform_replay import UniformReplay
@@ -115,6 +116,7 @@ class Bench:
         sequence: int | None = None,
         patient: bool = True,
         filled: float = 0.0,
+        action: int = 0,
     ) -> bool:
         """One chunk of 5 x 2 rows; False if nobody took it for a while."""
         shape = (5 + self.kind.overlap, 2)
@@ -124,7 +126,7 @@ class Bench:
             "discount": np.ones(shape, np.float32),
             "version": np.zeros(shape, np.int64),
             "obs": np.zeros((*shape, obs), np.float32),
-            "action": np.zeros(shape, np.int64),
+            "action": np.full(shape, action, np.int64),
         }
         if sequence is None:
             self.sent += 1
@@ -661,3 +663,22 @@ def test_an_older_learner_is_not_answered_any_more(make: Callable[..., Bench]) -
     older.tick()
     assert not older.waiting
     older.sockets()[0]._wire.close(0)
+
+
+def test_rows_that_are_none_of_this_run_are_dropped_counted_and_told_once(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make()
+    told: list[str] = []
+    bench.until(lambda: bench.service)
+    monkeypatch.setattr(
+        bench.frame.context.wire, "_on_reject", lambda *words: told.append(words[2])
+    )
+    bench.service._intake._door = Door(
+        {"obs_spec": {}, "action_spec": {"type": "discrete", "dim": [2]}, "frame_stack": 0}
+    )
+    for action in (99, 0, 99, 1):
+        bench.send(action=action)
+    bench.until(lambda: bench.receipt() == [11, 4, 20, 20, 0])
+    assert bench.counts()["dropped"] == {"wrong values": 20}
+    assert told == ["action: 99 at [0, 0] of [5, 2], expected 0 to below 2"]

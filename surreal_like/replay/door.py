@@ -1,0 +1,127 @@
+"""Whether the rows of a chunk are rows of this run: columns and values as its specs say.
+
+Senders check what their environment and agent give; this is for whatever else sends, and for code
+behind those checks. To look at every column costs a tenth of a chunk's time and more, so of senders
+that have been right so far one chunk in eight is looked at, of guests and of those that have been
+wrong each one. What slips through meets the learner, which leaves out what it cannot learn from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from session import nest
+from surreal_like.data.experience import Array, Chunk
+from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
+from surreal_like.data.timestep import StepType
+from surreal_like.errors import DataError
+
+_LAST_STEP_TYPE = max(int(kind) for kind in StepType)
+# The bits of 1.0: as whole numbers without a sign, those of 0 to 1 are below and all others above.
+_BITS_OF_ONE = 0x3F800000
+
+_EVERY = 8
+
+WRONG_COLUMNS = "wrong columns"
+WRONG_VALUES = "wrong values"
+
+
+class Door:
+    """Checks chunks against the specs of a run; without specs it checks what all runs share.
+
+    Args:
+        env_config: of the run, with ``obs_spec`` and ``action_spec``.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        self._suspects: set[str] = set()
+        self._specs: dict[str, ArraySpec] = {}
+        self._shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        if env_config["obs_spec"]:
+            spec = frame_spec(env_config["obs_spec"], stack_size(env_config))
+            self._specs |= nest.flatten(parse_obs_spec(spec), "obs")
+        if env_config["action_spec"]:
+            self._specs["action"] = parse_action_spec(env_config["action_spec"]).array
+        for name, each in self._specs.items():
+            self._shapes[name] = (each.dtype, each.dim)
+        self._counts = {
+            name: int(each.num.min()) for name, each in self._specs.items() if each.num is not None
+        }
+        self._floats = ["reward", *(n for n, s in self._specs.items() if s.dtype.kind == "f")]
+
+    def suspect(self, sender: str) -> None:
+        """From now on each chunk of this sender is looked at."""
+        self._suspects.add(sender)
+
+    def refusal(self, chunk: Chunk) -> tuple[str, str] | None:
+        """Why a chunk is not taken: in a word or two, and in detail; None if it is."""
+        if chunk.sequence % _EVERY != 1 and chunk.sender not in self._suspects:
+            return None
+        wrong = self._wrong(chunk.columns)
+        if wrong is not None:
+            self.suspect(chunk.sender)
+        return wrong
+
+    def _wrong(self, columns: Mapping[str, Array]) -> tuple[str, str] | None:
+        wrong = self._wrong_column(columns)
+        if wrong is not None:
+            return WRONG_COLUMNS, wrong
+        if self._values_fit(columns):
+            return None
+        wrong = self._wrong_value(columns)
+        return None if wrong is None else (WRONG_VALUES, wrong)
+
+    def _wrong_column(self, columns: Mapping[str, Array]) -> str | None:
+        for name, (dtype, shape) in self._shapes.items():
+            column = columns.get(name)
+            if column is None:
+                return f"column '{name}' is missing"
+            if column.dtype != dtype or column.shape[2:] != shape:
+                found, wanted = list(column.shape[2:]), list(shape)
+                return f"column '{name}' has rows of {column.dtype} {found}, not {dtype} {wanted}"
+        return None
+
+    def _values_fit(self, columns: Mapping[str, Array]) -> bool:
+        """False if a value may be wrong: fast, and now and then in doubt without a reason."""
+        if _largest(columns["step_type"]) > _LAST_STEP_TYPE:
+            return False
+        if _largest(columns["discount"].view(np.uint32)) > _BITS_OF_ONE:
+            return False
+        for name in self._floats:
+            flat = columns[name].ravel()
+            if not math.isfinite(np.dot(flat, flat)):
+                return False
+        for name, count in self._counts.items():
+            column = columns[name]
+            if column.dtype.kind == "i":
+                # What is below 0 is then above all counts.
+                column = column.view(f"u{column.dtype.itemsize}")
+            if _largest(column) >= count:
+                return False
+        return True
+
+    def _wrong_value(self, columns: Mapping[str, Array]) -> str | None:
+        """The first value that is wrong, in words; None if the doubt had no reason."""
+        types, discounts = columns["step_type"], columns["discount"]
+        if int(types.max()) > _LAST_STEP_TYPE:
+            return f"step_type: {int(types.max())}, expected at most {_LAST_STEP_TYPE}"
+        if not np.all((discounts >= 0) & (discounts <= 1)):
+            return "discount: a value outside of 0 to 1"
+        if not np.isfinite(columns["reward"]).all():
+            return "reward: a value that is not finite"
+        try:
+            for name, spec in self._specs.items():
+                # Whether an environment keeps within bounds of its own is the sender's affair.
+                spec.validate(name, columns[name], bounds=False)
+        except DataError as error:
+            return str(error)
+        return None
+
+
+def _largest(column: Array) -> Any:
+    return np.maximum.reduce(column, axis=None)

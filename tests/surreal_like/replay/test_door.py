@@ -1,0 +1,132 @@
+"""Rows that are not rows of this run are not taken, and those that are, are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from surreal_like.data.experience import Chunk
+from surreal_like.replay.door import WRONG_COLUMNS, WRONG_VALUES, Door
+
+T, N = 5, 2
+BOX = {"type": "float32", "dim": [3]}
+PARTS = {"position": BOX, "kind": {"type": "int64", "dim": [], "num": 4}}
+
+
+def door(obs: Any = None, action: Any = None, **env: Any) -> Door:
+    specs = {"obs_spec": obs or PARTS, "action_spec": action or {"type": "discrete", "dim": [2]}}
+    return Door({**specs, "frame_stack": 0, **env})
+
+
+def columns() -> dict[str, Any]:
+    return {
+        "step_type": np.array([[0, 1], [1, 2], [1, 0], [2, 1], [0, 1]], np.uint8),
+        "reward": np.linspace(-1e3, 1e3, T * N, dtype=np.float32).reshape(T, N),
+        "discount": np.array([[1, 0.5], [1, 0], [1, -0.0], [1, 1], [0, 1]], np.float32),
+        "version": np.zeros((T, N), np.int64),
+        "obs/position": np.full((T, N, 3), -1e30, np.float32),
+        "obs/kind": np.full((T, N), 3, np.int64),
+        "action": np.array([[0, 1]] * T, np.int64),
+        "extras/anything": np.full((T, N), np.nan, np.float32),
+    }
+
+
+def chunk(changed: dict[str, Any], *, sequence: int = 1, sender: str = "agent-0") -> Chunk:
+    return Chunk(changed, sequence, [0, 1], sender=sender)
+
+
+def spoilt(name: str, value: Any) -> dict[str, Any]:
+    changed = columns()
+    changed[name][3, 1] = value
+    return changed
+
+
+def test_what_the_specs_allow_passes_also_where_sums_would_overflow() -> None:
+    assert door().refusal(chunk(columns())) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("action", 99, "action: 99 at [3, 1] of [5, 2], expected 0 to below 2"),
+        ("action", -1, "action: -1 at [3, 1] of [5, 2], expected 0 to below 2"),
+        ("obs/position", np.nan, "obs/position: NaN at [3, 1, 0]"),
+        ("obs/position", np.inf, "obs/position: inf at [3, 1, 0]"),
+        ("obs/kind", 4, "obs/kind: 4 at [3, 1]"),
+        ("reward", np.nan, "reward: a value that is not finite"),
+        ("reward", -np.inf, "reward: a value that is not finite"),
+        ("step_type", 3, "step_type: 3, expected at most 2"),
+        ("discount", 1.001, "discount: a value outside of 0 to 1"),
+        ("discount", -0.5, "discount: a value outside of 0 to 1"),
+        ("discount", np.nan, "discount: a value outside of 0 to 1"),
+    ],
+)
+def test_a_value_that_no_environment_of_this_run_gives(name: str, value: Any, said: str) -> None:
+    refusal = door().refusal(chunk(spoilt(name, value)))
+    assert refusal is not None
+    assert refusal[0] == WRONG_VALUES
+    assert refusal[1].startswith(said)
+
+
+def test_actions_of_other_kinds() -> None:
+    box = door(BOX, {"type": "continuous", "dim": [3], "low": -1.0, "high": 1.0})
+    given = columns()
+    given["obs"], given["action"] = given.pop("obs/position"), np.full((T, N, 3), 7.0, np.float32)
+    # What is outside of the bounds is clipped by agents, and no mistake here.
+    assert box.refusal(chunk(given)) is None
+    given["action"][0, 0, 1] = np.nan
+    assert box.refusal(chunk(given)) == (
+        WRONG_VALUES,
+        "action: NaN at [0, 0, 1] of [5, 2, 3], expected a finite number",
+    )
+    many = door(BOX, {"type": "multi_discrete", "dim": [3, 5]})
+    given["action"] = np.array([[[2, 4]] * N] * T)
+    assert many.refusal(chunk(given)) is None
+    given["action"][1, 1] = [3, 0]
+    assert many.refusal(chunk(given)) == (
+        WRONG_VALUES,
+        "action: 3 at [1, 1, 0] of [5, 2, 2], expected 0 to below [3, 5]",
+    )
+
+
+def test_columns_that_are_not_those_of_the_specs() -> None:
+    given = columns()
+    given["obs/position"] = given["obs/position"].astype(np.float64)
+    assert door().refusal(chunk(given)) == (
+        WRONG_COLUMNS,
+        "column 'obs/position' has rows of float64 [3], not float32 [3]",
+    )
+    given = columns()
+    given["action"] = np.zeros((T, N, 1), np.int64)
+    assert door().refusal(chunk(given)) == (
+        WRONG_COLUMNS,
+        "column 'action' has rows of int64 [1], not int64 []",
+    )
+    given = columns()
+    del given["obs/kind"]
+    assert door().refusal(chunk(given)) == (WRONG_COLUMNS, "column 'obs/kind' is missing")
+
+
+def test_rows_hold_single_frames_where_stacks_are_seen() -> None:
+    stacked = door({"type": "float32", "dim": [4, 3]}, frame_stack=4)
+    given = columns()
+    given["obs"] = given.pop("obs/position")
+    assert stacked.refusal(chunk(given)) is None
+
+
+def test_without_specs_it_looks_at_what_all_runs_share() -> None:
+    bare = Door({"obs_spec": {}, "action_spec": {}, "frame_stack": 0})
+    assert bare.refusal(chunk(spoilt("action", 99))) is None
+    assert bare.refusal(chunk(spoilt("reward", np.nan))) is not None
+
+
+def test_whoever_has_been_wrong_or_is_a_guest_is_looked_at_each_time() -> None:
+    one, bad = door(), spoilt("action", 99)
+    assert one.refusal(chunk(bad, sequence=2)) is None
+    assert one.refusal(chunk(bad, sequence=9)) is not None
+    assert one.refusal(chunk(bad, sequence=10)) is not None
+    assert one.refusal(chunk(bad, sequence=10, sender="agent-1")) is None
+    one.suspect("agent-1")
+    assert one.refusal(chunk(bad, sequence=10, sender="agent-1")) is not None
