@@ -80,6 +80,7 @@ class Context:
         welcome: what the parameter server knew of this name and of the newest parameters.
         stopping: True once the component has been asked to end.
         orphaned: True once its launcher has died: end fast.
+        status: the numbers that each heartbeat tells.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Context:
         # What connections suffer is told here too: where no log can be reached it must be seen.
         self.warn: Callable[[str], object] = lambda text: None
         self._state, self._doing = "starting", ""
+        self.status: dict[str, float] = {}
         # False: it stays although its part in the run is over.
         self.ready = True
 
@@ -179,6 +181,7 @@ class Context:
             doing,
             self._dropped_records,
             self.ready and state == "running",
+            self.status,
         )
         write_beat(self.folder.alive, beat)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from session.folder import write_atomically
@@ -25,6 +25,7 @@ class Beat:
         doing: what takes so long, or why it failed, in one line.
         dropped_records: metrics and log records that nobody took in time.
         ready: False while it stays although the run is over, or only leaves.
+        status: its numbers, as Tensorplex gets them.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Beat:
     doing: str = ""
     dropped_records: int = 0
     ready: bool = True
+    status: dict[str, float] = field(default_factory=dict)
 
     @property
     def age_seconds(self) -> float:

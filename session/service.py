@@ -207,10 +207,11 @@ class Frame:
         service.drain()
 
     def _beat(self) -> None:
-        self.context.ready = self._service is not None and self._service.ready
-        self.context.beat(self.state, self._service.doing if self._service is not None else "")
-        status = self._service.status() if self._service is not None else {}
-        self.context.tensorplex.heartbeat(self.state, self.context.incarnation, status)
+        context, service = self.context, self._service
+        context.ready = service is not None and service.ready
+        context.status = service.status() if service is not None else {}
+        context.beat(self.state, service.doing if service is not None else "")
+        context.tensorplex.heartbeat(self.state, context.incarnation, context.status)
 
     def close(self) -> None:
         """Closes the service and says goodbye."""

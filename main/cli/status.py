@@ -92,6 +92,8 @@ def _head(view: View, adopted: Adopted) -> list[str]:
     lines = [f"{view.title} · {view.folder}", _state_line(view, adopted)]
     if not line:
         return lines
+    if _state(view, adopted) == "running" and line.get("standstill"):
+        lines.append(line["standstill"])
     rates, train = view.rates, line["train"]
     repeated = line.get("repeated_iterations")
     again = f", {count(repeated)} repeated" if repeated else ""

@@ -28,6 +28,7 @@ TOLD_EVENTS = (
     "restored",
     "begins_anew",
     "bad_update",
+    "standstill",
     "slow",
     "checkpoint_bad",
     "checkpoint_failed",

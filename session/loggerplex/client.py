@@ -31,6 +31,7 @@ _WARNINGS = (
     "rerouted",
     "snapshot_bad",
     "snapshot_failed",
+    "standstill",
 )
 _EVENT_LEVELS = {**dict.fromkeys(_WARNINGS, logging.WARNING), "failed": logging.ERROR}
 

@@ -209,6 +209,8 @@ class AgentService(Service):
             "version_lag": float(self._fetcher.lag),
             "unreceipted_bytes": float(self._sender.window.unreceipted_bytes),
             "env_steps": float(self._sender.env_steps),
+            "waits_for_receipts": float(not self._window.ready),
+            "waits_above_version": float(self._behind[1] if self._behind is not None else 0),
         }
 
     def close(self) -> None:

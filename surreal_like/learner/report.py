@@ -63,17 +63,26 @@ class Report:
         name = "confirmed" if score["confirm"] else "greedy"
         self._curves["return"].add_scalar(name, score["mean_return"], score["env_steps"])
 
-    def write(self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]) -> None:
+    def write(
+        self,
+        iteration: int,
+        version: int,
+        counts: Iterable[Mapping[str, Any]],
+        *,
+        standstill: str | None = None,
+    ) -> None:
         """Tells where the run stands.
 
         Args:
             iteration: updates that the present weights have had.
             version: newest publication.
             counts: of all replay shards.
+            standstill: which component waits for what, where nothing moves.
         """
         line = self._record.line(iteration, version, counts)
         line["waiting_share"] = self._waiting_share()
         line["learn"] = recent_means(self._updates)
+        line["standstill"] = standstill
         # While the disk is full lines wait; they must not end the run.
         self._file.add((json.dumps(line) + "\n").encode())
         self._file.flush()

@@ -11,6 +11,7 @@ from typing import Any
 from session.context import Context
 from session.errors import CheckpointError, RefusedError, RunError, describe
 from session.folder import RunFolder, write_atomically
+from session.heartbeat import read_beats
 from session.periodic import Every, Rate
 from session.service import START_AGAIN, Service
 from session.wire.sockets import Socket
@@ -24,6 +25,7 @@ from surreal_like.learner.quarantine import NotFinite, Quarantine
 from surreal_like.learner.record import Record
 from surreal_like.learner.report import Report
 from surreal_like.learner.saver import Saver
+from surreal_like.learner.standstill import Standstill, explain, shortest
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.replay.client import Sampled
 from surreal_like.resume import begins_anew
@@ -67,6 +69,7 @@ class LearnerService(Service):
         self._updates = Rate(clock=clock.now)
         bad = context.config.learner_config.max_bad_updates
         self._quarantine = Quarantine(folder.quarantine, bad)
+        self._standstill = Standstill(clock.now())
         self._disk_failing = False
         self._verdict: Verdict | None = None
         self._ending: Ending | None = None
@@ -348,7 +351,32 @@ class LearnerService(Service):
             self._saver.record.parent.mkdir(exist_ok=True)
             record.save(self._saver.record, learner.iteration, learner.publisher.version)
         counts = learner.replay.counts().values()
-        self._report.write(learner.iteration, learner.publisher.version, counts)
+        self._report.write(
+            learner.iteration,
+            learner.publisher.version,
+            counts,
+            standstill=self._look_for_standstill(),
+        )
+
+    def _look_for_standstill(self) -> str | None:
+        """Which component waits for what, where nothing moves; also an event, now and then."""
+        record, now = self._record, self._context.clock.now()
+        accounts = record.accounts
+        numbers = {
+            "env_steps": accounts.env_steps,
+            "updates": record.iterations,
+            "inserted": accounts.rows().inserted,
+        }
+        stood = self._standstill.look(now, numbers)
+        if not stood or self._ending is not None or self._control.paused:
+            self._standstill.due(None)
+            return None
+        beats = read_beats(self._context.folder.alive) if self._context.folder is not None else {}
+        statuses = {name: beat.status for name, beat in beats.items()}
+        why = explain(stood, {**statuses, self._context.name: self.status()})
+        if self._standstill.due(None if why is None else shortest(stood)):
+            self._context.event("standstill", why or "")
+        return why
 
     def _write_result(self, verdict: Verdict) -> None:
         result = self._record.result(verdict, self._learner.iteration)

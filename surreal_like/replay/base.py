@@ -150,6 +150,13 @@ class Replay:
         """Whether a request for so many rows may be answered now."""
         return self.start_sample_condition()
 
+    def needed_rows(self, batch_size: int) -> int:
+        """Sampleable rows without which no such request can be answered, 0 where that is unknown.
+
+        What a run that stands still says that the learner waits for.
+        """
+        return 0
+
     def drain(self) -> None:
         """From now on every chunk is taken, whatever the limiter says."""
 

@@ -227,6 +227,11 @@ class FIFOReplay(Replay):
         fresh = batch_size - self._again(batch_size) * self._plan.num_envs
         return fresh <= len(self._queue) * self._plan.num_envs
 
+    def needed_rows(self, batch_size: int) -> int:
+        """Rows of the unrolls of a batch that must be new."""
+        fresh = batch_size // self._plan.num_envs - self._again(batch_size)
+        return fresh * self._plan.rows
+
     def drain(self) -> None:
         """From now on every unroll is taken, whether there is room or not."""
         self._draining = True

@@ -262,7 +262,7 @@ class ReplayService(Service):
             "dropped": totals["dropped"],
             "duplicates": totals["duplicates"],
             "priorities_ignored": self._priorities_ignored(statistics),
-            **self.status(),
+            **self._rates(),
         }
         self._context.tensorplex.add_scalars({f".core/{k}": v for k, v in numbers.items()}, step)
 
@@ -293,7 +293,15 @@ class ReplayService(Service):
         return self._intake.rest_seconds(IDLE_SECONDS)
 
     def status(self) -> dict[str, float]:
-        """Rates and queue lengths for the heartbeat."""
+        """Rates and queue lengths for the heartbeat, and what is waited for."""
+        return {
+            **self._rates(),
+            "needs_rows": float(self._needed_rows()),
+            "has_rows": self._replay.statistics().get("sampleable", 0.0),
+            "takes_no_rows": float(self._intake.waiting.held),
+        }
+
+    def _rates(self) -> dict[str, float]:
         return {
             "inserts_per_second": self._intake.inserts.per_second(),
             "samples_per_second": self._samples.per_second(),
@@ -301,6 +309,14 @@ class ReplayService(Service):
             "waiting_insert_seconds": self._intake.waiting.seconds,
             "waiting_sample_seconds": self._waiting.seconds,
         }
+
+    def _needed_rows(self) -> int:
+        """Rows that must be there for the request that waits longest; 0: none, or unknown."""
+        if not self._parked or not self._waiting.held:
+            return 0
+        fields = self._parked[0][0].message.fields
+        batches = self._replay.batches_at_once(fields["batches"])
+        return self._replay.needed_rows(fields["batch_size"] * batches)
 
     def close(self) -> None:
         """Tells every sender once more what has been handled, reports and saves a last time."""

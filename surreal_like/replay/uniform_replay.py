@@ -223,6 +223,11 @@ class UniformReplay(Replay):
         enough = self.start_sample_condition() and self._selector.drawable > 0
         return enough and self._limiter.can_sample(batch_size)
 
+    def needed_rows(self, batch_size: int) -> int:
+        """The least size, until there are so many."""
+        limiter = self._limiter
+        return limiter.min_size if limiter.size < limiter.min_size else 0
+
     def drain(self) -> None:
         """From now on every chunk is taken, whatever the limiter says."""
         self._limiter.drain()

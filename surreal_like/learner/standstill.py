@@ -1,0 +1,118 @@
+"""A run in which nothing moves: when that is reported, and which component waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+SECONDS = 30.0
+
+# What a component says of itself with its heartbeat.
+Status = Mapping[str, float]
+
+# Environment steps stand, updates stand.
+_STANDS = {
+    (True, True): "nothing has moved",
+    (True, False): "no environment step",
+    (False, True): "no update",
+}
+
+
+class Standstill:
+    """Decides when a standstill is reported: after 30 s, then after twice the time, and so on.
+
+    Args:
+        now: the time [s].
+    """
+
+    def __init__(self, now: float) -> None:
+        self._numbers: dict[str, int] = {}
+        self._since: dict[str, float] = {}
+        self._began = now
+        self._report_after = SECONDS
+
+    def look(self, now: float, numbers: Mapping[str, int]) -> dict[str, float]:
+        """How long each number has stood still, if that is long enough for a look [s].
+
+        Args:
+            now: the time [s].
+            numbers: such as ``env_steps`` and ``updates``; whatever rises.
+        """
+        for name, number in numbers.items():
+            if self._numbers.get(name, 0) != number:
+                self._numbers[name], self._since[name] = number, now
+        seconds = {name: now - self._since.get(name, self._began) for name in numbers}
+        return {name: each for name, each in seconds.items() if each >= SECONDS}
+
+    def due(self, seconds: float | None) -> bool:
+        """Whether a standstill of so many seconds is reported now; None: there is none."""
+        if seconds is None:
+            self._report_after = SECONDS
+            return False
+        if seconds < self._report_after:
+            return False
+        self._report_after = 2 * seconds
+        return True
+
+
+def explain(stood: Mapping[str, float], statuses: Mapping[str, Status]) -> str | None:
+    """What stands still and which component waits for what, in a sentence; None if all is well.
+
+    Updates may stand while replay fills up, environments while replay waits for the learner.
+
+    Args:
+        stood: of ``env_steps``, ``updates`` and ``inserted`` those that stand -> for how long [s].
+        statuses: component -> its newest status.
+    """
+    steps, updates = "env_steps" in stood, "updates" in stood
+    filling = "inserted" not in stood and any(s.get("needs_rows") for s in statuses.values())
+    holding = any(status.get("takes_no_rows") for status in statuses.values())
+    if not (steps or updates) or (not steps and filling) or (not updates and holding):
+        return None
+    waits = [*_agents(statuses), *_replays(statuses), *_learner(statuses)]
+    waits_for = ", ".join(waits) or "no component says why"
+    return f"{_STANDS[steps, updates]} for {shortest(stood):.0f} s: {waits_for}"
+
+
+def shortest(stood: Mapping[str, float]) -> float:
+    """For how long all of it has stood [s]."""
+    return min(seconds for name, seconds in stood.items() if name != "inserted")
+
+
+def _agents(statuses: Mapping[str, Status]) -> Iterable[str]:
+    agents = {name: status for name, status in statuses.items() if name.startswith("agent-")}
+    if not agents:
+        yield "there is no agent"
+    reasons: dict[str, list[str]] = {}
+    for name, status in agents.items():
+        reasons.setdefault(_agent(status), []).append(name)
+    for reason, names in reasons.items():
+        who = "agents" if len(names) == len(agents) else " and ".join(names)
+        yield f"{who} {'waits' if len(names) == 1 and who != 'agents' else 'wait'} {reason}"
+
+
+def _agent(status: Status) -> str:
+    if status.get("waits_for_receipts"):
+        return "until replay has acknowledged rows"
+    if status.get("waits_above_version"):
+        return f"for a version above {status['waits_above_version']:.0f}"
+    if not status.get("version"):
+        return "for the first parameters"
+    return "for environments, which are slow or stand"
+
+
+def _replays(statuses: Mapping[str, Status]) -> Iterable[str]:
+    for name, status in statuses.items():
+        if not name.startswith("replay-"):
+            continue
+        if status.get("needs_rows"):
+            needs, has = status["needs_rows"], status.get("has_rows", 0.0)
+            yield f"learner waits for rows of {name} (needs {needs:.0f}, has {has:.0f})"
+        elif status.get("requests_waiting"):
+            yield f"learner waits for {name}, which gives no batch yet"
+        if status.get("takes_no_rows"):
+            yield f"{name} takes no rows until the learner has sampled more"
+
+
+def _learner(statuses: Mapping[str, Status]) -> Iterable[str]:
+    if statuses.get("learner", {}).get("batches_waiting"):
+        yield "learner has batches and makes no update of them"
