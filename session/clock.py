@@ -30,6 +30,11 @@ class WallClock:
         return time.time()
 
 
+def stamp_of(clock: Clock) -> dict[str, float]:
+    """A new time for a record that was stamped by the wall clock, empty where that is in use."""
+    return {} if isinstance(clock, WallClock) else {"time": clock.time()}
+
+
 class CountedClock:
     """A clock that is told: one round of the serial launcher is one millisecond."""
 

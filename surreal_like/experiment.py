@@ -106,9 +106,10 @@ def defaults(algorithm: str) -> Config:
     Raises:
         ConfigError: there is no such algorithm, or it cannot be imported.
     """
+    from surreal_like.algorithm.base import defaults_of
     from surreal_like.algorithm.registry import find_algorithm
 
-    return Config({"learner_config": find_algorithm(algorithm).default_config().to_dict()})
+    return Config({"learner_config": defaults_of(find_algorithm(algorithm))})
 
 
 def resolve(user: Config, *, must_be_installed: bool = True) -> Config:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from session.clock import Clock
+from session.clock import Clock, WallClock, stamp_of
 from session.errors import ConfigError
 from session.extension import scalar
 from session.wire.channel import Channel
@@ -69,6 +69,14 @@ class Log(logging.LoggerAdapter[logging.Logger]):
             note["text"] = sendable(" ".join(word for word in words if word).rstrip(":"))
         self._handler.put(level, note)
 
+    def join(self, log: Log) -> Log:
+        """Gives the records that wait here to the log of a running component, and returns that.
+
+        What is still recorded here goes there, too.
+        """
+        self._handler.join(log._handler, log.logger.level)
+        return log
+
     def show(self, show: Show) -> None:
         """From now on also gives each record to ``show``: its time, level and text."""
         self._handler.show = show
@@ -90,6 +98,20 @@ class ChannelHandler(logging.Handler):
         self._channel = channel
         self._clock = clock
         self.show: Show = lambda seconds, level, text: None
+
+    def join(self, other: ChannelHandler, least: int) -> None:
+        """Gives all records of at least this level to the channel of another handler."""
+        numbers = logging.getLevelNamesMapping()
+
+        def change(record: dict[str, Any]) -> dict[str, Any] | None:
+            if "event" not in record and numbers.get(record["level"].upper(), least) < least:
+                return None
+            changed = record | {"component": other._component} | stamp_of(other._clock)
+            if "text" in changed:
+                other.show(changed["time"], changed["level"], changed["text"])
+            return changed
+
+        self._channel.hand_over(other._channel, change)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Puts one record on the channel."""
@@ -134,6 +156,11 @@ def make_log(name: str, channel: Channel, *, level: str, clock: Clock) -> Log:
     handler = ChannelHandler(name, channel, clock=clock)
     logger.addHandler(handler)
     return Log(logger, handler)
+
+
+def early_log(name: str) -> Log:
+    """The log of a component before it has a process: its records wait for :meth:`Log.join`."""
+    return make_log(name, Channel(None, "loggerplex"), level="debug", clock=WallClock())
 
 
 def plain_data(value: object, depth: int = 0) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NoReturn, SupportsFloat, SupportsInt
+from typing import Any, NoReturn, Self, SupportsFloat, SupportsInt
 
 import numpy as np
 import numpy.typing as npt
 import psutil
 
-from session.clock import Clock
+from session.clock import Clock, WallClock, stamp_of
 from session.errors import UsageError
 from session.loggerplex.client import sendable
 from session.tensorplex.groups import check_client_id, check_tag
@@ -48,6 +48,23 @@ class TensorplexClient:
     def __getattr__(self, name: str) -> NoReturn:
         hint = f"; metrics are reported with {_KINDS}" if name.startswith("add_") else ""
         raise AttributeError(f"a Tensorplex client has no '{name}'{hint}")
+
+    @classmethod
+    def early(cls, client_id: str, clock: Clock | None = None) -> Self:
+        """A client before its component has a process: its records wait for :meth:`join`."""
+        return cls(client_id, Channel(None, "tensorplex"), clock=clock or WallClock())
+
+    def join(self, client: TensorplexClient) -> TensorplexClient:
+        """Gives the records that wait here to a connected client, and returns that.
+
+        What is still reported here goes there, too.
+        """
+
+        def change(record: dict[str, Any]) -> dict[str, Any]:
+            return record | {"id": client.client_id} | stamp_of(client._clock)
+
+        self._channel.hand_over(client._channel, change)
+        return client
 
     @property
     def dropped(self) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,7 @@ _ARRAY_BYTES_PER_MESSAGE = 16 << 20
 _ARRAY_BYTES_KEPT = 64 << 20
 
 Record = tuple[dict[str, Any], Mapping[str, Array]]
+Change = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
 class Channel:
@@ -25,7 +27,8 @@ class Channel:
     A message is ``{"records": [...], "dropped": n}``; arrays of record ``i`` are named ``i/name``.
 
     Args:
-        socket: where records go; without one they are dropped as they age.
+        socket: where records go; without one they wait for :meth:`hand_over`, or are dropped as
+            they age.
         kind: kind of the messages.
         buffer: how many records are kept at most.
     """
@@ -37,6 +40,7 @@ class Channel:
         self._records: deque[Record] = deque()
         self._buffer = buffer
         self._array_bytes = 0
+        self._successor: tuple[Channel, Change] | None = None
 
     def __len__(self) -> int:
         return len(self._records)
@@ -49,6 +53,35 @@ class Channel:
         while len(self._records) > self._buffer or self._array_bytes > _ARRAY_BYTES_KEPT:
             self._take(1)
             self.dropped += 1
+        if self._successor is not None:
+            self._forward()
+
+    def hand_over(self, successor: Channel, change: Change) -> None:
+        """Gives what waits here to another channel, now and from now on.
+
+        Nothing happens where this channel has a socket of its own. Another thread may put records
+        meanwhile.
+
+        Args:
+            successor: where records go.
+            change: what the successor gets of a record; None: nothing.
+        """
+        if self._socket is None and successor is not self and self._successor is None:
+            self._successor = (successor, change)
+            successor.dropped += self.dropped
+            self._forward()
+
+    def _forward(self) -> None:
+        # Whoever puts a record looks for a successor after that, so none is left behind.
+        assert self._successor is not None  # the callers have looked
+        successor, change = self._successor
+        while self._records:
+            with suppress(IndexError):  # another thread was faster
+                record, arrays = held = self._records.popleft()
+                self._array_bytes -= _array_bytes(held)
+                changed = change(record)
+                if changed is not None:
+                    successor.put(changed, arrays)
 
     def flush(self) -> bool:
         """Sends what can leave now; True if nothing is left."""

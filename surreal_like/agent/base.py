@@ -12,11 +12,10 @@ import torch
 from session.clock import WallClock
 from session.config import Config
 from session.context import Context
-from session.loggerplex.client import Log, make_log
+from session.loggerplex.client import Log, early_log
 from session.periodic import Every
 from session.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
-from session.wire.channel import Channel
 from surreal_like.agent.acting import acting_of
 from surreal_like.agent.mode import AgentMode
 from surreal_like.data.experience import Chunk
@@ -93,23 +92,21 @@ class Agent:
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.synchronous = False
-        clock = WallClock()
-        self.log: Log = make_log(name, Channel(None, "loggerplex"), level="info", clock=clock)
-        self.tensorplex = TensorplexClient(
-            f"{self._group}/{agent_id}", Channel(None, "tensorplex"), clock=clock
-        )
+        # What is recorded here waits until this agent is attached.
+        self.log: Log = early_log(name)
+        self.tensorplex = TensorplexClient.early(f"{self._group}/{agent_id}")
         self._context: Context | None = None
         self._client: ParameterClient | None = None
         self._in_script = False
-        self._report_due = Every(calls=1, clock=clock.now)
+        self._report_due = Every(calls=1, clock=WallClock().now)
         self._own_metrics: dict[str, float] = {}
         self._unreported: dict[str, float] = {}
         # In a script the sender, made before this agent, connects after it.
         this_is_agent(agent_id)
 
     @classmethod
-    def default_config(cls) -> Config:
-        """The algorithm's defaults for ``learner_config``, over the base defaults."""
+    def default_config(cls) -> Mapping[str, Any]:
+        """Defaults for ``learner_config``, a Config or a dict; the learner's own are added."""
         return Config({})
 
     def act(self, obs: Any) -> Any:
@@ -142,7 +139,8 @@ class Agent:
         Done by the service, or at first use in a script.
         """
         self._context = context
-        self.log, self.tensorplex = context.log, context.tensorplex
+        self.log = self.log.join(context.log)
+        self.tensorplex = self.tensorplex.join(context.tensorplex)
         self.rng = np.random.default_rng(context.seed)
         self.generator.manual_seed(context.seed)
         acting_of(context).metrics = self._own_metrics

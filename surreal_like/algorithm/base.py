@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from session.config import Config
 from session.errors import ConfigError
+from session.extension import join, shown, spell_out
+from session.placeholder import is_unresolved
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
@@ -37,8 +40,12 @@ class Algorithm:
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`: the learner's, and which Replay to use."""
-        config = cls.learner.default_config()
+        """The defaults of `learner_config`: the learner's and the agent's, and which Replay to use.
+
+        Raises ConfigError where agent and learner contradict each other; where only one of them
+        stands in the module of the algorithm, the other is a base, and it gives way.
+        """
+        config = _combined(cls)
         config.setdefault("replay", {}).setdefault("type", cls.replay)
         return config
 
@@ -96,3 +103,51 @@ def _fitting(action_type: str) -> str:
 
     found = [name for name, known in describe_algorithms().items() if action_type in known.actions]
     return " or ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
+
+
+def defaults_of(owner: type[Any]) -> Config:
+    """What `default_config()` of an agent, a learner or an algorithm gives, as a new Config.
+
+    Raises ConfigError if it is an instance method, or gives no mapping.
+    """
+    name = f"{owner.__name__}.default_config()"
+    if not isinstance(inspect.getattr_static(owner, "default_config"), classmethod | staticmethod):
+        raise ConfigError(f"{name} is an instance method: make it a classmethod")
+    given = owner.default_config()
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name} gives {shown(given)}, expected a Config or a dict")
+    return Config(given)
+
+
+def _combined(algorithm: type[Algorithm]) -> Config:
+    """The defaults of the learner, extended by those of the agent."""
+    first, second = algorithm.learner, getattr(algorithm, "agent", None)
+    if second is None:
+        return defaults_of(first)
+    here = [each.default_config.__module__ == algorithm.__module__ for each in (first, second)]
+    owners: tuple[type[Any], type[Any]] = (
+        (second, first) if here == [False, True] else (first, second)
+    )
+    one, other = map(defaults_of, owners)
+    one, other = Config(spell_out(one, other)), Config(spell_out(other, one))
+    names = (owners[0].__name__, owners[1].__name__) if here[0] == here[1] else None
+    return Config(_merged(one, other, names, ""))
+
+
+def _merged(
+    one: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, str] | None, path: str
+) -> dict[str, Any]:
+    """The entries of both; `names`: of the classes that must not contradict each other."""
+    merged = dict(one)
+    for key, value in other.items():
+        mine, inner = merged.setdefault(key, value), join(path, key)
+        if isinstance(mine, dict) and isinstance(value, dict):
+            merged[key] = _merged(mine, value, names, inner)
+        elif is_unresolved(mine) and not is_unresolved(value):
+            merged[key] = value
+        elif names and mine != value and not is_unresolved(value):
+            raise ConfigError(
+                f"learner_config.{inner} is {shown(mine)} in {names[0]}.default_config() and "
+                f"{shown(value)} in {names[1]}.default_config(): write it in one of them"
+            )
+    return merged

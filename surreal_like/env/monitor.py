@@ -15,7 +15,6 @@ from session.errors import UsageError
 from session.nest import Nest
 from session.periodic import Every
 from session.tensorplex.client import TensorplexClient
-from session.wire.channel import Channel
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary, mean_metrics
 from surreal_like.env.vector import as_vector
@@ -118,8 +117,7 @@ class TensorplexMonitor(EpisodeMonitor):
         global_step: Callable[[], int] | None,
     ) -> None:
         super().__init__(env, interval_seconds=interval_seconds, clock=clock)
-        nowhere = Channel(None, "tensorplex")
-        self.tensorplex = tensorplex or TensorplexClient(client_id, nowhere, clock=self._clock)
+        self.tensorplex = tensorplex or TensorplexClient.early(client_id, self._clock)
         # A script is known once its sender, inside of this wrapper, or its agent has connected.
         self._looks_for_script = tensorplex is None
         self._global_step = global_step or (lambda: self.env_steps)
@@ -128,7 +126,7 @@ class TensorplexMonitor(EpisodeMonitor):
         """Sends speed, mean return, mean length, and the means of the environment's own metrics."""
         context = current_context() if self._looks_for_script else None
         if context is not None:
-            self.tensorplex = context.metrics(self.tensorplex.client_id)
+            self.tensorplex = self.tensorplex.join(context.metrics(self.tensorplex.client_id))
             self._looks_for_script = False
         values = {"steps_per_second": steps_per_second}
         if episodes:

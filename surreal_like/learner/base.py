@@ -11,10 +11,9 @@ import torch
 from session.clock import WallClock
 from session.config import Config
 from session.errors import ConfigError
-from session.loggerplex.client import Log, make_log
+from session.loggerplex.client import Log, early_log
 from session.periodic import Every
 from session.tensorplex.client import TensorplexClient
-from session.wire.channel import Channel
 from session.wire.sockets import poll
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.learner.accounts import Accounts
@@ -75,21 +74,21 @@ class Learner:
         self._feed = DeviceFeed(self.device)
         self.iteration = 0
         self.env_steps = 0
-        clock = WallClock()
-        self.log: Log = make_log("learner", Channel(None, "loggerplex"), level="info", clock=clock)
-        self.tensorplex = TensorplexClient(_CLIENT_ID, Channel(None, "tensorplex"), clock=clock)
+        # What is recorded here waits until this learner is connected.
+        self.log: Log = early_log("learner")
+        self.tensorplex = TensorplexClient.early(_CLIENT_ID)
         self._context: Context | None = None
         self._sampled: Sampled | None = None
         # Iteration and message of a publication that came before its time.
         self._postponed: tuple[int, str] | None = None
-        self._publish_due = Every(calls=1, clock=clock.now)
+        self._publish_due = Every(calls=1, clock=WallClock().now)
         self._metrics_due = self._publish_due
         self.own_metrics: dict[str, float] = {}
         self._unreported: dict[str, float] = {}
 
     @classmethod
-    def default_config(cls) -> Config:
-        """The algorithm's defaults for ``learner_config``, over the base defaults."""
+    def default_config(cls) -> Mapping[str, Any]:
+        """Defaults for ``learner_config``, a Config or a dict; the agent's own are added."""
         return Config({})
 
     def learn(self, batch: Batch) -> Mapping[str, float | torch.Tensor] | None:
@@ -139,7 +138,8 @@ class Learner:
     def connect(self, context: Context) -> None:
         """Connects to replay and begins to publish; done by the frame, or at first use."""
         self._context = context
-        self.log, self.tensorplex = context.log, context.metrics(_CLIENT_ID)
+        self.log = self.log.join(context.log)
+        self.tensorplex = self.tensorplex.join(context.metrics(_CLIENT_ID))
         replay, session = self.learner_config.replay, self.session_config
         kind = load_kind(self.learner_config)
         self.replay = ReplayClient(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,14 @@ import numpy.typing as npt
 from session import nest
 from session.clock import Clock, WallClock
 from session.config import Config
-from session.loggerplex.client import Log, make_log
+from session.loggerplex.client import Log, early_log
 from session.tensorplex.client import TensorplexClient
-from session.wire.channel import Channel
 from surreal_like.data.batch import Collate, split
 from surreal_like.data.experience import Chunk
 from surreal_like.replay.storage import Empty
+
+if TYPE_CHECKING:
+    from session.context import Context
 
 Array = npt.NDArray[Any]
 
@@ -62,12 +64,9 @@ class Replay:
         self.session_config = session_config
         self.clock: Clock = WallClock()
         self.empty: Empty | None = None
-        self.log: Log = make_log(
-            "replay", Channel(None, "loggerplex"), level="info", clock=self.clock
-        )
-        self.tensorplex = TensorplexClient(
-            "replay/0", Channel(None, "tensorplex"), clock=self.clock
-        )
+        # What is recorded here waits until this replay is attached.
+        self.log: Log = early_log("replay")
+        self.tensorplex = TensorplexClient.early("replay/0")
         self.newest_version = 0
         self.env_steps = 0
         self.iteration = 0
@@ -103,6 +102,12 @@ class Replay:
         return True
 
     # -- what a server calls ---------------------------------------------------------------------
+
+    def attach(self, context: Context) -> None:
+        """Becomes part of a running process: its log, metrics and clock."""
+        self.log = self.log.join(context.log)
+        self.tensorplex = self.tensorplex.join(context.tensorplex)
+        self.clock = context.clock
 
     def check_start(self, row_bytes: int) -> None:
         """Called before a run is started: raises ConfigError if the settings must deadlock.

@@ -45,7 +45,7 @@ class ReplayService(Service):
         session = context.config.session_config
         self._context = context
         self._replay = replay
-        replay.log, replay.tensorplex, replay.clock = context.log, context.tensorplex, clock
+        replay.attach(context)
         self._intake = Intake(context, replay)
         self._snapshots = Snapshots(context, replay, self._intake.ledger)
         self._snapshots.restore()

@@ -3,6 +3,7 @@
 import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,10 @@ from session.extension import leaves
 from session.folder import RunFolder
 from session.launchers.tmux import TmuxCluster
 from session.service import Service
-from surreal_like.algorithm.dqn import DQN
+from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.experiment import read_experiment, resolve
+from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.run import Run
 from tests.api.stage import Stage
 
@@ -89,3 +91,27 @@ def test_G6_tmux_cluster_takes_a_preamble(stage: Stage, tmp_path: Path) -> None:
     _, *lines = cluster.dry_run().splitlines()
     assert len(lines) == 1 + len(list(stage.topology))
     assert all(line.startswith("{ source activate myenv; } && ") for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["agent-0", "learner", "replay-0"])
+def test_what_is_recorded_before_the_connection_arrives(
+    stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = {"agent-0": DQNAgent, "learner": DQNLearner, "replay-0": UniformReplay}[kind]
+    make = owner.__init__  # type: ignore[misc]
+
+    def recording(self: Any, **kwargs: Any) -> None:
+        make(self, **kwargs)
+        self.log.info("made")
+        self.log.debug("left out")
+        self.tensorplex.add_scalar("made", 3.0, 0)
+
+    monkeypatch.setattr(owner, "__init__", recording)
+    stage.listen("loggerplex", "tensorplex")
+    stage.start("ps", "replay-0", kind)
+    stage.service(kind)
+    stage.until(lambda: any(each.get("tag") == "made" for each in stage.records("tensorplex")))
+    [line] = [each for each in stage.records("loggerplex") if "made" in each.get("text", "")]
+    assert (line["component"], line["level"], line["text"]) == (kind, "info", "made")
+    assert line["time"] < 60, "the clock of the run"
+    assert not any("left out" in each.get("text", "") for each in stage.records("loggerplex"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from session.errors import ConfigError
-from session.loggerplex.client import Log, make_log
+from session.loggerplex.client import Log, early_log, make_log
 from session.wire.channel import Channel
 from tests.session.tensorplex.rig import HandClock
 
@@ -181,3 +181,23 @@ def test_logs_go_with_their_last_user(kept: Kept) -> None:
     del log
     gc.collect()
     assert gone() is None
+
+
+def test_early_records_go_to_the_log_that_comes_later(kept: Kept) -> None:
+    early = early_log("replay")
+    early.debug("below the level")
+    early.warning("early")
+    early.event("begun", "event", size=3)
+    clock = HandClock(7.0)
+    log = make_log("replay-0", kept, level="warning", clock=clock)
+    shown: list[tuple[float, str, str]] = []
+    log.show(lambda *record: shown.append(record))
+    assert early.join(log) is log
+    early.info("below the level too")
+    early.error("still")
+    names = [record.get("event", record.get("text")) for record in kept.records()]
+    assert names == ["early", "begun", "still"]
+    assert {record["component"] for record in kept.records()} == {"replay-0"}
+    # A run that counts its rounds has no other times.
+    assert {record["time"] for record in kept.records()} == {clock.time()}
+    assert [text for _, _, text in shown] == ["early", "begun: event size=3", "still"]

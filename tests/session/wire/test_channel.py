@@ -1,5 +1,6 @@
 """Telemetry in front of a socket: bounded, oldest dropped and counted, never in the way."""
 
+import threading
 import time
 from typing import Any
 
@@ -104,6 +105,43 @@ def test_without_a_socket_records_age() -> None:
     channel.close(5.0)
     assert time.monotonic() - start < 1.0
     assert (len(channel), channel.dropped) == (0, 10)
+
+
+def test_what_waits_moves_to_the_channel_that_comes_later() -> None:
+    socket = Slow(takes=100)
+    early, late = Channel(None, "loggerplex", buffer=3), Channel(socket, "loggerplex")
+    for n in range(5):
+        early.put({"n": n}, picture(1))
+    late.put({"n": -1})
+    early.hand_over(late, lambda record: record | {"m": 1} if record["n"] != 3 else None)
+    early.put({"n": 5})
+    early.hand_over(Channel(None, "loggerplex"), lambda record: None)  # there is one already
+    early.put({"n": 6})
+    assert late.flush()
+    assert numbers(socket) == [-1, 2, 4, 5, 6]
+    assert (len(early), late.dropped) == (0, 2)
+    assert all("m" in record for m in socket.taken for record in m.fields["records"][1:])
+
+
+def test_a_channel_with_a_socket_hands_nothing_over() -> None:
+    first, second = Channel(Slow(takes=0), "loggerplex"), Channel(None, "loggerplex")
+    first.hand_over(second, lambda record: record)
+    first.put({"n": 1})
+    assert (len(first), len(second)) == (1, 0)
+
+
+def test_nothing_is_lost_while_another_thread_records() -> None:
+    early, late = Channel(None, "loggerplex"), Channel(None, "loggerplex")
+
+    def record() -> None:
+        for n in range(5000):
+            early.put({"n": n})
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    early.hand_over(late, lambda record: record)
+    thread.join()
+    assert (len(early), len(late)) == (0, 5000)
 
 
 def test_closing_waits_for_a_dead_server_no_longer_than_its_deadline() -> None:

@@ -7,7 +7,8 @@ import pytest
 from session.config import Config
 from session.default_configs import BASE_LEARNER_CONFIG
 from session.errors import ConfigError
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.base import Agent
+from surreal_like.algorithm.base import Algorithm, defaults_of
 from surreal_like.algorithm.registry import find_algorithm, list_algorithms
 from surreal_like.errors import SpecError
 from surreal_like.learner.base import Learner
@@ -30,6 +31,73 @@ def test_an_algorithm_adds_its_replay_to_the_defaults_of_its_learner() -> None:
     config = Mine.default_config()
     assert config == {"algo": {"my_rate": 0.5}, "replay": {"type": Mine.replay}}
     assert MyLearner.default_config() == {"algo": {"my_rate": 0.5}}
+
+
+def algorithm_of(
+    agent: dict[str, Any] | None, learner: dict[str, Any], *, elsewhere: bool = False
+) -> type[Algorithm]:
+    """An algorithm whose agent and learner have these defaults; elsewhere: the agent is a base."""
+
+    class MyAgent(Agent):
+        @classmethod
+        def default_config(cls) -> Any:
+            return agent
+
+    class MyLearner(Learner):
+        @classmethod
+        def default_config(cls) -> Any:
+            return learner
+
+    if elsewhere:
+        MyAgent.default_config.__func__.__module__ = "a.library"  # type: ignore[attr-defined]
+
+    class Mine(Algorithm):
+        pass
+
+    Mine.agent, Mine.learner = MyAgent, MyLearner
+    return Mine
+
+
+def test_A6_L5_the_defaults_of_agent_and_learner_extend_each_other() -> None:
+    rate = {"kind": "linear", "by": "x", "start": 1.0, "end": 0.5, "steps": 9, "points": []}
+    mine = algorithm_of(
+        {"algo": {"eps": 0.1, "n": "_int_", "both": 1}},
+        {"algo": {"lr": 0.2, "n": 3, "both": 1.0, "rate": rate}, "model": {"width": 4}},
+    )
+    config = mine.default_config()
+    assert config.algo == {"lr": 0.2, "n": 3, "both": 1, "rate": rate, "eps": 0.1}
+    assert config.model == {"width": 4}
+    assert config.replay.type == Algorithm.replay
+
+
+def test_agent_and_learner_must_not_contradict_each_other() -> None:
+    mine = algorithm_of({"algo": {"eps": 0.1}}, {"algo": {"eps": 0.2}})
+    with pytest.raises(ConfigError) as caught:
+        mine.default_config()
+    assert str(caught.value) == (
+        "learner_config.algo.eps is 0.2 in MyLearner.default_config() and 0.1 in "
+        "MyAgent.default_config(): write it in one of them"
+    )
+
+
+def test_an_agent_of_a_library_gives_way_to_the_learner_of_the_algorithm() -> None:
+    agent = {"algo": {"eps": 0.1, "more": 1}}
+    mine = algorithm_of(agent, {"algo": {"eps": 0.2}}, elsewhere=True)
+    assert mine.default_config().algo == {"eps": 0.2, "more": 1}
+
+
+def test_default_config_must_be_a_class_method_and_give_a_mapping() -> None:
+    class OfInstance(Learner):
+        def default_config(self) -> Any:  # type: ignore[override]
+            return {}
+
+    mine = algorithm_of({}, {})
+    mine.learner = OfInstance
+    wrong = r"^OfInstance\.default_config\(\) is an instance method: make it a classmethod$"
+    with pytest.raises(ConfigError, match=wrong):
+        defaults_of(mine)
+    with pytest.raises(ConfigError, match=r"^MyAgent.* gives None, expected a Config or a dict$"):
+        algorithm_of(None, {}).default_config()
 
 
 @pytest.mark.parametrize("name", sorted(list_algorithms()))
