@@ -7,7 +7,31 @@ from dataclasses import dataclass
 from session.clock import Clock
 from session.wire import PROTOCOL_VERSION, Message
 from session.wire.requests import DealerSocket, refusal
+from session.wire.schema import Count, Flag, Incarnation, Name, Optional, Row, Schema, Text
 
+HELLO = Schema(
+    {
+        "protocol": Count(),
+        "name": Name(),
+        # There is room above for those that have to be newer.
+        "incarnation": Incarnation(1 << 52),
+        "fingerprint": Text(128),
+        "spec_hash": Text(64),
+        "fresh": Flag(),
+        "starts": Optional(Count()),
+    },
+    any_run=True,
+)
+ANSWERS = {
+    "welcome": Schema(
+        {
+            "starts": Count(),
+            "incarnation": Incarnation(),
+            "version": Row(Incarnation(), Count()),
+            "iteration": Count(),
+        }
+    )
+}
 _RETRY_SECONDS = 1.0
 
 
@@ -32,7 +56,7 @@ class Hello:
     """Says hello at start and after each reconnection.
 
     Args:
-        socket: a dealer of ``ps.requests``; nobody else may receive on it.
+        socket: a dealer of ``ps.requests`` for :data:`ANSWERS`; nobody else may receive on it.
         clock: for repeating a hello that found nobody.
         name: component name.
         incarnation: of this process.
@@ -91,17 +115,10 @@ class Hello:
         if answer.kind == "refused":
             raise refusal(answer)
         fields = answer.fields
-        try:
-            incarnation, version = map(int, fields["version"])
-            self.welcome = Welcome(
-                int(fields["starts"]),
-                int(fields["incarnation"]),
-                (incarnation, version),
-                int(fields["iteration"]),
-            )
-        except (KeyError, TypeError, ValueError):
-            # Whoever answered so is no parameter server; the hello is said again.
-            return
+        incarnation, version = fields["version"]
+        self.welcome = Welcome(
+            fields["starts"], fields["incarnation"], (incarnation, version), fields["iteration"]
+        )
         self._fields["incarnation"] = self.welcome.incarnation
         # A restarted parameter server learns from it how often this name has started.
         self._fields["starts"] = self.welcome.starts

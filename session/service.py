@@ -11,7 +11,7 @@ import zmq
 from session.clock import Clock
 from session.context import Context, Launch, Pause
 from session.errors import DeadlineError, SurrealError, describe
-from session.hello import Hello
+from session.hello import ANSWERS, Hello
 from session.periodic import Every
 from session.wire.sockets import Socket, poll
 
@@ -122,7 +122,7 @@ class Frame:
         if "ps.requests" not in context.component.connects:
             return None
         return Hello(
-            context.wire.dealer("ps.requests"),
+            context.wire.dealer("ps.requests", ANSWERS),
             context.clock,
             name=context.name,
             incarnation=context.incarnation,

@@ -22,6 +22,7 @@ from surreal_like.experiment import SECTIONS
 from surreal_like.interrupts import Interrupts
 from surreal_like.knock import Admission, Invitation, knock
 from surreal_like.ps.door import ENDPOINT
+from surreal_like.ps.kinds import ANSWERS
 from surreal_like.ps.tokens import make_token
 from surreal_like.start import Launched, make_starter
 from surreal_like.topology import make_topology
@@ -113,7 +114,7 @@ class RunWatch:
         identity = Identity("join", time.time_ns() // 1_000_000, fingerprint)
         security = Security.load(admission.folder.keys, config)
         self._wire = Wire(self._context, admission.addresses, identity, security=security)
-        self._requests = self._wire.dealer("ps.requests")
+        self._requests = self._wire.dealer("ps.requests", ANSWERS)
 
     @property
     def silent_seconds(self) -> float:
@@ -137,8 +138,8 @@ class RunWatch:
             self._requests.send("info", {"policy": "default"})
         while (answer := self._requests.receive()) is not None:
             self._heard_at = now
-            info = answer.fields.get("info")
-            self.over |= isinstance(info, dict) and bool(info.get("final", False))
+            if answer.kind == "info":
+                self.over |= answer.fields["info"]["final"]
         return [] if self.over else self._wire.check()
 
     def __enter__(self) -> RunWatch:

@@ -21,7 +21,7 @@ from session.folder import RunFolder
 from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.security import Security, write_private
 from surreal_like.code_snapshot import file_hash
-from surreal_like.ps.door import ENDPOINT
+from surreal_like.ps.door import ANSWERS, ENDPOINT
 from surreal_like.ps.tokens import Token
 
 _ANSWER_SECONDS = 4.5
@@ -131,7 +131,7 @@ def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFol
     identity = Identity("join", time.time_ns() // 1_000_000)
     wire = Wire(context, book, identity, security=Security.load(folder.keys))
     try:
-        door = wire.dealer(ENDPOINT)
+        door = wire.dealer(ENDPOINT, ANSWERS)
         return door.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
     except DeadlineError:
         raise UsageError(

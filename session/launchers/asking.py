@@ -11,6 +11,7 @@ import zmq
 
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
+from session.launchers.commands import ANSWERS
 from session.wire import AddressBook, Identity, Wire
 from session.wire.security import Security
 
@@ -53,7 +54,7 @@ def ask(
     if not reachable(folder, endpoint):
         raise UsageError(f"run {folder} has no {endpoint} that another process could reach")
     with _wire(folder) as wire:
-        socket = wire.dealer(endpoint)
+        socket = wire.dealer(endpoint, ANSWERS)
         answer = socket.request(kind, dict(fields or {}), timeout_seconds=timeout_seconds)
         return dict(answer.fields)
 

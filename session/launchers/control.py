@@ -10,7 +10,8 @@ import zmq
 
 from session.clock import WallClock
 from session.config import Config
-from session.errors import SurrealError, UsageError
+from session.errors import SurrealError
+from session.launchers.commands import ANSWERS, COMMANDS
 from session.launchers.instruction import Ask, Happening
 from session.launchers.launcher import SUPERVISOR_CONTROL, Control
 from session.loggerplex.client import make_log
@@ -49,12 +50,12 @@ class ControlSockets:
             self._context, addresses, identity, max_message_bytes=limit, security=security
         )
         try:
-            self._router: RouterSocket = self._wire.router(SUPERVISOR_CONTROL)
+            self._router: RouterSocket = self._wire.router(SUPERVISOR_CONTROL, COMMANDS)
         except BaseException:
             self._context.destroy(0)
             raise
         has_learner = "learner.control" in addresses
-        self._learner = self._wire.dealer("learner.control") if has_learner else None
+        self._learner = self._wire.dealer("learner.control", ANSWERS) if has_learner else None
         has_log = "loggerplex.records" in addresses
         push = self._wire.push("loggerplex.records", high_water_mark=100) if has_log else None
         self._channel = Channel(push, "loggerplex", buffer=session.tensorplex.buffer)
@@ -126,15 +127,9 @@ def _command(run: Control, kind: str, fields: dict[str, Any]) -> tuple[str, dict
     if kind == "status":
         return "status", {"components": [asdict(row) for row in run.status()]}
     if kind == "stop":
-        reason = str(fields.get("reason", "stopped by command"))
-        run.stop(interrupted=bool(fields.get("interrupted", True)), reason=reason)
+        run.stop(interrupted=fields["interrupted"], reason=fields["reason"])
     elif kind == "scale":
-        num = fields.get("num")
-        if type(num) is not int:
-            raise UsageError(f"cannot scale to {num!r}; expected a number")
-        run.scale(str(fields.get("kind")), num)
-    elif kind == "restart":
-        run.restart(str(fields.get("name")))
+        run.scale(fields["kind"], fields["num"])
     else:
-        raise UsageError(f"unknown command '{kind}'; there are status, stop, scale, restart")
+        run.restart(fields["name"])
     return "noted", {}

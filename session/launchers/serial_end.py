@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from session.launchers.commands import ANSWERS
 from session.launchers.instruction import Ask
 from session.service import Frame
 from session.wire import Wire
@@ -24,7 +25,7 @@ class Owner:
     def __init__(self, frame: Frame, wire: Wire) -> None:
         self.frame = frame
         self.wire = wire
-        self._dealer = wire.dealer("learner.control")
+        self._dealer = wire.dealer("learner.control", ANSWERS)
         self._asked: Ask | None = None
         self._ask_at = 0.0
 

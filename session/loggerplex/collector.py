@@ -13,6 +13,7 @@ from session.periodic import Every, Rate
 from session.service import Service
 from session.wire import Identity, Message
 from session.wire.layout import Array
+from session.wire.schema import Count, Kinds, ListOf, Schema, Type, shown
 from session.wire.sockets import Socket
 
 _RECORDS_PER_TICK = 1000
@@ -20,16 +21,16 @@ _WRITE_SECONDS = 0.2
 _DRAINED_SECONDS = 0.3
 _SILENT_SECONDS = 2.0
 _OVER_SECONDS = 1.0
-_COMPLAINTS = 1000
-# What code that expects one shape of data raises when it meets another.
-_BAD_RECORD = (
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    OSError,
-    SurrealError,
+# A record that fits its schema and yet cannot be shown or written, such as a picture of no pixels.
+_BAD_RECORD = (ValueError, OSError, SurrealError)
+# A sender puts 500 records into a message, each with texts of at most 64 KiB.
+_MESSAGE = Schema(
+    {
+        "records": ListOf(Type("a record", lambda value: type(value) is dict), 1000),
+        "dropped": Count(),
+    },
+    arrays=None,
+    header_bytes=16 << 20,
 )
 
 
@@ -39,18 +40,19 @@ class Collector(Service):
     Args:
         context: of the component.
         kind: kind of the messages; ``<kind>.records`` is bound.
+        schemas: schema of each kind of record.
     """
 
-    def __init__(self, context: Context, kind: str) -> None:
+    def __init__(self, context: Context, kind: str, schemas: Kinds) -> None:
         self.rejected = 0
         self._context = context
         self._kind = kind
-        self._records = context.wire.pull(f"{kind}.records")
+        self._schemas = schemas
+        self._records = context.wire.pull(f"{kind}.records", {kind: _MESSAGE})
         self._rate = Rate(clock=context.clock.now)
         self._write_due = Every(seconds=_WRITE_SECONDS, clock=context.clock.now)
         self._ending = Ending(context)
-        self._dropped: dict[tuple[str, int], int] = {}
-        self._complained: set[str] = set()
+        self._dropped: dict[str, tuple[int, int]] = {}
         self._disk_failing = False
 
     def take(
@@ -115,15 +117,21 @@ class Collector(Service):
         sender = message.sender
         if sender.name != self._context.name:  # its own heartbeats must not keep it alive
             self._ending.heard()
-        records = message.fields.get("records")
-        if message.kind != self._kind or not isinstance(records, list):
-            self._reject(sender, f"a message '{message.kind}' without records")
-            return 0
+        records = message.fields["records"]
         for record, arrays in zip(records, _arrays_by_record(message, len(records)), strict=True):
-            with self._rejecting(sender):
+            kind = record.get("kind", self._kind)
+            schema = self._schemas.get(kind) if type(kind) is str else None
+            if schema is None:
+                self._reject(sender, "", f"kind {shown(kind)} is not known")
+                continue
+            wrong = schema.complaint(Message(kind, record, arrays))
+            if wrong is not None:
+                self._reject(sender, kind, wrong)
+                continue
+            with self._rejecting(sender, kind):
                 self._check_speaker(message, record)
                 self.take(sender, record, arrays)
-        with self._rejecting(sender):
+        with self._rejecting(sender, "dropped"):
             self._compare_dropped(message)
         self._rate.add(len(records))
         return len(records)
@@ -135,26 +143,24 @@ class Collector(Service):
             raise ValueError(f"a record of '{speaker[:80]}', for which its key is not")
 
     @contextmanager
-    def _rejecting(self, sender: Identity) -> Iterator[None]:
+    def _rejecting(self, sender: Identity, kind: str) -> Iterator[None]:
         try:
             yield
         except _BAD_RECORD as error:
-            self._reject(sender, str(error) or repr(error))
+            self._reject(sender, kind, str(error) or repr(error))
 
     def _compare_dropped(self, message: Message) -> None:
-        sender, count = message.sender, message.fields.get("dropped")
-        key = (sender.name, sender.incarnation)
-        if isinstance(count, int) and count > self._dropped.get(key, 0):
-            self._dropped[key] = count
+        sender, count = message.sender, message.fields["dropped"]
+        incarnation, known = self._dropped.get(sender.name, (sender.incarnation, 0))
+        if count > (known if incarnation == sender.incarnation else 0):
+            self._dropped[sender.name] = (sender.incarnation, count)
             self.take_dropped(sender, count, message)
 
-    def _reject(self, sender: Identity, reason: str) -> None:
+    def _reject(self, sender: Identity, kind: str, reason: str) -> None:
         self.rejected += 1
-        if sender.name not in self._complained and len(self._complained) < _COMPLAINTS:
-            self._complained.add(sender.name)
-            self._context.event(
-                "refused", f"{self._kind}.records: record of '{sender.name}' dropped: {reason}"
-            )
+        self._context.wire.reject(
+            self._records.endpoint, sender.name, f"record: {reason}", kind=kind
+        )
 
 
 class Ending:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +15,26 @@ from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Collector
 from session.wire import Identity, Message
 from session.wire.layout import Array
+from session.wire.schema import MapOf, Name, Optional, Plain, Schema, Text, Time
 
-_COMPONENT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _REORDER_SECONDS = 0.5
 _HELD_LINES = 20_000
-_TIME_LIMIT = 1e11
 _RESERVED = ("time", "component", "event", "detail")
+_LINE = Text((1 << 14) + 64)
+_RECORDS = {
+    "loggerplex": Schema(
+        {
+            "time": Time(),
+            "level": Text(32),
+            # Each has a file of its own; ``all`` is the merged log's.
+            "component": Name(),
+            "text": Optional(_LINE),
+            "event": Optional(_LINE),
+            "detail": Optional(_LINE),
+            "fields": Optional(MapOf(_LINE, Plain((1 << 14) + 64), 1000)),
+        }
+    )
+}
 # What a terminal would obey; line feeds and tabs are laid out, not obeyed.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
@@ -34,7 +47,7 @@ class Loggerplex(Collector):
     """
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context, "loggerplex")
+        super().__init__(context, "loggerplex", _RECORDS)
         if context.folder is None:
             raise UsageError("loggerplex writes into the run folder: start it with --folder")
         settings = context.config.session_config.loggerplex
@@ -50,18 +63,17 @@ class Loggerplex(Collector):
         self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
         """Takes one log record or event."""
-        stamp, component = record["time"], record["component"]
-        if not isinstance(stamp, int | float) or not 0 <= stamp < _TIME_LIMIT:
-            raise ValueError(f"time {stamp!r}: expected seconds since 1970")
-        if not _is_name(component):
-            raise ValueError(f"component {str(component)[:80]!r}: not a component name")
+        component = record["component"]
+        if not self._context.wire.knows(component):
+            # A file for each name that is sent would fill the disk with files.
+            raise ValueError(f"no component of this run is called '{component}'")
         event = _event_line(record) if "event" in record else b""
         line = _log_line(record) if "text" in record else b""
         if event:
             self._events.add(event)
         if line:
             self._file(component).add(line)
-            self._merge.put(float(stamp), self._context.clock.now(), line)
+            self._merge.put(float(record["time"]), self._context.clock.now(), line)
 
     def speaker(self, record: Mapping[str, Any]) -> str:
         """The component that a record is of."""
@@ -75,8 +87,7 @@ class Loggerplex(Collector):
             "component": sender.name,
             "text": f"{count} log records dropped so far: they came faster than they could leave",
         }
-        if _is_name(sender.name):
-            self.take(sender, line, {})
+        self.take(sender, line, {})
 
     def write(self) -> None:
         """Appends what was collected to the files."""
@@ -146,31 +157,23 @@ class Reorder:
         return [held.line for held in ready]
 
 
-def _is_name(component: object) -> bool:
-    """True for what may be a file name; ``all`` is the merged log's."""
-    named = isinstance(component, str) and _COMPONENT.fullmatch(component) is not None
-    return named and component != "all"
-
-
 def _log_line(record: Mapping[str, Any]) -> bytes:
     stamp = float(record["time"])
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stamp))
-    text = str(record["text"]).translate(_CONTROL).replace("\n", "\n    ")
+    text = record["text"].translate(_CONTROL).replace("\n", "\n    ")
     millis = int(stamp % 1 * 1000)
-    level = str(record["level"]).upper()
+    level = record["level"].upper()
     line = f"{clock}.{millis:03d} {level:<8} {record['component']}: {text}\n"
     return line.encode("utf-8", "backslashreplace")
 
 
 def _event_line(record: Mapping[str, Any]) -> bytes:
     fields = record.get("fields", {})
-    if not isinstance(record["event"], str) or not isinstance(fields, dict):
-        raise ValueError(f"event {str(record['event'])[:80]!r}: expected a kind and fields")
     line = {
         "time": record["time"],
         "component": record["component"],
         "event": record["event"],
-        "detail": str(record.get("detail", "")),
+        "detail": record.get("detail", ""),
         **{name: value for name, value in fields.items() if name not in _RESERVED},
     }
     return json.dumps(line, allow_nan=False).encode() + b"\n"

@@ -11,6 +11,7 @@ from session.loggerplex.collector import Collector
 from session.tensorplex.event_files import EventFiles, summary_values
 from session.tensorplex.groups import bin_size_of, standard_groups
 from session.tensorplex.prometheus import Page, exposition
+from session.tensorplex.records import RECORDS, REQUESTS
 from session.tensorplex.table import ComponentTable
 from session.wire import Identity, Message
 from session.wire.layout import Array
@@ -28,7 +29,7 @@ class Tensorplex(Collector):
     """
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context, "tensorplex")
+        super().__init__(context, "tensorplex", RECORDS)
         if context.folder is None:
             raise UsageError("tensorplex writes into the run folder: start it with --folder")
         session = context.config.session_config
@@ -39,7 +40,7 @@ class Tensorplex(Collector):
             timeout_seconds=session.heartbeat.timeout,
             starting_seconds=session.heartbeat.starting_seconds,
         )
-        self._requests = context.wire.router("tensorplex.requests")
+        self._requests = context.wire.router("tensorplex.requests", REQUESTS)
         self._newest: dict[tuple[str, str], float] = {}
         self._steps: dict[str, int] = {}
         port: int = session.tensorplex.prometheus_port
@@ -111,10 +112,7 @@ class Tensorplex(Collector):
         answered = 0
         while answered < _REQUESTS_PER_TICK and (request := self._requests.receive()) is not None:
             answered += 1
-            if request.message.kind == "status":
-                self._requests.reply(request, "status", {"components": self._rows()})
-            else:
-                self._requests.refuse(request, "tensorplex answers 'status' only")
+            self._requests.reply(request, "status", {"components": self._rows()})
         return answered > 0
 
     def _rows(self) -> list[dict[str, Any]]:

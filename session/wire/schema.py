@@ -27,10 +27,16 @@ STEPS_LIMIT = 1 << 44
 NUMBER_LIMIT = 1e150
 # Seconds since 1970, until the year 5138.
 TIME_LIMIT = 1e11
+# Sender incarnations of one run that a service keeps account of.
+SENDERS_LIMIT = 10_000
+# A header that may hold a few lines for each of them.
+LARGE_HEADER_BYTES = 8 << 20
 
 _TEXT_LIMIT = 4096
 _HEADER_BYTES = 1 << 16
 _SHOWN_CHARACTERS = 60
+_INCARNATION_DIGITS = 16
+_SENDER_LIMIT = NAME_LIMIT + 1 + _INCARNATION_DIGITS
 _PLAIN_DEPTH = 8
 _PLAIN_LIMIT = 1 << 16
 _PLAIN_WHOLE = 1 << 63
@@ -92,9 +98,14 @@ def Counts(length: int) -> Type:
     return Type(f"a list of at most {length} counts", fits)
 
 
-def Incarnation(most: int = INCARNATION_LIMIT) -> Type:
+def Incarnation(most: int = INCARNATION_LIMIT - 1) -> Type:
     """Milliseconds of the wall clock at a component's start."""
     return Count(most=most)
+
+
+def Time() -> Type:
+    """Seconds since 1970, or of another clock that begins at 0."""
+    return Number(0.0, TIME_LIMIT)
 
 
 def Number(
@@ -109,8 +120,8 @@ def Number(
     def any_fits(value: Any) -> bool:
         return fits(value) or (type(value) is float and not math.isfinite(value))
 
-    words = "a finite number" if finite else "a number"
-    return Type(f"{words} from {least:g} to {most:g}", fits if finite else any_fits)
+    words = f"a number from {least:g} to {most:g}"
+    return Type(words if finite else f"{words}, or none", fits if finite else any_fits)
 
 
 def Flag() -> Type:
@@ -153,6 +164,21 @@ def Name() -> Type:
     return Type(
         f"a name of lower case letters, digits and hyphens, at most {NAME_LIMIT} characters",
         lambda value: type(value) is str and len(value) <= NAME_LIMIT and _is_name(value),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _is_sender(text: str) -> bool:
+    name, _, number = text.rpartition("/")
+    plain = number.isascii() and number.isdecimal() and len(number) <= _INCARNATION_DIGITS
+    return plain and int(number) < INCARNATION_LIMIT and _is_name(name)
+
+
+def SenderKey() -> Type:
+    """``name/incarnation`` of a component."""
+    return Type(
+        "name/incarnation",
+        lambda value: type(value) is str and len(value) <= _SENDER_LIMIT and _is_sender(value),
     )
 
 
@@ -304,7 +330,7 @@ class Schema:
     ) -> None:
         self.any_run = any_run
         self.header_bytes = header_bytes
-        self._types = {**fields, _ID: Optional(Count())}
+        self._types = {_ID: Optional(Count()), **fields}
         self._arrays = arrays
         self._others = others
         self._needed = _needed(fields)

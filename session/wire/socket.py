@@ -425,6 +425,10 @@ class Socket:
         wrong = schema.complaint(message)
         return None if wrong is None else Complaint(f"'{message.kind}': {wrong}")
 
+    def reject(self, message: Message, reason: str) -> None:
+        """Counts and reports a message that fits its schema and yet contradicts what is here."""
+        self._reject(message.sender.name, message.kind, f"'{message.kind}': {reason}")
+
     def _reject(self, sender: str, kind: str, reason: str) -> None:
         self.counters.rejected += 1
         self._wire.reject(self.endpoint, sender, reason, kind=kind)

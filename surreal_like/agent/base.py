@@ -22,6 +22,7 @@ from surreal_like.data.experience import Chunk
 from surreal_like.data.parameters import Parameters
 from surreal_like.network.flat import check_manifest, load_flat, manifest_of, named_tensors
 from surreal_like.ps.client import ParameterClient
+from surreal_like.ps.kinds import ANSWERS
 from surreal_like.script import script_context, this_is_agent
 
 _FETCH_SECONDS = 10.0
@@ -226,5 +227,5 @@ class Agent:
         self._context.pulse()
         if self._client is None:
             wire = self._context.wire
-            self._client = ParameterClient(wire.dealer("ps.requests"), self._context.clock)
+            self._client = ParameterClient(wire.dealer("ps.requests", ANSWERS), self._context.clock)
         return self._client

@@ -14,6 +14,7 @@ from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.agent.fetcher import Fetcher
+from surreal_like.agent.scoring import ANSWERS as SCORED
 from surreal_like.agent.scoring import ScoreClient
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.data.parameters import Parameters
@@ -22,6 +23,7 @@ from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.network.tensors import to_array, to_tensor
 from surreal_like.ps.client import ParameterClient
+from surreal_like.ps.kinds import ANSWERS
 
 _STREAMS = 100
 _STEPS_PER_TICK = 8
@@ -64,12 +66,12 @@ class EvaluatorService(Service):
         )
         self._env = stack_frames(env, config.env_config)
         self._fetcher = Fetcher(
-            ParameterClient(context.wire.dealer("ps.requests"), clock),
+            ParameterClient(context.wire.dealer("ps.requests", ANSWERS), clock),
             clock,
             mode="step",
             interval_seconds=_POLL_PARAMETERS_SECONDS,
         )
-        self._scores = ScoreClient(context.wire.dealer("learner.control"), clock)
+        self._scores = ScoreClient(context.wire.dealer("learner.control", SCORED), clock)
         self._pause_seconds: float = session.evaluator.interval_seconds
         self._leaves_at_end = session.at_end == "exit"
         self._parameters: Parameters | None = None

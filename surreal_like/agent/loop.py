@@ -22,6 +22,7 @@ from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
+from surreal_like.ps.kinds import ANSWERS
 
 # Shares of the grace period: the last receipts, then the farewell.
 _RECEIPTS_SHARE = 0.7
@@ -61,7 +62,7 @@ class AgentService(Service):
         self._sender = self._env.sender
         self._window = self._sender.window
         self._fetcher = Fetcher(
-            ParameterClient(context.wire.dealer("ps.requests"), clock),
+            ParameterClient(context.wire.dealer("ps.requests", ANSWERS), clock),
             clock,
             mode=session.agent.fetch_parameter_mode,
             interval_seconds=session.agent.fetch_interval_seconds,

@@ -10,8 +10,11 @@ import numpy.typing as npt
 
 from session.clock import Clock
 from session.errors import RefusedError
+from session.launchers.commands import NOTED
 from session.wire.requests import DealerSocket
+from session.wire.schema import Kinds
 
+ANSWERS: Kinds = {"noted": NOTED}
 _ANSWER_SECONDS = 5.0
 _GIVE_UP_SECONDS = 60.0
 
@@ -20,7 +23,7 @@ class ScoreClient:
     """Reports one evaluation at a time, until the learner has noted it.
 
     Args:
-        socket: a dealer of ``learner.control``.
+        socket: a dealer of ``learner.control`` for :data:`ANSWERS`.
         clock: for sending again and for giving up.
 
     Attributes:

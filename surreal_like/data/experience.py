@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,21 @@ import numpy.typing as npt
 
 from session.errors import DecodeError
 from session.wire import Message
+from session.wire.schema import (
+    LARGE_HEADER_BYTES,
+    STEPS_LIMIT,
+    Count,
+    Counts,
+    Fields,
+    Flag,
+    ListOf,
+    MapOf,
+    Name,
+    Number,
+    Optional,
+    Schema,
+    Text,
+)
 
 Array = npt.NDArray[Any]
 
@@ -21,6 +36,49 @@ REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
     "version": np.int64,
 }
 LEAD_IN = "lead_in/"
+_STREAMS = 1 << 16
+_OWN_NUMBERS = 1000
+
+# Summaries of episodes, as :class:`surreal_like.env.episodes.EpisodeCounter` makes them.
+EPISODES = ListOf(
+    Fields(
+        {
+            "return": Number(),
+            "length": Count(most=STEPS_LIMIT),
+            # An environment's own number may be none.
+            "metrics": MapOf(Text(300), Number(finite=False), _OWN_NUMBERS),
+        }
+    ),
+    _STREAMS,
+)
+STAMPS = ("first", "cut", "boot", "sent")
+_COUNTED = {
+    "seq": Count(1),
+    "rows": Count(),
+    "env_steps": Count(most=STEPS_LIMIT),
+    "episodes": Count(most=STEPS_LIMIT),
+}
+_RECEIPTED = {
+    "receipted": Optional(Count()),
+    "receipted_rows": Optional(Count()),
+    "filled": Optional(Number(0.0)),
+}
+CHUNK = Schema(
+    {
+        **_COUNTED,
+        "streams": Counts(_STREAMS),
+        "policy": Name(),
+        "finished": EPISODES,
+        "tail": Flag(),
+        "overlap": Count(0, 1),
+        **{name: replace(each, optional=False) for name, each in _RECEIPTED.items()},
+        "stamps": Fields({name: Optional(Number()) for name in STAMPS}),
+    },
+    arrays=None,
+    header_bytes=LARGE_HEADER_BYTES,
+)
+# Sent like a chunk, and so with what a chunk says of its sender.
+GOODBYE = Schema({**_COUNTED, **_RECEIPTED})
 
 
 @dataclass(slots=True)
@@ -116,8 +174,12 @@ class Chunk:
     def from_message(cls, message: Message) -> Chunk:
         """The chunk that a message holds.
 
+        Args:
+            message: one that fits :data:`CHUNK`.
+
         Raises:
-            DecodeError: a field or a column is missing or has a wrong type or shape.
+            DecodeError: a column is missing or has a wrong type or shape, or a number contradicts
+                the columns.
         """
         columns, lead_in = _parted(message.arrays)
         for name, dtype in REQUIRED_COLUMNS.items():
@@ -127,14 +189,11 @@ class Chunk:
         if len(shape) != 2 or any(column.shape[:2] != shape for column in columns.values()):
             raise DecodeError(f"chunk with columns that do not all begin with [T, N] = {shape}")
         values = dict(message.fields)
-        try:
-            chunk = cls(columns, values.pop("seq"), lead_in=lead_in, **values)
-        except (KeyError, TypeError) as error:
-            raise DecodeError(f"chunk with wrong fields: {error}") from None
-        if chunk.overlap not in (0, 1) or chunk.overlap >= shape[0]:
-            raise DecodeError(f"chunk of {shape[0]} rows with an overlap of {chunk.overlap!r}")
-        if type(chunk.filled) is not float:
-            raise DecodeError(f"chunk of a sender whose window is filled to {chunk.filled!r}")
+        chunk = cls(columns, values.pop("seq"), lead_in=lead_in, **values)
+        if chunk.overlap >= shape[0]:
+            raise DecodeError(f"chunk of {shape[0]} rows with an overlap of {chunk.overlap}")
+        if not chunk.receipted < chunk.sequence or not chunk.env_steps <= chunk.rows:
+            raise DecodeError(f"chunk {chunk.sequence} of a sender that counts wrongly")
         if len(chunk.streams) != shape[1]:
             raise DecodeError(f"chunk of {shape[1]} streams with {len(chunk.streams)} stream ids")
         _check_lead_in(columns, lead_in, shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +13,62 @@ import numpy.typing as npt
 
 from session.errors import DecodeError
 from session.wire import Message
+from session.wire.schema import (
+    LARGE_HEADER_BYTES,
+    ArrayOf,
+    Count,
+    Counts,
+    Fields,
+    Flag,
+    Incarnation,
+    ListOf,
+    Name,
+    OneOf,
+    Row,
+    Schema,
+    Text,
+    Time,
+)
 
 _ALIGNMENT_BYTES = 8
+_TENSORS = 20_000
+_DIMENSIONS = 8
+# As torch calls them; it has one that numpy has not.
+_ITEM_BYTES = {
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
+    "complex128": 16,
+}
+
+# What is known of a publication, and the publication itself.
+ABOUT = {
+    "version": Count(),
+    "incarnation": Incarnation(),
+    "iteration": Count(),
+    "info": Fields(
+        {
+            "time": Time(),
+            "iteration": Count(),
+            "message": Text(),
+            "hash": Text(64),
+            "env_steps": Count(),
+            "final": Flag(),
+        }
+    ),
+}
+PARAMETERS = Schema(
+    {
+        **ABOUT,
+        "policy": Name(),
+        "manifest": ListOf(
+            Row(Text(512), OneOf(*_ITEM_BYTES), Counts(_DIMENSIONS), Count()), _TENSORS
+        ),
+    },
+    {"flat": ArrayOf("uint8", shape=(None,))},
+    header_bytes=LARGE_HEADER_BYTES,
+)
 
 
 class Entry(NamedTuple):
@@ -27,7 +82,7 @@ class Entry(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Bytes of the tensor."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * _ITEM_BYTES[self.dtype]
 
 
 Manifest = tuple[Entry, ...]
@@ -100,33 +155,28 @@ class Parameters:
     def from_message(cls, message: Message) -> Parameters:
         """The parameters that a message holds; the buffer is a read-only view.
 
+        Args:
+            message: one that fits :data:`PARAMETERS`.
+
         Raises:
-            DecodeError: a field is missing or the buffer does not fit the manifest.
+            DecodeError: the manifest does not lay tensors one behind the other, or the buffer does
+                not fit it.
         """
-        fields = message.fields
-        try:
-            manifest = tuple(
-                Entry(str(name), str(dtype), tuple(shape), int(offset))
-                for name, dtype, shape, offset in fields["manifest"]
-            )
-            parameters = cls(
-                message.arrays["flat"],
-                manifest,
-                int(fields["version"]),
-                int(fields["incarnation"]),
-                int(fields["iteration"]),
-                dict(fields["info"]),
-                str(fields["policy"]),
-            )
-            fits = parameters.flat.shape == (manifest_size_bytes(manifest),)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DecodeError(f"parameters that do not decode: {error!r}") from None
-        if not fits:
+        fields, flat = message.fields, message.arrays["flat"]
+        given = tuple(
+            Entry(name, dtype, tuple(shape), offset)
+            for name, dtype, shape, offset in fields["manifest"]
+        )
+        manifest = make_manifest([entry[:3] for entry in given])
+        if given != manifest:
+            raise DecodeError("parameters whose manifest does not lay tensors behind each other")
+        if flat.size != manifest_size_bytes(manifest):
             raise DecodeError(
-                f"parameters of {parameters.flat.size} bytes, the manifest says "
+                f"parameters of {flat.size} bytes, the manifest says "
                 f"{manifest_size_bytes(manifest)}"
             )
-        return parameters
+        about = (fields["version"], fields["incarnation"], fields["iteration"])
+        return cls(flat, manifest, *about, fields["info"], fields["policy"])
 
 
 def parameter_hash(flat: npt.NDArray[np.uint8]) -> str:

@@ -6,6 +6,7 @@ import math
 
 from session.context import Context
 from session.wire.sockets import PushSocket, SubscriberSocket
+from surreal_like.replay.kinds import RECEIPTS
 
 
 class Way:
@@ -27,7 +28,7 @@ class Way:
             f"{name}.experience", high_water_mark=session.replay.high_water_mark
         )
         self.receipts: SubscriberSocket = context.wire.subscriber(
-            f"{name}.receipts", name=context.name
+            f"{name}.receipts", RECEIPTS, name=context.name
         )
         address = context.wire.addresses[f"{name}.experience"].connect
         # In one process there is no connection that could be lost.

@@ -23,6 +23,7 @@ from surreal_like.data.timestep import StepType
 from surreal_like.env.episodes import EpisodeSummary
 from surreal_like.env.route import Route
 from surreal_like.env.sender_window import Kept, Receipt, SenderWindow
+from surreal_like.ps.kinds import ANSWERS
 
 # Plain numbers: numpy takes five times as long to compare with a member of an enumeration.
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
@@ -163,9 +164,9 @@ class ExpSender:
         heard = False
         while (message := self._route.way.receipts.receive()) is not None:
             heard = True
-            told = message.fields.get("senders", {}).get(self._context.name)
+            told = message.fields["senders"].get(self._context.name)
             known = told is not None and told[0] == self._context.incarnation
-            receipt = Receipt(int(told[1]), int(told[2])) if known else None
+            receipt = Receipt(told[1], told[2]) if known else None
             self.window.hear(now, message.sender.incarnation, receipt)
         if heard:
             self.window.resend_if_still(now)
@@ -205,7 +206,7 @@ class SenderLink:
         while not self.sender.window.empty and self.now() < deadline:
             self.sender.pump()
             poll([self.sender.socket], _POLL_SECONDS)
-        ps = self.context.wire.dealer("ps.requests")
+        ps = self.context.wire.dealer("ps.requests", ANSWERS)
         with suppress(DeadlineError, RefusedError):
             ps.request("farewell", {"account": self.sender.account()}, timeout_seconds=1.0)
 

@@ -9,16 +9,46 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import SurrealError
+from session.launchers.commands import STOP
 from session.wire.requests import Request, RouterSocket
+from session.wire.schema import ArrayOf, Count, Flag, Incarnation, Kinds, Number, Schema
+
+_RETURNS = ("mean_return", "std_return", "min_return", "max_return")
 
 Flat = npt.NDArray[np.uint8]
+
+
+def requests(flat_bytes: int) -> Kinds:
+    """Schema of each kind of message to ``learner.control``.
+
+    Args:
+        flat_bytes: bytes of this learner's parameters, which an evaluation may bring along.
+    """
+    return {
+        "evaluated": Schema(
+            {
+                **dict.fromkeys(_RETURNS, Number()),
+                "mean_length": Number(0.0),
+                "seconds": Number(0.0),
+                "episodes": Count(1),
+                "version": Count(),
+                "incarnation": Incarnation(),
+                "iteration": Count(),
+                "env_steps": Count(),
+                "confirm": Flag(),
+            },
+            {"flat": ArrayOf("uint8", shape=(flat_bytes,), optional=True)},
+        ),
+        "stop": STOP,
+        **dict.fromkeys(("save", "pause", "resume", "status"), Schema()),
+    }
 
 
 class Control:
     """Answers ``learner.control``.
 
     Args:
-        socket: the router.
+        socket: the router of :func:`requests`.
         evaluated: takes an evaluation and the parameters that played it, or None; returns what
             is answered.
         save: writes a checkpoint, returns its path.
@@ -51,8 +81,6 @@ class Control:
             self._answer(request)
         except SurrealError as error:
             self.socket.refuse(request, str(error))
-        except (KeyError, TypeError, ValueError) as error:
-            self.socket.refuse(request, f"'{request.message.kind}' with wrong fields: {error!r}")
         return True
 
     def _answer(self, request: Request) -> None:
@@ -64,12 +92,10 @@ class Control:
         elif kind == "save":
             reply(request, "saved", {"path": self._save()})
         elif kind == "stop":
-            self._stop(str(fields["reason"]), bool(fields["interrupted"]))
+            self._stop(fields["reason"], fields["interrupted"])
             reply(request, "stopping")
         elif kind in ("pause", "resume"):
             self.paused = kind == "pause"
             reply(request, "noted")
-        elif kind == "status":
-            reply(request, "status", self._status())
         else:
-            self.socket.refuse(request, f"the learner knows no '{kind}'")
+            reply(request, "status", self._status())

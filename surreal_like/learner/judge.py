@@ -8,6 +8,7 @@ from typing import Any
 
 Evaluation = Mapping[str, Any]
 
+_CANDIDATES = 1000
 _PUBLIC = (
     "mean_return",
     "std_return",
@@ -89,6 +90,9 @@ class Judge:
         if goal is None or mean < goal or self.confirmed is not None:
             return False
         self._candidates[order] = mean
+        if len(self._candidates) > _CANDIDATES:
+            # An evaluator that was killed never plays its version again.
+            del self._candidates[next(iter(self._candidates))]
         return True
 
     def hear_training(self, mean_return: float | None, episodes: int, progress: Progress) -> None:

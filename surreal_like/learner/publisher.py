@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.clock import Clock
+from session.wire.schema import cut
 from session.wire.sockets import PublisherSocket
 from surreal_like.data.parameters import Manifest, Parameters, parameter_hash
 
@@ -49,7 +50,7 @@ class Publisher:
         info: dict[str, Any] = {
             "time": self._clock.time(),
             "iteration": iteration,
-            "message": message,
+            "message": cut(message),
             "hash": parameter_hash(flat),
             "env_steps": env_steps,
             "final": final,

@@ -15,8 +15,9 @@ from session.heartbeat import read_beats
 from session.periodic import Every, Rate
 from session.service import START_AGAIN, Service
 from session.wire.sockets import Socket
+from surreal_like.data.parameters import manifest_size_bytes
 from surreal_like.learner.base import Learner
-from surreal_like.learner.control import Control, Flat
+from surreal_like.learner.control import Control, Flat, requests
 from surreal_like.learner.ending import Ending, ended_before
 from surreal_like.learner.judge import Verdict
 from surreal_like.learner.lag import fresh_versions
@@ -27,6 +28,7 @@ from surreal_like.learner.report import Report
 from surreal_like.learner.saver import Saver
 from surreal_like.learner.standstill import Standstill, explain, shortest
 from surreal_like.network.flat import manifest_of, named_tensors
+from surreal_like.ps.kinds import ANSWERS
 from surreal_like.replay.client import Sampled
 from surreal_like.resume import begins_anew
 
@@ -56,13 +58,13 @@ class LearnerService(Service):
         learner.connect(context)
         learner.publisher.version = max(learner.publisher.version, self._version)
         self._control = Control(
-            context.wire.router("learner.control"),
+            context.wire.router("learner.control", requests(self._flat_bytes())),
             evaluated=self._evaluated,
             save=self._save,
             stop=self._stop,
             status=self._status,
         )
-        self._ps = context.wire.dealer("ps.requests")
+        self._ps = context.wire.dealer("ps.requests", ANSWERS)
         self._report = Report(context, self._record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
         self._accounts_due = Every(seconds=_ACCOUNTS_SECONDS, clock=clock.now)
@@ -81,6 +83,9 @@ class LearnerService(Service):
         ended = ended_before(context.config, folder.read_result(), self._record.restored_part)
         if ended is not None:
             self._begin_ending(ended)
+
+    def _flat_bytes(self) -> int:
+        return manifest_size_bytes(manifest_of(named_tensors(self._learner.module_dict())))
 
     def _restore(self) -> None:
         state = self._saver.restore()

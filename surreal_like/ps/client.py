@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from session.clock import Clock
-from session.errors import DecodeError
 from session.wire import Message
 from session.wire.requests import DealerSocket, refusal
 from surreal_like.data.parameters import Parameters
@@ -41,7 +40,8 @@ class ParameterClient:
     """Fetches parameters; never steps back.
 
     Args:
-        socket: a dealer of ``ps.requests``; nobody else may receive on it.
+        socket: a dealer of ``ps.requests`` for :data:`surreal_like.ps.kinds.ANSWERS`; nobody else
+            may receive on it.
         clock: for giving up on an answer.
         policy: whose parameters.
     """
@@ -153,11 +153,8 @@ class ParameterClient:
         if answer.kind == "parameters":
             return self._take_parameters(Parameters.from_message(answer))
         if answer.kind in ("not_modified", "info"):
-            try:
-                order = (int(fields["incarnation"]), int(fields["version"]))
-                self._note(Newest(order, int(fields["iteration"]), dict(fields["info"])))
-            except (KeyError, TypeError, ValueError) as error:
-                raise DecodeError(f"'{answer.kind}' that does not decode: {error!r}") from None
+            order = (fields["incarnation"], fields["version"])
+            self._note(Newest(order, fields["iteration"], fields["info"]))
         return None
 
     def _take_parameters(self, parameters: Parameters) -> Parameters | None:

@@ -11,12 +11,46 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.wire.requests import Request
 from session.wire.roles import GUEST, Grant
+from session.wire.schema import (
+    LARGE_HEADER_BYTES,
+    Bytes,
+    Count,
+    Kinds,
+    ListOf,
+    MapOf,
+    Name,
+    Optional,
+    Plain,
+    Schema,
+    Text,
+)
 from session.wire.security import allow
 from session.wire.sockets import Socket
 from surreal_like.ps.tokens import Guest, TokenFolder
 
 ENDPOINT = "ps.door"
 AGENTS_LIMIT = 1000
+REQUESTS: Kinds = {
+    "join": Schema(
+        {
+            "secret": Bytes(64),
+            "agents": Count(1, AGENTS_LIMIT),
+            "algorithm_sha256": Optional(Text(64)),
+        },
+        any_run=True,
+    )
+}
+ANSWERS: Kinds = {
+    "joined": Schema(
+        {
+            "names": ListOf(Name(), AGENTS_LIMIT),
+            "config": MapOf(Text(), Plain(1 << 16), 1000),
+            "addresses": MapOf(Text(200), Text(), 100_000),
+        },
+        any_run=True,
+        header_bytes=LARGE_HEADER_BYTES,
+    )
+}
 _REQUESTS_PER_TICK = 4
 # A machine that joins gets the addresses of those endpoints only that let it in.
 _AS_GUEST = Grant(GUEST)
@@ -48,7 +82,7 @@ class Door:
         self._keys = keys
         self._tokens = TokenFolder(keys)
         self._wrong: deque[float] = deque(maxlen=_WRONG_TOKENS)
-        self._requests = context.wire.router(ENDPOINT, anybody=True)
+        self._requests = context.wire.router(ENDPOINT, REQUESTS, anybody=True)
 
     @property
     def socket(self) -> Socket:
@@ -65,8 +99,9 @@ class Door:
                 self._requests.reply(request, "joined", self._admit(request))
             except _NotAdmittedError as refusal:
                 self._refuse(request, str(refusal))
-            except (KeyError, TypeError, ValueError, OSError) as error:
-                self._refuse(request, f"'{request.message.kind[:80]}' failed: {error!r}")
+            except (KeyError, ValueError, OSError) as error:
+                # Of a file of tokens that is damaged or cannot be written.
+                self._refuse(request, f"'join' failed: {error!r}")
         return True
 
     def _refuse(self, request: Request, reason: str) -> None:
@@ -74,10 +109,7 @@ class Door:
         self._requests.refuse(request, reason, stranger=True)
 
     def _admit(self, request: Request) -> dict[str, Any]:
-        kind, fields = request.message.kind, request.message.fields
-        if kind != "join":
-            raise _NotAdmittedError(f"only 'join' is answered here, not '{kind[:80]}'")
-        guest = self._redeem(request.key, fields)
+        guest = self._redeem(request.key, request.message.fields)
         joined = ", ".join(guest.names)
         self._context.event("joined", f"a machine with {joined}", key=guest.key)
         book = self._context.wire.addresses
@@ -94,12 +126,12 @@ class Door:
         now, agents = self._context.clock.now(), fields["agents"]
         if len(self._wrong) == _WRONG_TOKENS and now - self._wrong[0] < _WINDOW_SECONDS:
             raise _NotAdmittedError("too many wrong tokens: try again in a minute")
-        token = self._tokens.find(bytes(fields["secret"]))
+        token = self._tokens.find(fields["secret"])
         if token is None:
             self._wrong.append(now)
             raise _NotAdmittedError(f"wrong token: this run has given no such token; {_AGAIN}")
-        if type(agents) is not int or not 1 <= agents <= AGENTS_LIMIT or not key:
-            raise _NotAdmittedError(f"cannot run {agents!r} agents; expected 1 to {AGENTS_LIMIT}")
+        if not key:
+            raise _NotAdmittedError("a machine without a key cannot join")
         guest = self._tokens.guest(token)
         if guest is not None and guest.key != key:
             raise _NotAdmittedError(f"this token has been used by another machine; {_AGAIN}")

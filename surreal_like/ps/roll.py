@@ -67,18 +67,16 @@ class Roll:
         Args:
             peer: the connection it came over.
             fields: ``protocol``, ``fingerprint``, ``spec_hash``, ``name``, ``incarnation``,
-                ``fresh`` (True if this process was never accepted), and ``starts`` if it was.
-
-        Raises:
-            KeyError, TypeError, ValueError: a field is missing or of a wrong type.
+                ``fresh`` (True if this process was never accepted), and ``starts`` if it was;
+                they fit :data:`session.hello.HELLO`.
         """
-        name, incarnation = str(fields["name"]), int(fields["incarnation"])
+        name, incarnation = fields["name"], fields["incarnation"]
         for what, ours in self._ours.items():
             if fields[what] != ours:
                 return Refused(_mismatch(name, what, fields[what], ours), stranger=True)
         known = self._entries.get(name)
         if not fields["fresh"]:
-            return self._return(name, incarnation, int(fields.get("starts", 1)), peer)
+            return self._return(name, incarnation, fields.get("starts", 1), peer)
         if known is None:
             entry = _Entry(1, incarnation, peer, incarnation)
         elif (known.peer, known.asked) == (peer, incarnation):

@@ -11,10 +11,12 @@ from session.periodic import Every
 from session.service import Service
 from session.wire import PROTOCOL_VERSION
 from session.wire.requests import Request
+from session.wire.schema import SENDERS_LIMIT
 from session.wire.sockets import Socket
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.door import ENDPOINT as DOOR
 from surreal_like.ps.door import Door
+from surreal_like.ps.kinds import PUBLICATIONS, REQUESTS
 from surreal_like.ps.roll import Refused, Roll
 from surreal_like.ps.store import ParameterStore
 
@@ -24,8 +26,6 @@ _QUIET_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
 _COMPLAINTS = 1000
 _PATIENT_PEERS = 4096
-
-_COUNTS = ("pushed", "inserted", "dropped", "unreceipted", "env_steps", "episodes")
 
 
 class ParameterServer(Service):
@@ -46,12 +46,12 @@ class ParameterServer(Service):
             fingerprint=context.fingerprint,
             spec_hash=context.spec_hash,
         )
-        self._accounts: dict[str, dict[str, Any]] = {}
+        self._accounts: dict[str, Mapping[str, Any]] = {}
         self._complained: set[str] = set()
         # Who waits for parameters newer than theirs: the last such request of each peer.
         self._patient: dict[bytes, Request] = {}
-        self._requests = context.wire.router("ps.requests")
-        self._publications = context.wire.subscriber("learner.parameters")
+        self._requests = context.wire.router("ps.requests", REQUESTS)
+        self._publications = context.wire.subscriber("learner.parameters", PUBLICATIONS)
         self._door = Door(context) if DOOR in context.component.binds else None
         self._look_due = Every(seconds=_LOOK_SECONDS, clock=context.clock.now)
         self._at_end: str = context.config.session_config.at_end
@@ -97,11 +97,7 @@ class ParameterServer(Service):
             request = self._requests.receive()
             if request is None:
                 return answered
-            try:
-                self._answer(request)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                kind = request.message.kind
-                self._refuse(request, Refused(f"'{kind}' with wrong fields: {error!r}"))
+            self._answer(request)
         return _REQUESTS_PER_TICK
 
     def _answer(self, request: Request) -> None:
@@ -121,27 +117,25 @@ class ParameterServer(Service):
         elif kind == "farewell":
             self._note(request, fields["account"])
             self._requests.reply(request, "noted")
-        elif kind == "accounts":
-            self._requests.reply(request, "accounts", {"accounts": self._accounts})
         else:
-            self._refuse(request, Refused(f"the parameter server knows no '{kind}'"))
+            self._requests.reply(request, "accounts", {"accounts": self._accounts})
 
     def _unwanted(self, request: Request) -> Refused | None:
         """Why a component may not ask, None if it may."""
-        sender, ours = request.message.sender, self._context.wire.identity.fingerprint
-        if sender.fingerprint != ours:
-            theirs = sender.fingerprint.hex()
-            reason = f"'{sender.name}' has fingerprint {theirs}, this run has {ours.hex()}"
-            return Refused(reason, stranger=True)
+        sender = request.message.sender
         superseded = self._roll.superseded(sender.name, sender.incarnation)
         return None if superseded is None else Refused(superseded)
 
     def _welcome(self, request: Request) -> None:
         message = request.message
-        name = str(message.fields["name"])
+        name = message.fields["name"]
         if not message.grant.owns(name):
             who = message.sender.name
             self._refuse(request, Refused(f"'{who}' may not say hello as '{name}'", stranger=True))
+            return
+        if not self._context.wire.knows(name):
+            reason = f"no component of this run is called '{name}'"
+            self._refuse(request, Refused(reason, stranger=True))
             return
         answer = self._roll.hello(request.peer, message.fields)
         if isinstance(answer, Refused):
@@ -188,11 +182,11 @@ class ParameterServer(Service):
         if account is None:
             return
         sender = request.message.sender
-        noted: dict[str, Any] = {name: int(account[name]) for name in _COUNTS}
-        noted["final"] = bool(account["final"])
         key = f"{sender.name}/{sender.incarnation}"
-        if not self._accounts.get(key, {}).get("final", False):
-            self._accounts[key] = noted
+        known = self._accounts.get(key)
+        room = known is not None or len(self._accounts) < SENDERS_LIMIT
+        if room and not (known or {}).get("final", False):
+            self._accounts[key] = account
 
     def _refuse(self, request: Request, refused: Refused) -> None:
         """Says so to the peer, and once in the own log."""

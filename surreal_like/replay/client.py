@@ -18,6 +18,7 @@ from session.wire.endpoint import IPC
 from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket, Socket
 from surreal_like.data.batch import Collate, Columns, split
+from surreal_like.replay.kinds import ANSWERS
 from surreal_like.replay.refusals import Refusals
 from surreal_like.replay.slab import ANSWER_BYTES, HERE, Slab, large_bytes
 from surreal_like.replay.turns import Turns
@@ -180,7 +181,7 @@ class ReplayClient:
         self._shards = [
             _Shard(
                 f"replay-{index}",
-                wire.dealer(f"replay-{index}.batches"),
+                wire.dealer(f"replay-{index}.batches", ANSWERS),
                 wire.push(f"replay-{index}.priorities"),
                 lends=HERE and wire.addresses[f"replay-{index}.batches"].connect.startswith(IPC),
             )

@@ -14,6 +14,7 @@ from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.base import Replay
 from surreal_like.replay.door import Door
+from surreal_like.replay.kinds import EXPERIENCE
 from surreal_like.replay.ledger import Ledger
 from surreal_like.replay.rest import Rest
 from surreal_like.replay.waiting import Waiting
@@ -23,6 +24,8 @@ _NEWS_SECONDS = 0.01
 # A sender with so much of its window left never waits for its next receipt.
 _FILLED = 0.5
 _KEEP_FINISHED = 1000
+# The learner is one; the oldest of more is forgotten.
+_ASKING_PEERS = 16
 # A subscriber wakes its publisher whenever it has read half of so many.
 _RECEIPTS_HIGH_WATER_MARK = 64
 
@@ -55,7 +58,9 @@ class Intake:
         self._context = context
         self._replay = replay
         self._door = Door(context.config.env_config)
-        self._experience = wire.pull(f"{name}.experience", high_water_mark=high_water_mark)
+        self._experience = wire.pull(
+            f"{name}.experience", EXPERIENCE, high_water_mark=high_water_mark
+        )
         self._receipts = wire.publisher(
             f"{name}.receipts", high_water_mark=_RECEIPTS_HIGH_WATER_MARK
         )
@@ -90,19 +95,18 @@ class Intake:
 
     def _take(self, message: Message) -> None:
         try:
+            self.ledger.check(message.sender, message.fields["seq"])
             if message.kind == "goodbye":
                 self._take_goodbye(message)
-            elif message.kind == "chunk":
+            else:
                 chunk = Chunk.from_message(message)
                 if message.grant.guest:
                     self._door.suspect(chunk.sender)
                     # A metric may be the goal of the run, which no guest is to reach for it.
                     chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
                 self._insert(chunk)
-            else:
-                raise DecodeError(f"experience of kind '{message.kind}'")
-        except (DecodeError, KeyError, TypeError) as error:
-            self._context.wire.reject(self._experience.endpoint, message.sender.name, repr(error))
+        except DecodeError as error:
+            self._experience.reject(message, str(error))
 
     def _insert(self, chunk: Chunk) -> None:
         if not self.ledger.admit(
@@ -210,7 +214,9 @@ class Intake:
     def take_finished(self, peer: bytes) -> list[dict[str, Any]]:
         """Summaries of the episodes that ended since this peer asked last."""
         # Whoever asks for the first time must not miss the episodes that ended before.
-        finished = self._finished.get(peer, self._newest_finished)
+        finished = self._finished.pop(peer, self._newest_finished)
+        if len(self._finished) >= _ASKING_PEERS:
+            del self._finished[next(iter(self._finished))]
         self._finished[peer] = deque(maxlen=_KEEP_FINISHED)
         return list(finished)
 

@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from session.errors import DecodeError
+from session.wire import Identity
+from session.wire.schema import SENDERS_LIMIT
 from surreal_like.data.experience import Chunk
 from surreal_like.replay.account import Account
 
 OLDER_INCARNATION = "older incarnation"
+# More than a sender may have under way.
+_BEYOND = 1 << 16
 
 Key = tuple[str, int]
 
@@ -53,6 +58,18 @@ class Ledger:
         self._newest: dict[str, int] = {}
         # Whose receipt says something new; the order in which it came to be.
         self._news: dict[Key, None] = {}
+
+    def check(self, sender: Identity, sequence: int) -> None:
+        """Raises DecodeError for a chunk or goodbye of which no account can be kept.
+
+        However many incarnations and gaps there are in what is sent, the ledger stays bounded.
+        """
+        account = self._accounts.get((sender.name, sender.incarnation))
+        if account is None and len(self._accounts) >= SENDERS_LIMIT:
+            raise DecodeError(f"accounts of {SENDERS_LIMIT} senders are kept already")
+        full = account is not None and len(account.beyond) >= _BEYOND
+        if account is not None and full and sequence != account.handled + 1:
+            raise DecodeError(f"{_BEYOND} chunks have come after one that is missing")
 
     def admit(self, chunk: Chunk, *, receipted: int | None = None, receipted_rows: int = 0) -> bool:
         """Whether a chunk is new and of its sender's newest incarnation.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from threading import Thread
 from typing import Any
 
+from session.config import Config
 from session.context import Context
 from session.errors import SurrealError, describe
 from session.periodic import Every, Rate
@@ -17,6 +18,7 @@ from session.wire.requests import Request
 from session.wire.sockets import Socket
 from surreal_like.replay.base import Replay
 from surreal_like.replay.intake import Intake
+from surreal_like.replay.kinds import PRIORITIES, REQUESTS
 from surreal_like.replay.slab import Slabs
 from surreal_like.replay.snapshot import Snapshots
 from surreal_like.replay.waiting import Waiting
@@ -50,8 +52,9 @@ class ReplayService(Service):
         self._snapshots = Snapshots(context, replay, self._intake.ledger)
         self._snapshots.restore()
         replay.reseed(context.seed)
-        self._batches = wire.router(f"{name}.batches")
-        self._priorities = wire.pull(f"{name}.priorities")
+        self._batches = wire.router(f"{name}.batches", REQUESTS)
+        self._priorities = wire.pull(f"{name}.priorities", PRIORITIES)
+        self._most_rows = _most_rows(context.config)
         self._parked: deque[tuple[Request, float]] = deque()
         # Name of a learner -> its newest incarnation.
         self._learners: dict[str, int] = {}
@@ -99,23 +102,22 @@ class ReplayService(Service):
             kind = request.message.kind
             if kind == "sample":
                 self._park(request)
-            elif kind in ("counts", "drain"):
+            else:
                 if kind == "drain":
                     self._intake.drain()
                 self._batches.reply(request, "counts", {"counts": self._counts(request)})
-            else:
-                self._batches.refuse(request, f"replay knows no '{kind}'")
         return busy
 
     def _park(self, request: Request) -> None:
         fields = request.message.fields
-        sizes = (fields.get("batch_size"), fields.get("batches"))
         if not self._is_newest(request):
             self._batches.refuse(request, "a newer learner has taken over")
             return
+        rows = fields["batch_size"] * fields["batches"]
         self._hear_learner(fields)
-        if not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes):
-            self._batches.refuse(request, f"batch_size and batches must be positive, not {sizes}")
+        if rows > self._most_rows:
+            reason = f"asked for {rows} rows, the limit is {self._most_rows}"
+            self._batches.refuse(request, reason)
         elif len(self._parked) >= _PARKED_REQUESTS:
             self._batches.refuse(request, f"{_PARKED_REQUESTS} requests are waiting already")
         else:
@@ -136,9 +138,7 @@ class ReplayService(Service):
 
     def _hear_learner(self, fields: Mapping[str, Any]) -> None:
         told = {name: fields.get(name, 0) for name in ("version", "env_steps", "iteration")}
-        least = fields.get("least", math.inf)
-        if type(least) is float and all(type(number) is int for number in told.values()):
-            self._replay.hear_learner(least_mass=least, **told)
+        self._replay.hear_learner(least_mass=fields.get("least", math.inf), **told)
 
     def _answer_parked(self) -> bool:
         """Answers several small requests at once: each message alone costs a wake-up."""
@@ -210,15 +210,17 @@ class ReplayService(Service):
         busy = False
         while (message := self._priorities.receive()) is not None:
             busy = True
-            arrays = message.arrays
-            if message.fields.get("replay") != self._context.incarnation:
-                self._ignored_priorities += len(arrays.get("indices", ()))
+            indices, priorities = message.arrays["indices"], message.arrays["priorities"]
+            if message.fields["replay"] != self._context.incarnation:
+                self._ignored_priorities += len(indices)
+                continue
+            if len(indices) != len(priorities):
+                self._priorities.reject(message, f"{len(priorities)} for {len(indices)} rows")
                 continue
             try:
-                self._replay.update_priorities(arrays["indices"], arrays["priorities"])
-            except (SurrealError, KeyError, ValueError, IndexError) as error:
-                endpoint = self._priorities.endpoint
-                self._context.wire.reject(endpoint, message.sender.name, repr(error))
+                self._replay.update_priorities(indices, priorities)
+            except (SurrealError, ValueError, IndexError) as error:
+                self._priorities.reject(message, str(error))
         return busy
 
     # -- counts and the end ----------------------------------------------------------------------
@@ -324,6 +326,12 @@ class ReplayService(Service):
         self._report()
         if self._done:
             self._snapshots.save()
+
+
+def _most_rows(config: Config) -> int:
+    """Rows of the largest request: the learner's own, or as many as the replay has room for."""
+    replay, learner = config.learner_config.replay, config.session_config.learner
+    return max(int(replay.capacity), int(replay.batch_size * learner.batches_per_request))
 
 
 def serve_in_background(replay: Replay) -> Thread:

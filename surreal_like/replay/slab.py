@@ -178,12 +178,9 @@ class Slabs:
     def part(self, fields: Mapping[str, Any]) -> Part | None:
         """Where a request wants its answer; None: through the socket."""
         place = fields.get("slab")
-        if not HERE or type(place) is not list or len(place) != 5:
+        if not HERE or place is None:
             return None
         process, file, token, begin, size = place
-        numbers = (process, file, begin, size)
-        if type(token) is not bytes or not all(type(n) is int and n >= 0 for n in numbers):
-            return None
         memory = self._memory(f"/proc/{process}/fd/{file}", token)
         if memory is None or begin < _ALIGNMENT or begin + size > len(memory):
             return None

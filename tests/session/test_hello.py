@@ -10,7 +10,7 @@ import zmq
 
 from session.clock import CountedClock
 from session.errors import RefusedError, UsageError
-from session.hello import Hello, Welcome
+from session.hello import ANSWERS, Hello, Welcome
 from session.wire import PROTOCOL_VERSION, AddressBook, Identity, Wire
 from session.wire.requests import Request, RouterSocket
 from session.wire.sockets import poll
@@ -51,7 +51,7 @@ class Talk:
             self.book = AddressBook.tcp({"ps.requests": int(free.getsockname()[1])})
         self.clock = CountedClock()
         self.wire = Wire(self.context, self.book, Identity("agent-0", 1650))
-        self.hello = Hello(self.wire.dealer("ps.requests"), self.clock, **HELLO)  # type: ignore[arg-type]
+        self.hello = Hello(self.wire.dealer("ps.requests", ANSWERS), self.clock, **HELLO)  # type: ignore[arg-type]
         self.server: Server | None = None
 
     def serve(self) -> Server:
@@ -155,7 +155,12 @@ def test_a_refusal_ends_the_component(talk: Talk) -> None:
 def test_an_answer_of_somebody_else_is_no_welcome(talk: Talk, fields: dict[str, Any]) -> None:
     server = talk.serve()
     server.router.reply(talk.heard(server), "welcome", fields)
-    until(talk.hello.tick)
+
+    def refused() -> bool:
+        talk.hello.tick()
+        return talk.hello.socket.counters.rejected == 1
+
+    until(refused)
     assert talk.hello.welcome is None
     talk.pass_seconds(1.0)
     server.router.reply(talk.heard(server), "welcome", WELCOME)

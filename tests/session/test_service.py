@@ -68,7 +68,8 @@ class Desk:
         agent = Component("agent-0", "agent", MODULE, connects=("ps.requests",) if hello else ())
         topology = Topology([ps, agent])
         book = AddressBook.inproc(topology.endpoints)
-        self.router = Wire(self.zmq_context, book, Identity("ps")).router("ps.requests")
+        identity = Identity("ps", 1, bytes.fromhex(config.fingerprint()[:16]))
+        self.router = Wire(self.zmq_context, book, identity).router("ps.requests")
         self.frame = Frame(
             Launch(agent, config, topology, book, folder),
             self.build,

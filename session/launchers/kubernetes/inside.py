@@ -16,6 +16,7 @@ import zmq
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
+from session.launchers.commands import ANSWERS
 from session.wire import AddressBook, Identity, Wire
 from session.wire.endpoint import Address
 from session.wire.security import Security
@@ -47,7 +48,7 @@ def ask_here(folder: RunFolder, endpoint: str, kind: str, fields: dict[str, obje
         security=Security.of_run(folder.keys, config),
     )
     try:
-        dealer = wire.dealer(endpoint)
+        dealer = wire.dealer(endpoint, ANSWERS)
         return json.dumps(dealer.request(kind, fields, timeout_seconds=_ANSWER_SECONDS).fields)
     finally:
         wire.close(0.0)

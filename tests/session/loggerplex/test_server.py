@@ -172,8 +172,6 @@ def test_files_are_rotated_by_size(make_rig: MakeRig) -> None:
 
 GOOD = {"time": 1.0, "level": "info", "component": "agent-0", "text": "fine"}
 BAD: list[Any] = [
-    7,
-    None,
     {},
     GOOD | {"time": "now"},
     GOOD | {"time": float("nan")},
@@ -183,6 +181,7 @@ BAD: list[Any] = [
     GOOD | {"component": ""},
     GOOD | {"component": "all"},
     GOOD | {"component": 3},
+    GOOD | {"component": "stranger"},
     {"time": 1.0, "component": "agent-0", "text": "no level"},
     GOOD | {"event": 3},
     GOOD | {"event": "x", "fields": [1]},
@@ -195,16 +194,19 @@ def test_bad_records_are_counted_and_dropped(make_rig: MakeRig) -> None:
     rig = make_rig()
     server = Loggerplex(rig.context("loggerplex"))
     push = rig.context("agent-0").wire.push("loggerplex.records")
-    bad = Message("loggerplex", {"records": [*BAD, GOOD]})
+    bad = Message("loggerplex", {"records": [*BAD, GOOD], "dropped": 0})
     rig.pump(server, lambda: push.send(bad))
     rig.pump(server, lambda: push.send(Message("shell", {"records": []})))
     # The refusal itself is an event, once, which the server hears over its own socket.
-    rig.pump(server, lambda: heard(server) >= len(BAD) + 2)
+    rig.pump(server, lambda: heard(server) >= len(BAD) + 3)
     server.close()
     assert server.status()["rejected"] == len(BAD) + 1
     assert texts(rig.folder.logs / "agent-0.log") == ["fine"]
-    [told] = events(rig)
-    assert (told["event"], told["component"]) == ("refused", "loggerplex")
+    # One for the records, one for the message of another kind.
+    assert [(told["event"], told["component"]) for told in events(rig)] == [
+        ("refused", "loggerplex"),
+        ("refused", "loggerplex"),
+    ]
     assert sorted(path.name for path in rig.folder.logs.iterdir()) == [
         "agent-0.log",
         "all.log",

@@ -129,14 +129,14 @@ def test_other_requests_are_refused(make_rig: MakeRig) -> None:
     rig = make_rig()
     server = Tensorplex(rig.context("tensorplex"))
     answer = ask(rig, server, rig.context("eval-0").wire.dealer("tensorplex.requests"), "shell")
-    assert (answer.kind, answer.fields["reason"]) == ("refused", "tensorplex answers 'status' only")
+    assert (answer.kind, answer.fields["reason"]) == (
+        "refused",
+        "tensorplex.requests knows no 'shell'",
+    )
 
 
 SCALAR = {"kind": "scalar", "id": "agent/0", "tag": "a", "value": 1, "step": 1, "time": 1.0}
 BAD: list[Any] = [
-    7,
-    "text",
-    None,
     {},
     SCALAR | {"kind": "system"},
     SCALAR | {"id": "agent/../../x"},
@@ -158,15 +158,18 @@ def test_bad_records_are_counted_and_dropped_and_told_once(make_rig: MakeRig) ->
     context = rig.context("tensorplex")
     server = Tensorplex(context)
     push = rig.context("agent-0").wire.push("tensorplex.records")
-    bad = Message("tensorplex", {"records": [*BAD, SCALAR], "dropped": "many"})
+    bad = Message("tensorplex", {"records": [*BAD, SCALAR], "dropped": 0})
     rig.pump(server, lambda: push.send(bad))
-    rig.pump(server, lambda: push.send(Message("tensorplex", {"records": 3})))
+    for records, dropped in ((3, 0), ([7], 0), ([SCALAR], "many")):
+        wrong = Message("tensorplex", {"records": records, "dropped": dropped})
+        rig.pump(server, lambda wrong=wrong: push.send(wrong))  # type: ignore[misc]
     rig.pump(server, lambda: push.send(Message("loggerplex", {"records": []})))
-    rig.pump(server, lambda: server.rejected >= len(BAD) + 2)
+    rig.pump(server, lambda: server.status()["rejected"] >= len(BAD) + 4)
     server.close()
-    assert server.status()["rejected"] == len(BAD) + 2
+    assert server.status()["rejected"] == len(BAD) + 4
     assert curves(rig.folder.tensorboard) == {"agent/0": ["agent/a"]}
-    assert refusals(context) == 1
+    # One for each kind of record and of message.
+    assert refusals(context) == 7
 
 
 def refusals(context: Context) -> int:

@@ -77,21 +77,3 @@ def test_older_incarnation_is_ignored(table: ComponentTable) -> None:
     table.beat(Identity("agent-0"), beat("done", incarnation=1), now=1.0)
     [row] = table.rows(1.0)
     assert (row["state"], row["incarnation"]) == ("running", 2)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {},
-        beat("sleeping"),
-        beat(incarnation=None),  # type: ignore[arg-type]
-        beat(pid="x"),
-        beat(status={"a": "b"}),
-        beat(status=3),
-        beat(status={str(i): i for i in range(1000)}),
-    ],
-)
-def test_bad_heartbeats_raise_and_leave_no_row(table: ComponentTable, bad: dict[str, Any]) -> None:
-    with pytest.raises((LookupError, TypeError, ValueError)):
-        table.beat(Identity("agent-0"), bad, now=0.0)
-    assert table.rows(0.0) == []

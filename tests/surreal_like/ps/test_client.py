@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from session.errors import DecodeError, RefusedError
+from session.wire import Message
 from session.wire.requests import RouterSocket
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.client import ParameterClient
+from surreal_like.ps.kinds import ANSWERS
 from tests.surreal_like.agent.rig import LearnerPeer, Rig, make_rig
 
 
@@ -28,7 +30,7 @@ def answered(
 ) -> tuple[ParameterClient, Any]:
     """A client that has asked once, and what it made of the reply."""
     router = rig.wire("ps").router("ps.requests")
-    client = ParameterClient(rig.wire("agent-0").dealer("ps.requests"), rig.clock)
+    client = ParameterClient(rig.wire("agent-0").dealer("ps.requests", ANSWERS), rig.clock)
     client.have = have
     rig.until(client.ask_info if info else client.ask)
     came: list[Any] = []
@@ -94,13 +96,38 @@ def test_a_refusal_is_an_error(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parameters", "not_modified"])
-def test_an_answer_without_its_fields_is_an_error(rig: Rig, kind: str) -> None:
-    with pytest.raises(DecodeError):
-        answered(rig, lambda router, request: router.reply(request, kind, {"version": 1}))
+def test_an_answer_without_its_fields_is_not_taken(rig: Rig, kind: str) -> None:
+    published = parameters(rig)
+
+    def wrong_first(router: RouterSocket, request: Any) -> None:
+        router.reply(request, kind, {"version": 1})
+        router.reply(request, "parameters", published.fields(), {"flat": published.flat})
+
+    client, came = answered(rig, wrong_first)
+    assert [each.order for each in came] == [published.order]
+    assert client.socket.counters.rejected == 1
+
+
+def test_parameters_that_do_not_fit_their_manifest_are_an_error(rig: Rig) -> None:
+    published = parameters(rig)
+    fields = published.fields()
+    moved: list[list[Any]] = [list(entry) for entry in published.manifest]
+    moved[-1][3] += 8
+    for wrong, flat in (({}, published.flat[8:]), ({"manifest": moved}, published.flat)):
+        message = Message("parameters", {**fields, **wrong}, {"flat": flat})
+        with pytest.raises(DecodeError, match="manifest"):
+            Parameters.from_message(message)
 
 
 def test_news_of_the_end_come_with_every_kind_of_answer(rig: Rig) -> None:
-    info = {"final": True}
+    info = {
+        "time": 1.0,
+        "iteration": 4,
+        "message": "",
+        "hash": "",
+        "env_steps": 0,
+        "final": True,
+    }
     fields = {"version": 3, "incarnation": 9, "iteration": 4, "info": info}
 
     def end(router: RouterSocket, request: Any) -> None:

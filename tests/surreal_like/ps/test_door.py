@@ -203,15 +203,16 @@ def test_a_run_that_is_over_takes_nobody_in(host: Host, guest: Invitation) -> No
 
 @pytest.mark.parametrize("agents", [0, 1001])
 def test_a_wrong_number_of_agents_is_refused(guest: Invitation, agents: int) -> None:
-    with pytest.raises(AdmissionError, match=f"cannot run {agents} agents; expected 1 to 1000"):
+    with pytest.raises(AdmissionError, match=f"'agents' is {agents}, expected a whole number"):
         knock(replace(guest, agents=agents))
 
 
 def test_only_joining_is_possible_at_the_door(host: Host, guest: Invitation) -> None:
     admission = knock(guest)
-    assert "only 'join' is answered here, not 'fetch'" in ask(host, admission, "fetch", {})
-    assert "'join' failed" in ask(host, admission, "join", {"agents": 1})
-    assert "'join' failed" in ask(host, admission, "join", {"agents": 1, "secret": "text"})
+    assert "ps.door knows no 'fetch'" in ask(host, admission, "fetch", {})
+    assert "'secret' is missing" in ask(host, admission, "join", {"agents": 1})
+    wrong = {"agents": 1, "secret": "text"}
+    assert "'secret' is 'text', expected" in ask(host, admission, "join", wrong)
 
 
 def ask(host: Host, admission: Admission, kind: str, fields: dict[str, Any]) -> str:

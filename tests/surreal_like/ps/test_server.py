@@ -138,12 +138,12 @@ def test_publications_that_do_not_decode_are_dropped_and_the_server_lives(rig: R
 @pytest.mark.parametrize(
     ("kind", "fields", "reason"),
     [
-        ("fetch", {"policy": "default"}, "'fetch' with wrong fields"),
-        ("fetch", {"policy": [1], "have": [0, 0]}, "'fetch' with wrong fields"),
-        ("fetch", {"policy": "default", "have": 3}, "'fetch' with wrong fields"),
-        ("fetch", {"policy": "default", "have": [0, 0], "account": {}}, "wrong fields"),
-        ("farewell", {}, "'farewell' with wrong fields"),
-        ("hello", {"name": "agent-0"}, "'hello' with wrong fields"),
+        ("fetch", {"policy": "default"}, "'fetch': 'have' is missing"),
+        ("fetch", {"policy": [1], "have": [0, 0]}, "'fetch': 'policy' is a list of 1"),
+        ("fetch", {"policy": "default", "have": 3}, "'fetch': 'have' is 3, expected a list of 2"),
+        ("fetch", {"policy": "default", "have": [0, 0], "account": {}}, "'account' is a dict of 0"),
+        ("farewell", {}, "'farewell': 'account' is missing"),
+        ("hello", {"name": "agent-0"}, "'hello': 'protocol' is missing"),
         ("dance", {}, "knows no 'dance'"),
     ],
 )

@@ -1,0 +1,42 @@
+"""The messages with which a run is commanded, and what is answered."""
+
+from __future__ import annotations
+
+from session.wire.schema import (
+    Count,
+    Flag,
+    Kinds,
+    ListOf,
+    Name,
+    Nullable,
+    Number,
+    Optional,
+    Plain,
+    Schema,
+    Text,
+)
+
+_COMPONENTS = 100_000
+_STATUS_BYTES = 4 << 20
+
+STOP = Schema({"reason": Text(), "interrupted": Flag()})
+
+# What the supervisor takes.
+COMMANDS: Kinds = {
+    "status": Schema(),
+    "stop": STOP,
+    "scale": Schema({"kind": Name(), "num": Count()}),
+    "restart": Schema({"name": Name()}),
+}
+NOTED = Schema({"confirm": Optional(Flag()), "best": Optional(Nullable(Number()))})
+# What it answers, and what the learner and Tensorplex answer.
+ANSWERS: Kinds = {
+    "noted": NOTED,
+    "stopping": Schema(),
+    "saved": Schema({"path": Text()}),
+    "status": Schema(
+        {"components": Optional(ListOf(Plain(), _COMPONENTS))},
+        others=Plain(),
+        header_bytes=_STATUS_BYTES,
+    ),
+}

@@ -1,0 +1,59 @@
+"""The messages of ``ps.requests``: what the parameter server takes, and what it answers."""
+
+from __future__ import annotations
+
+from session.hello import ANSWERS as WELCOME
+from session.hello import HELLO
+from session.wire.schema import (
+    LARGE_HEADER_BYTES,
+    SENDERS_LIMIT,
+    STEPS_LIMIT,
+    Count,
+    Fields,
+    Flag,
+    Incarnation,
+    Kinds,
+    MapOf,
+    Name,
+    Optional,
+    Row,
+    Schema,
+    SenderKey,
+)
+from surreal_like.data.parameters import ABOUT, PARAMETERS
+
+# What a sender of experience says of its rows.
+ACCOUNT = Fields(
+    {
+        **dict.fromkeys(("pushed", "inserted", "dropped", "unreceipted"), Count()),
+        **dict.fromkeys(("env_steps", "episodes"), Count(most=STEPS_LIMIT)),
+        "final": Flag(),
+    }
+)
+REQUESTS: Kinds = {
+    "hello": HELLO,
+    "fetch": Schema(
+        {
+            "policy": Name(),
+            "have": Row(Incarnation(), Count()),
+            "account": Optional(ACCOUNT),
+            "patient": Optional(Flag()),
+        }
+    ),
+    "info": Schema({"policy": Name()}),
+    "farewell": Schema({"account": ACCOUNT}),
+    "accounts": Schema(),
+}
+ANSWERS: Kinds = {
+    **WELCOME,
+    "parameters": PARAMETERS,
+    "not_modified": Schema(ABOUT),
+    "info": Schema(ABOUT),
+    "empty": Schema(),
+    "noted": Schema(),
+    "accounts": Schema(
+        {"accounts": MapOf(SenderKey(), ACCOUNT, SENDERS_LIMIT)},
+        header_bytes=LARGE_HEADER_BYTES,
+    ),
+}
+PUBLICATIONS: Kinds = {"parameters": PARAMETERS}

@@ -1,0 +1,117 @@
+"""The messages of a replay shard: experience and receipts, requests and batches, priorities."""
+
+from __future__ import annotations
+
+import math
+
+from session.wire.schema import (
+    LARGE_HEADER_BYTES,
+    SENDERS_LIMIT,
+    ArrayOf,
+    Bytes,
+    Count,
+    Counts,
+    Fields,
+    Flag,
+    Incarnation,
+    Kinds,
+    MapOf,
+    Name,
+    Nullable,
+    Number,
+    Optional,
+    Row,
+    Schema,
+    SenderKey,
+    Text,
+)
+from surreal_like.data.experience import CHUNK, EPISODES, GOODBYE, STAMPS
+
+_ROWS = 1 << 20
+_LAYOUT_BYTES = 1 << 16
+_ARRAYS = 1000
+_TOKEN_BYTES = 16
+_SLAB = Row(Count(), Count(), Bytes(_TOKEN_BYTES), Count(), Count())
+_WAY = Fields(
+    {name: Optional(Number()) for name in (*STAMPS, "inserted", "asked", "sampled", "answered")}
+)
+_SEEN = ("rows", "base", "inserted", "dropped", "holes", "env_steps", "episodes")
+_COUNTED = (
+    "inserted",
+    "duplicates",
+    "sampled",
+    "replayed",
+    "size",
+    "sampleable",
+    "bytes",
+    "evicted",
+    "priorities_ignored",
+)
+COUNTS = Fields(
+    {
+        **dict.fromkeys(_COUNTED, Count()),
+        "dropped": MapOf(Text(200), Count(), _ARRAYS),
+        "mass": Number(0.0, math.inf),
+        # Infinity where there is no row.
+        "least": Number(0.0, math.inf),
+        "takes_priorities": Flag(),
+        "waiting_insert_seconds": Number(0.0),
+        "waiting_sample_seconds": Number(0.0),
+        "draining": Flag(),
+        "senders": MapOf(
+            SenderKey(),
+            # A sender that counts wrongly has more rows inserted than it says that it cut.
+            Fields({**dict.fromkeys(_SEEN, Number()), "goodbye": Flag()}),
+            SENDERS_LIMIT,
+        ),
+        "finished": EPISODES,
+    }
+)
+
+EXPERIENCE: Kinds = {"chunk": CHUNK, "goodbye": GOODBYE}
+RECEIPTS: Kinds = {
+    "receipts": Schema(
+        # incarnation, handled, inserted, dropped, saved
+        {"senders": MapOf(Name(), Row(Incarnation(), *[Count()] * 4), SENDERS_LIMIT)},
+        header_bytes=LARGE_HEADER_BYTES,
+    )
+}
+REQUESTS: Kinds = {
+    "sample": Schema(
+        {
+            "batch_size": Count(1, _ROWS),
+            "batches": Count(1, _ROWS),
+            "version": Optional(Count()),
+            "env_steps": Optional(Count()),
+            "iteration": Optional(Count()),
+            # The smallest mass of a row elsewhere, infinity where there is none.
+            "least": Optional(Number(0.0, math.inf)),
+            "slab": Optional(_SLAB),
+        }
+    ),
+    "counts": Schema(),
+    "drain": Schema(),
+}
+ANSWERS: Kinds = {
+    "batch": Schema(
+        {
+            "batches": Count(1, _ROWS),
+            "batch_size": Count(1, _ROWS),
+            "counts": Nullable(COUNTS),
+            "stamps": _WAY,
+            "placed": Optional(Row(Bytes(_LAYOUT_BYTES), Counts(_ARRAYS))),
+        },
+        arrays=None,
+        header_bytes=LARGE_HEADER_BYTES,
+    ),
+    "counts": Schema({"counts": COUNTS}, header_bytes=LARGE_HEADER_BYTES),
+}
+PRIORITIES: Kinds = {
+    "priorities": Schema(
+        {"replay": Incarnation()},
+        {
+            "indices": ArrayOf("int64", shape=(None,)),
+            "priorities": ArrayOf("float32", shape=(None,)),
+        },
+    )
+}
