@@ -169,7 +169,7 @@ def test_bad_records_are_counted_and_dropped_and_told_once(make_rig: MakeRig) ->
     assert server.status()["rejected"] == len(BAD) + 4
     assert curves(rig.folder.tensorboard) == {"agent/0": ["agent/a"]}
     # One for each kind of record and of message.
-    assert refusals(context) == 7
+    assert refusals(context) == 6
 
 
 def refusals(context: Context) -> int:
