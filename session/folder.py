@@ -124,7 +124,9 @@ class RunFolder:
     def unlock(self) -> None:
         """Gives the folder back."""
         if self._lock is not None:
-            (self.path / ".lock").unlink(missing_ok=True)
+            # Without the lock that is held the file means nothing.
+            with suppress(OSError):
+                (self.path / ".lock").unlink()
             self._lock.close()
             self._lock = None
 
@@ -139,6 +141,17 @@ class RunFolder:
         except OSError:
             return True
         return False
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be written here now, empty if it can."""
+        probe = self.path / ".probe"
+        try:
+            write_atomically(probe, "")
+            probe.unlink()
+        except OSError as error:
+            return str(error.strerror)
+        return ""
 
     @property
     def sockets(self) -> Path:

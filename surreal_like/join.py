@@ -126,6 +126,11 @@ class RunWatch:
         """True if that is too long."""
         return not self.over and self.silent_seconds > self.timeout_seconds
 
+    @property
+    def silent(self) -> bool:
+        """True if nothing was heard of the run when agents had long noticed that."""
+        return not self.over and self.silent_seconds > self.timeout_seconds / 2
+
     def tick(self) -> list[str]:
         """Asks if it is time, and hears; gives what is to be said of the connection.
 
@@ -184,9 +189,11 @@ class _Stay:
         if self._told:
             self._say("left the run" if not failed else f"left; ended at once: {', '.join(failed)}")
             return _INTERRUPTED
-        if self._lost:
+        if self._lost or self._watch.silent:
+            watch = self._watch
+            seconds = watch.timeout_seconds if self._lost else watch.silent_seconds
             raise RunError(
-                f"nothing was heard of the run for {self._watch.timeout_seconds:g} s: its machine "
+                f"nothing was heard of the run for {seconds:.0f} s: its machine "
                 "or the network is gone; the agents here have ended"
             )
         if failed:

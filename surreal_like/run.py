@@ -167,6 +167,8 @@ def _result(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
         reason = outcome.reason
         if shutil.disk_usage(folder.path).free < _LEAST_FREE_BYTES:
             reason = f"the disk of {folder} is full: free some space, then resume; {reason}"
+        elif refusal := folder.refusal:
+            reason = f"run folder {folder} cannot be written to ({refusal}); {reason}"
         result |= {"status": outcome.status, "reason": reason}
     return result
 

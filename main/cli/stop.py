@@ -29,11 +29,14 @@ def run(argv: Sequence[str]) -> int:
     found = find_run(given.run)
     with adopt(found) as adopted:
         folder = adopted.folder
-        if adopted.running or not _ask_learner(folder):
+        supervised = adopted.running
+        if supervised or not _ask_learner(folder):
             refuse_over(adopted)
             adopted.stop(interrupted=True, reason=_REASON)
-        _wait(adopted)
+        _wait(adopted, supervised=supervised)
         reason = (folder.read_result() or {}).get("reason") or adopted.wait(0.0).reason
+    if not folder.over:
+        reason = "its result could not be written; is the disk full?"
     print(f"run {found} has ended: {reason}")
     return 0
 
@@ -50,7 +53,8 @@ def _ask_learner(folder: RunFolder) -> bool:
     return True
 
 
-def _wait(adopted: Adopted) -> None:
+def _wait(adopted: Adopted, *, supervised: bool) -> None:
+    """Until the run has ended: its result is written, or on a full disk its supervisor is gone."""
     folder = adopted.folder
     grace: float = folder.read_config().session_config.launcher.grace_seconds
     patience_seconds = 2 * grace + _MARGIN_SECONDS
@@ -59,7 +63,7 @@ def _wait(adopted: Adopted) -> None:
         adopted.wait(patience_seconds)
         return
     deadline = time.monotonic() + patience_seconds
-    while adopted.running or not folder.over:
+    while adopted.running or not (folder.over or supervised):
         if time.monotonic() > deadline:
             raise RunError(
                 f"run {folder} was told to end but has not ended; see: surreal-like logs {folder}"

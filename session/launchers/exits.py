@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from session.component import Component
 from session.folder import RunFolder
 from session.heartbeat import read_beat
 from session.launchers.instruction import exit_error
+from session.launchers.out_of_memory import OutOfMemory
 
 _DETAILS_BYTES = 1 << 14
 
@@ -81,9 +83,11 @@ class LastWords:
     Args:
         folder: the run folder.
         name: of the component.
+        memory: tells whether a process was killed for want of memory.
     """
 
-    def __init__(self, folder: RunFolder, name: str) -> None:
+    def __init__(self, folder: RunFolder, name: str, memory: OutOfMemory) -> None:
+        self._memory = memory
         self.path: Path = folder.logs / f"{name}.err"
         self._alive = folder.alive
         self._name = name
@@ -110,6 +114,8 @@ class LastWords:
             return ""
 
     def _why(self, pid: int, exit_code: int, details: str) -> str:
+        if exit_code == -signal.SIGKILL and self._memory.took_one():
+            return f"{exit_error(exit_code)}: out of memory, ended by the kernel"
         if exit_code < 0:
             return exit_error(exit_code)
         beat = read_beat(self._alive, self._name)

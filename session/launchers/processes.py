@@ -14,6 +14,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.exits import Exit, LastWords
 from session.launchers.forker import kill_group
+from session.launchers.out_of_memory import OutOfMemory
 from session.launchers.subreaper import group_lives, set_subreaper
 from session.launchers.zygote import ONE_THREAD, Zygote
 
@@ -57,6 +58,7 @@ class Processes:
         self._processes: dict[str, _Process] = {}
         self._groups: list[int] = []
         self._unborn: list[Exit] = []
+        self._memory = OutOfMemory()
         self._was_subreaper = set_subreaper(True)
 
     def __len__(self) -> int:
@@ -69,7 +71,7 @@ class Processes:
 
     def start(self, component: Component) -> None:
         """Starts a component: forked if it needs torch, else a spare one or by its command line."""
-        process = _Process(component, LastWords(self._folder, component.name))
+        process = _Process(component, LastWords(self._folder, component.name, self._memory))
         self._processes[component.name] = process
         try:
             if component.needs_torch:

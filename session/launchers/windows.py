@@ -22,6 +22,7 @@ from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
 from session.launchers.exits import Exit, LastWords
 from session.launchers.line import Line
+from session.launchers.out_of_memory import OutOfMemory
 from session.launchers.status import process_lives
 from session.launchers.tmux_session import Pane, TmuxSession
 from session.periodic import Every
@@ -124,9 +125,10 @@ class Windows:
         self._exits: list[Exit] = []
         self._taken: list[str] = []
         self._look_due = Every(seconds=_LOOK_SECONDS, clock=time.monotonic)
+        self._memory = OutOfMemory()
         for name, pane in session.panes().items():
             if name != SUPERVISOR:
-                self._windows[name] = _Window(LastWords(folder, name), pane)
+                self._windows[name] = _Window(LastWords(folder, name, self._memory), pane)
                 self._windows[name].watch(pane.pid, 0)
                 self._starts[name] = pane.starts
 
@@ -141,7 +143,7 @@ class Windows:
 
     def start(self, component: Component) -> None:
         """Starts a component, in its window if it has one."""
-        name, words = component.name, LastWords(self._folder, component.name)
+        name, words = component.name, LastWords(self._folder, component.name, self._memory)
         self._starts[name] = starts = self._starts.get(name, 0) + 1
         line = Line.of(component, str(self._folder), self._preamble_cmd)
         script, there, since = line.script(words.path), self._windows.get(name), _wall_clock()
@@ -209,7 +211,7 @@ class Windows:
         if window.pid and not window.ended_at:
             # A server that drains would close the endpoints that the new one has bound.
             self.signal(name, signal.SIGKILL if name in self._servers else signal.SIGTERM)
-        window.words = LastWords(self._folder, name)
+        window.words = LastWords(self._folder, name, self._memory)
         window.watch(pid, since)
         self._taken.append(name)
         self._starts[name] = self._starts.get(name, 0) + 1
