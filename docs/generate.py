@@ -1,6 +1,7 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
-`docs/configuration.md` is made of the default configs and the comments in their source, the picture
+`docs/configuration.md` is made of the default configs and the comments in their source,
+`docs/api.md` of the public names and their docstrings (`docs/api_reference.py`), the picture
 in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md` and
 `docs/algorithms.md` of `benchmarks/results/`. Tests hold that all are up to date.
 """
@@ -25,6 +26,7 @@ sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not 
 from learned import learned_table, samples_table  # noqa: E402
 from tables import measured  # noqa: E402
 
+from docs.api_reference import api_page  # noqa: E402
 from main.cli.diagram import mermaid  # noqa: E402
 from session.default_configs import BASE_CONFIG, CHOICES  # noqa: E402
 from session.placeholder import expectation, is_unresolved  # noqa: E402
@@ -33,6 +35,7 @@ from surreal_like.algorithm.registry import find_algorithm, list_algorithms  # n
 from surreal_like.planning import plan_experiment  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
+API = ROOT / "docs" / "api.md"
 README = ROOT / "README.md"
 MEASURED = (ROOT / "docs" / "performance.md", ROOT / "docs" / "algorithms.md")
 RESULTS = ROOT / "benchmarks" / "results"
@@ -268,6 +271,7 @@ def with_tables(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(configuration())
+    API.write_text(api_page())
     README.write_text(readme(README.read_text()))
     for page in MEASURED:
         page.write_text(with_tables(page.read_text()))

@@ -1,11 +1,38 @@
 """Distributed reinforcement learning in small processes that you can see, restart and multiply.
 
-The names below are loaded when they are first used, so that processes without tensors stay small.
+Call first:
+
+    from surreal_like import train, load_policy
+    run = train(algorithm="dqn", env="gym:CartPole-v1", folder="runs/first")
+    run.result["best_return"]
+    policy = load_policy("runs/first")
+    actions = policy.act(observations)          # [N, ...]
+
+* train(experiment, ...) runs an experiment to its end; launch(...) starts it and returns.
+* evaluate(run), play(run), plot(runs) score a trained policy, show it, and draw its curves;
+  load_policy(run) gives it to your own program.
+* An experiment is a YAML file or a Config over BASE_LEARNER_CONFIG, BASE_ENV_CONFIG and
+  BASE_SESSION_CONFIG; docs/configuration.md lists every setting.
+
+Extend:
+
+* Env (reset, step): an environment. GymAdapter takes one of Gymnasium; Wrapper changes one;
+  make_vector_env builds N of them from a config.
+* Agent (act, module_dict), Learner (learn, module_dict) and an Algorithm that names both: see
+  docs/your_own_algorithm.md. Module is a network whose parameters travel as one piece.
+* UniformReplay, PrioritizedReplay, FIFOReplay: pass one to Algorithm.replay, or extend Replay or
+  TupleReplay (insert, sample): see docs/your_own_replay.md.
+* ExpSenderWrapper, the monitors and FrameStack wrap environments in scripts: see docs/scripts.md.
+
+docs/api.md lists all names with their signatures. A name is loaded when it is first used, so that
+processes without tensors stay small.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +40,15 @@ import session
 from session.config import Config
 from session.enumeration import StringEnum
 from session.errors import ConfigError
+from session.version import VERSION
 
 if TYPE_CHECKING:
     # For type checkers and editors; at run time these are loaded when they are first used.
+    from session.default_configs import (
+        BASE_ENV_CONFIG,
+        BASE_LEARNER_CONFIG,
+        BASE_SESSION_CONFIG,
+    )
     from surreal_like.agent.base import Agent
     from surreal_like.agent.mode import AgentMode
     from surreal_like.algorithm.base import Algorithm
@@ -28,16 +61,23 @@ if TYPE_CHECKING:
         EvalTensorplexMonitor,
         TrainingTensorplexMonitor,
     )
+    from surreal_like.env.vector import make_vector_env
+    from surreal_like.evaluating import evaluate
     from surreal_like.launching import launch
     from surreal_like.learner.base import Learner
     from surreal_like.network.module import Module
     from surreal_like.network.tensors import to_float_tensor, to_tensor
+    from surreal_like.playing import play
+    from surreal_like.plotting import plot
     from surreal_like.policy import load_policy
     from surreal_like.replay.base import Replay
+    from surreal_like.replay.fifo_replay import FIFOReplay
+    from surreal_like.replay.prioritized_replay import PrioritizedReplay
     from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
     from surreal_like.replay.uniform_replay import UniformReplay
     from surreal_like.run import train
 
+__version__ = VERSION
 _HERE = Path(__file__).resolve().parent.parent
 _SESSION = Path(str(session.__file__)).resolve().parent.parent
 if _SESSION != _HERE:
@@ -48,9 +88,15 @@ if _SESSION != _HERE:
     )
 
 _HOMES = {
+    "BASE_LEARNER_CONFIG": "session.default_configs",
+    "BASE_ENV_CONFIG": "session.default_configs",
+    "BASE_SESSION_CONFIG": "session.default_configs",
     "train": "surreal_like.run",
     "launch": "surreal_like.launching",
     "load_policy": "surreal_like.policy",
+    "evaluate": "surreal_like.evaluating",
+    "play": "surreal_like.playing",
+    "plot": "surreal_like.plotting",
     "Agent": "surreal_like.agent.base",
     "AgentMode": "surreal_like.agent.mode",
     "Learner": "surreal_like.learner.base",
@@ -58,10 +104,13 @@ _HOMES = {
     "TupleReplay": "surreal_like.replay.tuple_replay",
     "ExpTuple": "surreal_like.replay.tuple_replay",
     "UniformReplay": "surreal_like.replay.uniform_replay",
+    "PrioritizedReplay": "surreal_like.replay.prioritized_replay",
+    "FIFOReplay": "surreal_like.replay.fifo_replay",
     "Algorithm": "surreal_like.algorithm.base",
     "Env": "surreal_like.env.base",
     "VectorEnv": "surreal_like.env.base",
     "Wrapper": "surreal_like.env.base",
+    "make_vector_env": "surreal_like.env.vector",
     "GymAdapter": "surreal_like.env.gym_adapter",
     "ExpSenderWrapper": "surreal_like.env.exp_sender",
     "FrameStack": "surreal_like.env.frame_stack",
@@ -74,6 +123,9 @@ _HOMES = {
 }
 
 __all__ = [
+    "BASE_ENV_CONFIG",
+    "BASE_LEARNER_CONFIG",
+    "BASE_SESSION_CONFIG",
     "Agent",
     "AgentMode",
     "Algorithm",
@@ -84,10 +136,12 @@ __all__ = [
     "EvalTensorplexMonitor",
     "ExpSenderWrapper",
     "ExpTuple",
+    "FIFOReplay",
     "FrameStack",
     "GymAdapter",
     "Learner",
     "Module",
+    "PrioritizedReplay",
     "Replay",
     "StringEnum",
     "TrainingTensorplexMonitor",
@@ -95,8 +149,12 @@ __all__ = [
     "UniformReplay",
     "VectorEnv",
     "Wrapper",
+    "evaluate",
     "launch",
     "load_policy",
+    "make_vector_env",
+    "play",
+    "plot",
     "to_float_tensor",
     "to_tensor",
     "train",
@@ -105,8 +163,17 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'surreal_like' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+        names = {public.lower(): public for public in __all__}
+        near = get_close_matches(name.lower(), names, n=1)
+        hint = f"; the nearest public name is {names[near[0]]}" if near else ""
+        raise AttributeError(
+            f"module 'surreal_like' has no attribute '{name}'{hint}",
+            name=name,
+            obj=sys.modules[__name__],
+        )
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    # A default config is a copy: what is done to it must not change other experiments.
+    return value.copy() if isinstance(value, Config) else value
 
 
 def __dir__() -> list[str]:

@@ -19,3 +19,11 @@ class SpecError(ConfigError):
 
 class DataError(SurrealError):
     """An environment or an agent gave a NaN, a wrong dtype or a wrong shape; names the field."""
+
+
+def unwritten(owner: object, method: str, page: str) -> NotImplementedError:
+    """The error of a method that an author has to write: which one, in which class, and where it
+    is documented.
+    """
+    name = type(owner).__name__
+    return NotImplementedError(f"{name} must implement {method}: see docs/{page}")

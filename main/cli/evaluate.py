@@ -18,7 +18,7 @@ def run(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     folder = find_run(given.run)
 
-    from surreal_like.evaluate import evaluate  # imports torch
+    from surreal_like.evaluating import evaluate  # imports torch
 
     found = evaluate(
         folder.path,

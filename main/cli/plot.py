@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     folders = [folder.path for word in given.runs for folder in find_runs(word)]
 
-    from surreal_like.plot import metrics, plot
+    from surreal_like.plotting import metrics, plot
 
     if given.list:
         names, tags = metrics(folders)

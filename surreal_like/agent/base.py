@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
@@ -20,6 +20,7 @@ from surreal_like.agent.acting import acting_of
 from surreal_like.agent.mode import AgentMode
 from surreal_like.data.experience import Chunk
 from surreal_like.data.parameters import Parameters
+from surreal_like.errors import unwritten
 from surreal_like.network.flat import check_manifest, load_flat, manifest_of, named_tensors
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.kinds import ANSWERS
@@ -120,11 +121,11 @@ class Agent:
             Actions ``[N, ...]``, or ``(actions, extras)`` with a dict of arrays ``[N, ...]`` that
             travel with them to the learner.
         """
-        raise NotImplementedError
+        raise unwritten(self, "act(obs)", "your_own_algorithm.md")
 
     def module_dict(self) -> Mapping[str, torch.nn.Module]:
         """Name -> module: what is fetched. Must agree with the learner's."""
-        raise NotImplementedError
+        raise unwritten(self, "module_dict()", "your_own_algorithm.md")
 
     def initial_state(self, n: int) -> Any:
         """The recurrent state of ``n`` streams at the beginning of an episode; None without one."""
@@ -133,6 +134,35 @@ class Agent:
     def postprocess(self, chunk: Chunk) -> Chunk:
         """The last word on a chunk before it is sent."""
         return chunk
+
+    def pre_action(self, obs: Any) -> None:
+        """Called before each :meth:`act`. This and the hooks below do nothing unless overridden.
+
+        Hooks are called where the library steps the environments; a script that calls
+        :meth:`act` itself calls what it needs.
+
+        Args:
+            obs: as :meth:`act` gets it.
+        """
+
+    def post_action(self, obs: Any, actions: Any) -> None:
+        """Called after the step that followed :meth:`act`.
+
+        Args:
+            obs: that it got.
+            actions: that it returned, with the extras if there were some.
+        """
+
+    def pre_episode(self, streams: npt.NDArray[np.int64]) -> None:
+        """Called before the first :meth:`act` of episodes, with the numbers of their streams."""
+
+    def post_episode(self, episodes: Sequence[Mapping[str, Any]]) -> None:
+        """Called after the step that ended episodes, with ``return``, ``length`` and ``metrics`` of
+        each.
+        """
+
+    def on_parameter_fetched(self) -> None:
+        """Called after new parameters are loaded; :attr:`version` and :attr:`progress` are new."""
 
     def attach(self, context: Context) -> None:
         """Becomes part of a running process: its log, metrics, seed and sockets.
@@ -161,6 +191,7 @@ class Agent:
         self.progress = Progress(int(parameters.info.get("env_steps", 0)), parameters.iteration)
         if self._context is not None:
             acting_of(self._context).version = parameters.version
+        self.on_parameter_fetched()
 
     def fetch_parameter(self) -> bool:
         """Fetches the newest parameters and waits for them; True if there were newer ones.

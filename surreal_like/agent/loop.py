@@ -14,6 +14,7 @@ from session.service import Service
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher
+from surreal_like.agent.hooks import Hooks
 from surreal_like.agent.mode import AgentMode
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.env.episodes import EpisodeSummary, mean_metrics
@@ -71,6 +72,8 @@ class AgentService(Service):
         self._grace_seconds: float = session.launcher.grace_seconds
         self._leaves_at_end = session.at_end == "exit"
         self._report = _Report(context, session.tensorplex.update_schedule.agent)
+        # Hooks that nobody has written cost nothing in a step.
+        self._hooks = Hooks(agent) if Hooks.any_of(agent) else None
         self._inference = torch.inference_mode()
         self._obs: Any = None
         # Synchronous agents: (learner incarnation, version) of the unroll that was sent last, the
@@ -133,8 +136,12 @@ class AgentService(Service):
         obs = self._obs
         with self._inference:
             tensors = torch.from_numpy(obs) if type(obs) is np.ndarray else to_tensor(obs)
+            if self._hooks is not None:
+                self._hooks.before(tensors)
             actions = agent.act(tensors)
         self._obs = self._seen.step(actions)[0]
+        if self._hooks is not None:
+            self._hooks.after(tensors, actions, env.finished)
         if not agent.synchronous:
             self._fetcher.count(env.num_finished)
         elif self._window.next_sequence > sent:

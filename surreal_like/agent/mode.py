@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from session.enumeration import StringEnum
+from session.errors import UsageError
 
 
 class AgentMode(StringEnum):
@@ -11,3 +12,8 @@ class AgentMode(StringEnum):
     training = ()
     eval_stochastic = ()
     eval_deterministic = ()
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        names = ", ".join(map(str, cls))
+        raise UsageError(f"agent_mode is {value!r}: expected one of {names}")

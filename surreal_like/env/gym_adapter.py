@@ -18,6 +18,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from session.errors import ConfigError, MissingExtra
 from session.nest import Nest
+from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.spec import compare
 from surreal_like.env.actions import ActionDoor, Outside
 from surreal_like.env.base import Env, Info, Step
 from surreal_like.env.spaces import (
@@ -40,7 +42,8 @@ class GymAdapter(Env):
 
     env_config: of it `env_args` (constructor arguments, with a name only), `clip_action` (default
     True: continuous actions are clipped to their bounds; else one outside is an error), `drop_keys`
-    (parts of a Dict of observations that are left out).
+    (parts of a Dict of observations that are left out), `obs_spec` and `action_spec` (which must
+    agree with the environment's where they are given).
 
     Float observations become float32, discrete ones int64 counted from 0. Raises ConfigError for
     an unknown name or argument, MissingExtra for a package that is not installed, SpecError for
@@ -57,6 +60,11 @@ class GymAdapter(Env):
         space, actions = self.gym_env.observation_space, self.gym_env.action_space
         space = without_keys(space, config.get("drop_keys") or ())
         self.obs_spec, self.action_spec = specs_from_spaces(space, actions)
+        if config.get("obs_spec"):
+            given = frame_spec(config["obs_spec"], stack_size(config))
+            self.obs_spec = compare(given, self.obs_spec, "obs_spec")
+        if config.get("action_spec"):
+            self.action_spec = compare(config["action_spec"], self.action_spec, "action_spec")
         self.metadata = {**type(self).metadata, **self.gym_env.metadata}
         self._read = observation_reader(space)
         self._write = action_writer(actions)

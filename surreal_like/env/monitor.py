@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.clock import Clock, WallClock
+from session.config import Config
+from session.default_configs import BASE_SESSION_CONFIG
 from session.errors import UsageError
 from session.nest import Nest
 from session.periodic import Every
@@ -159,7 +161,7 @@ class TrainingTensorplexMonitor(TensorplexMonitor):
         super().__init__(
             env,
             client_id=_client_id("agent", agent_id, separate_plots),
-            interval_seconds=session_config["tensorplex"]["update_schedule"]["agent"],
+            interval_seconds=_interval(session_config, "agent"),
             tensorplex=tensorplex,
             clock=clock,
             global_step=global_step,
@@ -186,11 +188,18 @@ class EvalTensorplexMonitor(TensorplexMonitor):
         super().__init__(
             env,
             client_id=_client_id("eval", eval_id, separate_plots),
-            interval_seconds=session_config["tensorplex"]["update_schedule"]["eval"],
+            interval_seconds=_interval(session_config, "eval"),
             tensorplex=tensorplex,
             clock=clock,
             global_step=global_step,
         )
+
+
+def _interval(session_config: Mapping[str, Any], who: str) -> float:
+    """Seconds between two reports; what the config leaves out is as in the defaults."""
+    full = Config(session_config).extend(BASE_SESSION_CONFIG)
+    seconds: float = full.tensorplex.update_schedule[who]
+    return seconds
 
 
 def _client_id(group: str, number: int, separate_plots: bool) -> str:

@@ -174,7 +174,8 @@ def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
         for path, wrapper, arguments in _wrappers(env_config, evaluation):
             if is_gym_wrapper(wrapper):
                 built = _call(wrapper, path, arguments, "env_config.wrappers", built)
-        return GymAdapter(built, env_config)
+        # The config's specs are those behind all wrappers; they are compared there.
+        return GymAdapter(built, {**env_config, "obs_spec": {}, "action_spec": {}})
     except BaseException:
         built.close()
         raise

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.errors import ConfigError
+from session.errors import ConfigError, UsageError
 from session.nest import Nest
 from surreal_like.env.actions import ActionDoor
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
@@ -96,6 +96,11 @@ def as_vector(env: Env | VectorEnv, info_keys: Sequence[str] = ()) -> VectorEnv:
     """The VectorEnv itself, or a single Env as one of N = 1."""
     if isinstance(env, VectorEnv):
         return env
+    if not isinstance(env, Env) and hasattr(env, "observation_space"):
+        raise UsageError(
+            f"{type(env).__name__} is an environment of Gymnasium, expected a surreal_like Env or "
+            "VectorEnv: write GymAdapter(env) in its place"
+        )
     obs_spec, action_spec = specs_of(env, {"env_name": type(env).__name__})
     return SyncVector([env], obs_spec=obs_spec, action_spec=action_spec, info_keys=info_keys)
 

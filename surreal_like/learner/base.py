@@ -16,6 +16,7 @@ from session.periodic import Every
 from session.tensorplex.client import TensorplexClient
 from session.wire.sockets import poll
 from surreal_like.data.batch import Batch, make_batch
+from surreal_like.errors import unwritten
 from surreal_like.learner.accounts import Accounts
 from surreal_like.learner.device_feed import DeviceFeed
 from surreal_like.learner.publisher import Publisher
@@ -101,7 +102,7 @@ class Learner:
         which the newest is. ``skipped`` that is not 0 says that the update was no good, see
         ``learner_config.max_bad_updates``.
         """
-        raise NotImplementedError
+        raise unwritten(self, "learn(batch)", "your_own_algorithm.md")
 
     def update_priorities(self, priorities: torch.Tensor) -> None:
         """Gives the rows of the newest batch new priorities; called in :meth:`learn`.
@@ -116,7 +117,7 @@ class Learner:
 
     def module_dict(self) -> Mapping[str, torch.nn.Module]:
         """Name -> module: what is published. Must agree with the agent's."""
-        raise NotImplementedError
+        raise unwritten(self, "module_dict()", "your_own_algorithm.md")
 
     def saveables(self) -> Mapping[str, Saveable]:
         """Name -> everything beside the published modules that a resumed run needs."""

@@ -13,7 +13,13 @@ from torch import nn
 
 from surreal_like.data.parameters import Manifest, parameter_hash
 from surreal_like.network.files import load_parameters, save_parameters
-from surreal_like.network.flat import load_flat, manifest_of, named_tensors, read_flat
+from surreal_like.network.flat import (
+    check_manifest,
+    load_flat,
+    manifest_of,
+    named_tensors,
+    read_flat,
+)
 
 
 class Module(nn.Module):
@@ -56,6 +62,40 @@ class Module(nn.Module):
         """Makes it one that only looks: no gradients, evaluation mode. Returns itself."""
         self.requires_grad_(False)
         return self.eval()
+
+    def unfreeze(self) -> Self:
+        """Undoes `freeze`: gradients, training mode. Returns itself."""
+        self.requires_grad_(True)
+        return self.train()
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether its parameters are on a CUDA device; False without parameters."""
+        return any(parameter.is_cuda for parameter in self.parameters())
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Scales all gradients together to this norm at most; returns the norm before."""
+        return float(nn.utils.clip_grad_norm_(self.parameters(), max_norm))
+
+    def clip_grad_value(self, limit: float) -> None:
+        """Limits each entry of the gradients to [-limit, limit]."""
+        nn.utils.clip_grad_value_(self.parameters(), limit)
+
+    def copy_from(self, other: Module) -> Self:
+        """Takes over parameters and buffers of a module of the same shape. Returns itself.
+
+        Raises SpecError if they do not fit.
+        """
+        check_manifest(self.manifest, other.manifest)
+        with other.parameter_lock:
+            flat = other.read_flat()
+        with self.parameter_lock:
+            self.load_flat(flat)
+        return self
+
+    def copy_to(self, other: Module) -> None:
+        """Gives its parameters and buffers to a module of the same shape; see `copy_from`."""
+        other.copy_from(self)
 
     def clone(self) -> Self:
         """A copy that shares no memory with this one."""

@@ -17,6 +17,7 @@ from session.loggerplex.client import Log, early_log
 from session.tensorplex.client import TensorplexClient
 from surreal_like.data.batch import Collate, split
 from surreal_like.data.experience import Chunk
+from surreal_like.errors import unwritten
 from surreal_like.replay.storage import Empty
 
 if TYPE_CHECKING:
@@ -79,11 +80,11 @@ class Replay:
         Raises:
             DataError: it does not fit to what is here; nothing has been changed then.
         """
-        raise NotImplementedError
+        raise unwritten(self, "insert(experience)", "your_own_replay.md")
 
     def sample(self, batch_size: int) -> Any:
         """Chooses what a batch will hold."""
-        raise NotImplementedError
+        raise unwritten(self, "sample(batch_size)", "your_own_replay.md")
 
     def aggregate_batch(self, sample: Any) -> Mapping[str, Any]:
         """What ``learn()`` gets of what :meth:`sample` chose: numpy arrays ``[B, ...]``, or nests.
@@ -91,7 +92,7 @@ class Replay:
         Keys: ``obs``, ``obs_next``, ``actions``, ``rewards``, ``discounts``, ``dones``,
         ``weights``, ``indices``, ``extras``; see :class:`surreal_like.data.batch.Batch`.
         """
-        raise NotImplementedError
+        raise unwritten(self, "aggregate_batch(sample)", "your_own_replay.md")
 
     def evict(self) -> int:
         """Removes experience although there is room for it; returns how many rows went."""

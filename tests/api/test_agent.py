@@ -446,3 +446,30 @@ def test_A26_the_default_is_after_each_episode(config: Config, run: Run) -> None
     log = Path(run.folder / "progress.jsonl").read_text()
     assert log, "parameters came: agents act only after their first ones"
     assert run.result["lag"]["max_versions"] >= 1
+
+
+def test_hooks_are_called_around_each_step(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[str, Any]] = []
+    for name in ("pre_action", "post_action", "pre_episode", "post_episode"):
+
+        def hook(self: Any, *values: Any, name: str = name) -> None:
+            called.append((name, values[0]))
+
+        monkeypatch.setattr(DQNAgent, name, hook)
+    monkeypatch.setattr(
+        DQNAgent, "on_parameter_fetched", lambda self: called.append(("fetched", self.version))
+    )
+    stage.start("ps", "replay-0", "learner", "agent-0")
+    stage.until(lambda: "post_episode" in dict(called))
+    assert called[0] == ("fetched", 1)
+    names = [name for name, _ in called if name != "fetched"]
+    assert names[:3] == ["pre_episode", "pre_action", "post_action"]
+    assert called[1][1].tolist() == [0, 1]
+    assert names.count("pre_action") - names.count("post_action") in (0, 1)
+    [ended, *_] = dict(called)["post_episode"]
+    assert ended["length"] >= 1
+
+
+def test_hooks_that_nobody_has_written_cost_nothing(stage: Stage) -> None:
+    stage.start("ps", "replay-0", "learner", "agent-0")
+    assert stage.service("agent-0")._hooks is None

@@ -64,7 +64,11 @@ def test_names_had_from_the_top_are_the_objects_themselves() -> None:
     assert surreal_like.ConfigError is session.ConfigError
     assert surreal_like.StringEnum is session.StringEnum
     for name in surreal_like.__all__:
-        assert getattr(surreal_like, name).__name__ == name
+        value = getattr(surreal_like, name)
+        if isinstance(value, session.Config):
+            assert value == getattr(session, name)
+        else:
+            assert value.__name__ == name
     assert set(surreal_like.__all__) <= set(dir(surreal_like))
 
 

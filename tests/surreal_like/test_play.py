@@ -13,7 +13,7 @@ from session.program import install_line
 from surreal_like import train
 from surreal_like.errors import DataError
 from surreal_like.experiment import resolve
-from surreal_like.play import play
+from surreal_like.playing import play
 from tests.surreal_like.reading_video import read_video
 
 OVERRIDES: dict[str, Any] = {

@@ -17,7 +17,7 @@ from session.errors import MissingExtra, UsageError
 from session.folder import RunFolder
 from session.program import install_line
 from surreal_like.comparison import group
-from surreal_like.plot import draw, metrics, plot
+from surreal_like.plotting import draw, metrics, plot
 from tests.session.made_run import made_config, made_events, made_line, made_run
 
 

@@ -13,7 +13,7 @@ from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.checkpoints import whole_checkpoint
 from surreal_like.errors import DataError
-from surreal_like.evaluate import evaluate
+from surreal_like.evaluating import evaluate
 from surreal_like.experiment import resolve
 
 OVERRIDES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from session.errors import UsageError
 from surreal_like import AgentMode, StringEnum
 
 
@@ -20,5 +21,8 @@ def test_A22_modes_are_a_string_enum() -> None:
 
 
 def test_another_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="playing"):
+    with pytest.raises(UsageError) as refused:
         AgentMode("playing")
+    assert str(refused.value) == (
+        "agent_mode is 'playing': expected one of training, eval_stochastic, eval_deterministic"
+    )

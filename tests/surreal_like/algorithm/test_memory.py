@@ -10,7 +10,7 @@ import torch
 from session.errors import ConfigError
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.env.toy import Recall
-from surreal_like.evaluate import evaluate
+from surreal_like.evaluating import evaluate
 from surreal_like.learner.on_policy import Rows, state_before
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.policy import load_policy

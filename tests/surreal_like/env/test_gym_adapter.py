@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 from gymnasium import error, spaces
 
-from session.errors import ConfigError, MissingExtra
+from session.errors import ConfigError, MissingExtra, UsageError
 from session.program import install_line
+from surreal_like import ExpSenderWrapper
 from surreal_like.env.base import Env
 from surreal_like.env.gym_adapter import GymAdapter, find_gym_spec
+from surreal_like.env.monitor import (
+    ConsoleMonitor,
+    EvalTensorplexMonitor,
+    TrainingTensorplexMonitor,
+)
 from surreal_like.env.spaces import specs_from_spaces
 from surreal_like.errors import DataError, SpecError
 from tests.contracts.env import EnvContract
@@ -240,3 +246,37 @@ def test_atari_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(MissingExtra, match=r"gym:ALE/Pong-v5 .*\[atari\]"):
         GymAdapter("gym:ALE/Pong-v5")
+
+
+def test_given_specs_are_checked_and_completed() -> None:
+    env = gymnasium.make("CartPole-v1")
+    plain = GymAdapter(env)
+    given = {
+        "obs_spec": {"type": "float32", "dim": [4]},
+        "action_spec": {"type": "discrete", "dim": [2]},
+    }
+    same = GymAdapter(env, given)
+    assert (same.obs_spec, same.action_spec) == (plain.obs_spec, plain.action_spec)
+    for name, wrong in (
+        ("obs_spec", {"type": "float32", "dim": [5]}),
+        ("action_spec", {"type": "discrete", "dim": [3]}),
+    ):
+        with pytest.raises(SpecError, match=name):
+            GymAdapter(env, {**given, name: wrong})
+
+
+@pytest.mark.parametrize("wrap", [ExpSenderWrapper, ConsoleMonitor])
+def test_an_environment_of_gymnasium_needs_the_adapter(wrap: Any) -> None:
+    with pytest.raises(UsageError) as refused:
+        wrap(gymnasium.make("CartPole-v1"))
+    assert str(refused.value) == (
+        "TimeLimit is an environment of Gymnasium, expected a surreal_like Env or VectorEnv: write "
+        "GymAdapter(env) in its place"
+    )
+    wrap(GymAdapter(gymnasium.make("CartPole-v1")))
+
+
+def test_a_monitor_fills_what_a_session_config_leaves_out() -> None:
+    session = {"sender": {"flush_iteration": 4}}
+    for monitor in (TrainingTensorplexMonitor, EvalTensorplexMonitor):
+        monitor(GymAdapter("CartPole-v1"), 0, session).close()

@@ -125,3 +125,41 @@ def test_A2_loading_waits_for_a_forward_pass_that_is_under_way() -> None:
     assert loaded.is_set()
     assert seen[0] == seen[1]
     assert net.hash() == other.hash()
+
+
+class Small(Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("mean", torch.randn(2))
+
+
+def test_unfreeze_undoes_freeze() -> None:
+    net = Small().freeze()
+    assert net.unfreeze() is net
+    assert net.training
+    assert all(parameter.requires_grad for parameter in net.parameters())
+
+
+def test_gradients_are_clipped() -> None:
+    net = Small()
+    for parameter in net.parameters():
+        parameter.grad = torch.full_like(parameter, 2.0)
+    count = sum(parameter.numel() for parameter in net.parameters())
+    assert net.clip_grad_norm(1.0) == pytest.approx(2.0 * count**0.5)
+    gradients = torch.cat([parameter.grad.flatten() for parameter in net.parameters()])  # type: ignore[union-attr]
+    assert float(gradients.norm()) == pytest.approx(1.0, rel=1e-4)
+    net.clip_grad_value(0.1)
+    assert all(float(p.grad.abs().max()) <= 0.1001 for p in net.parameters() if p.grad is not None)
+
+
+def test_modules_copy_each_other() -> None:
+    one, other, third = Small(), Small(), Small()
+    assert one.hash() != other.hash()
+    assert one.copy_from(other) is one
+    other.copy_to(third)
+    assert one.hash() == other.hash() == third.hash()
+    assert torch.equal(one.get_buffer("mean"), other.get_buffer("mean"))
+    assert not one.is_cuda
+    with pytest.raises(SpecError):
+        one.copy_from(Module())

@@ -1,0 +1,82 @@
+"""The package as a user meets it: names, version, help, and errors that say what to do."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from inspect import getdoc
+from typing import Any
+
+import pytest
+
+import surreal_like
+from session.config import Config
+from session.version import VERSION
+from surreal_like import Agent, Learner, Replay, TupleReplay
+
+
+def test_it_has_a_version() -> None:
+    assert surreal_like.__version__ == VERSION
+
+
+@pytest.mark.parametrize("name", surreal_like.__all__)
+def test_every_public_name_loads_and_is_documented(name: str) -> None:
+    value = getattr(surreal_like, name)
+    assert isinstance(value, Config) or getdoc(value)
+    assert name in dir(surreal_like)
+
+
+def test_functions_are_not_hidden_by_modules() -> None:
+    code = (
+        "import importlib, surreal_like.evaluating, surreal_like.playing, surreal_like.plotting\n"
+        "from surreal_like import *\n"
+        "print(*(callable(each) for each in (evaluate, play, plot, train, launch)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"] * 5
+
+
+def test_default_configs_are_copies() -> None:
+    config = surreal_like.BASE_LEARNER_CONFIG
+    config.algo.gamma = 0.5
+    assert surreal_like.BASE_LEARNER_CONFIG.algo.gamma == 0.99
+
+
+def test_help_begins_with_what_to_call_first() -> None:
+    text = getdoc(surreal_like) or ""
+    assert text.index("run = train(") < text.index("Extend:")
+    assert len(text.splitlines()) <= 45, "one page"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("trian", "train"), ("Learnr", "Learner"), ("FifoReplay", "FIFOReplay")]
+)
+def test_a_misspelt_name_suggests_the_nearest(wrong: str, meant: str) -> None:
+    with pytest.raises(
+        AttributeError, match=f"'{wrong}'; the nearest public name is {meant}$"
+    ) as e:
+        getattr(surreal_like, wrong)
+    assert (e.value.name, e.value.obj) == (wrong, surreal_like)
+    with pytest.raises(AttributeError, match=r"has no attribute 'zzzzzz'$"):
+        _ = surreal_like.zzzzzz
+
+
+@pytest.mark.parametrize(
+    ("owner", "call", "method"),
+    [
+        (Agent, lambda each: each.act(None), "act(obs)"),
+        (Agent, lambda each: each.module_dict(), "module_dict()"),
+        (Learner, lambda each: each.learn(None), "learn(batch)"),
+        (Learner, lambda each: each.module_dict(), "module_dict()"),
+        (Replay, lambda each: each.insert(None), "insert(experience)"),
+        (Replay, lambda each: each.sample(3), "sample(batch_size)"),
+        (TupleReplay, lambda each: each.sample(3), "sample(batch_size)"),
+    ],
+)
+def test_what_an_author_must_write_is_named(
+    owner: type[Any], call: Callable[[Any], Any], method: str
+) -> None:
+    bare: Any = object.__new__(type("Mine", (owner,), {}))
+    with pytest.raises(NotImplementedError) as refused:
+        call(bare)
+    page = "your_own_replay.md" if issubclass(owner, Replay) else "your_own_algorithm.md"
+    assert str(refused.value) == f"Mine must implement {method}: see docs/{page}"
