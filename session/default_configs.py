@@ -418,7 +418,7 @@ BASE_SESSION_CONFIG = Config(
                 # Logs [bytes].
                 "loggerplex": 5_368_709_120,
             },
-            # Keys of the taints that agents and evaluators bear: of nodes that may vanish any time.
+            # Keys of the taints that agents and evaluators tolerate: of nodes that may vanish.
             "spot_taints": [
                 "cloud.google.com/gke-spot",
                 "kubernetes.azure.com/scalesetpriority",
@@ -435,6 +435,18 @@ BASE_SESSION_CONFIG = Config(
             "prefer_spot": False,
             # Labels that a node must have for agents and evaluators, as in {pool: cheap}.
             "node_selector": {},
+            # What the pods of a role have beside that, in the words of Kubernetes: nodeSelector,
+            # tolerations, affinity, topologySpreadConstraints, priorityClassName,
+            # serviceAccountName, imagePullSecrets, runtimeClassName, annotations, env. A role is a
+            # key of resources, or all, as in {learner: {nodeSelector: {pool: gpu}}}.
+            "pods": {},
+            # Let only the run's own pods reach its ports, where the network plugin supports it.
+            "network_policy": True,
+            # Size limit of /tmp, and of the run folder in pods without a volume, which a replay
+            # shard exceeds by its memory; requested as ephemeral storage [bytes]; 0: no limit.
+            "scratch_bytes": 536_870_912,
+            # Remove all objects but the volumes so long after the end [seconds]; None: never.
+            "ttl_seconds": None,
         },
         # Upper bound of any message between components [bytes].
         "max_message_bytes": 268_435_456,

@@ -83,6 +83,7 @@ OPTIONAL: Mapping[str, str] = MappingProxyType(
         "session_config.kubernetes.namespace": "_str_",
         "session_config.kubernetes.context": "_str_",
         "session_config.kubernetes.storage_class": "_str_",
+        "session_config.kubernetes.ttl_seconds": "_int_",
     }
 )
 

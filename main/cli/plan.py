@@ -109,11 +109,14 @@ def _name(asked: Asked) -> str:
 
 def _on_kubernetes(plan: Plan, shape: str, given: argparse.Namespace, asked: Asked) -> str:
     """The plan as it would be there: other addresses, other ends, and TensorBoard."""
+    from session.launchers.kubernetes.advice import doubts
     from surreal_like.kubernetes import kubernetes_setting, render, write_overlay
 
     name = _name(asked)
     folder = Path(given.folder) if given.folder else None
     setting = kubernetes_setting(plan.config, folder.name if folder is not None else name)
+    for line in doubts(setting.config):
+        print(f"surreal-like: note: {line}", file=sys.stderr)
     if shape != "yaml":
         return _FORMATS[shape](Plan(setting.config, setting.topology), Path())
     if folder is None:

@@ -63,10 +63,20 @@ def _page(view: View, adopted: Adopted) -> str:
     head, right, rows = component_cells(component_rows(known, heard))
     pages = [f"{name}: {address}" for name, address in Pages(view.folder).read().items()]
     lines = [*_head(view, adopted), *pages, "", columns(head, rows, right=right)]
+    if launcher_of(view.folder) == "kubernetes" and adopted.running and view.folder.over:
+        lines += ["", _idle(view)]
     supervisor = view.rows.get("supervisor")
     if supervisor is not None and supervisor.state == "dead":
         lines += ["", f"bring its supervisor back: surreal-like restart {view.folder} supervisor"]
     return "\n".join(lines)
+
+
+def _idle(view: View) -> str:
+    """What a run on a cluster still reserves after its end."""
+    from session.launchers.kubernetes.advice import idle_note
+
+    there = [name for name, row in view.rows.items() if row.state != "gone"]
+    return f"{idle_note(view.config, there)} {view.folder}"
 
 
 def _as_json(view: View, adopted: Adopted) -> str:

@@ -71,7 +71,7 @@ SHOWN = {
         "the file of an editor",
         "pdb waits for somebody who types",
     ],
-    "kubernetes.md": ["test_kubectl.py runs it"] * 4,
+    "kubernetes.md": ["test_kubectl.py runs it"] * 5,
     "your_own_environment.md": ["minigrid is not installed with this package"] * 2,
     "performance.md": ["installs four peers, and measures for minutes"],
     "scripts.md": [

@@ -33,6 +33,7 @@ _KINDS = {
     },
     "apps/v1": {"deployments": ("Deployment", "deploy"), "statefulsets": ("StatefulSet", "sts")},
     "batch/v1": {"jobs": ("Job", "")},
+    "networking.k8s.io/v1": {"networkpolicies": ("NetworkPolicy", "netpol")},
     "policy/v1": {"poddisruptionbudgets": ("PodDisruptionBudget", "pdb")},
 }
 _MERGED_BY = {

@@ -193,6 +193,28 @@ def test_launch_applies_what_dry_run_shows(tmp_path: Path, kubectl: Shell) -> No
     assert (cluster.folder.path / "kubernetes.yaml").read_text() == cluster.dry_run()
 
 
+def test_the_learners_job_takes_all_but_the_volumes_with_it(tmp_path: Path, kubectl: Shell) -> None:
+    cluster_in(tmp_path, "session_config.kubernetes.ttl_seconds=600").launch()
+    kept = {(each["kind"], each["metadata"]["name"]): each for each in everything(kubectl)}
+    job = kept.pop(("Job", "mine-learner"))
+    assert job["spec"]["ttlSecondsAfterFinished"] == 600
+    owners = {key: each["metadata"].get("ownerReferences") for key, each in kept.items()}
+    ours = [{k: job["metadata"][k] for k in ("name", "uid")} | {"apiVersion": "batch/v1"}]
+    ours[0]["kind"] = "Job"
+    free = {key for key, owner in owners.items() if owner is None}
+    assert free == {key for key in kept if key[0] == "PersistentVolumeClaim"}
+    assert all(owner == ours for key, owner in owners.items() if key not in free)
+
+
+def everything(kubectl: Shell) -> list[dict[str, Any]]:
+    return list(kubectl.api.store.objects.values())
+
+
+def test_without_a_ttl_objects_stay(tmp_path: Path, kubectl: Shell) -> None:
+    cluster_in(tmp_path).launch()
+    assert not [each for each in everything(kubectl) if "ownerReferences" in each["metadata"]]
+
+
 def test_two_runs_of_one_name_are_refused(tmp_path: Path, kubectl: Shell) -> None:
     cluster_in(tmp_path / "a").launch()
     with pytest.raises(UsageError, match=r"has a run 'mine' already.*kubernetes\.name=NAME"):

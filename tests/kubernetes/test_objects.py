@@ -27,6 +27,7 @@ from session.launchers.kubernetes.settings import (
     run_name,
     size,
 )
+from session.version import VERSION
 from session.wire.security import KEY_FILES, write_keys
 from surreal_like.kubernetes import render
 from tests.kubernetes.conftest import setting_of
@@ -41,11 +42,21 @@ FULL = (
     "session_config.kubernetes.storage_class=fast",
     "session_config.resources.learner={cpu: 2.5, memory_bytes: 3_000_000_000, gpu: 1}",
     "session_config.agent.num=5",
+    "session_config.kubernetes.pods.all={imagePullSecrets: [{name: registry}], env: {A: 1}}",
+    "session_config.kubernetes.pods.learner={nodeSelector: {pool: gpu}, priorityClassName: high, "
+    "tolerations: [{key: gpu, operator: Exists}], annotations: {kept: true}, env: {B: text}}",
+    "session_config.kubernetes.pods.agent={serviceAccountName: agents, env: {A: 2}, "
+    "topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, "
+    "whenUnsatisfiable: ScheduleAnyway}]}",
 )
 EXPERIMENTS = {
     "plain": (),
     "full": FULL,
     "insecure": ("session_config.security.insecure=true",),
+    "unbounded": (
+        "session_config.kubernetes.scratch_bytes=0",
+        "session_config.kubernetes.network_policy=false",
+    ),
 }
 Data = dict[str, Any]
 
@@ -297,7 +308,7 @@ def test_agents_are_elastic() -> None:
     assert not [each for each in spec["volumes"] if "persistentVolumeClaim" in each]
     (container,) = spec["containers"]
     assert container["args"] == ["--name", "agent-$(POD_INDEX)", "--folder", RUN_PATH]
-    assert spec["nodeSelector"] == {"pool": "cheap", "spot": "True"} or spec["tolerations"]
+    assert spec["nodeSelector"] == {"pool": "cheap", "spot": "true"}
     assert {each["key"] for each in spec["tolerations"]} >= {"spot", "cloud.google.com/gke-spot"}
 
 
@@ -310,13 +321,124 @@ def test_a_budget_only_where_there_are_several_shards() -> None:
 def test_resources_come_from_the_config() -> None:
     found = {c["name"]: c["resources"] for _, c in containers(objects_of(setting_of(*FULL)))}
     assert found["learner"] == {
-        "requests": {"cpu": "2500m", "memory": "3000000000", "nvidia.com/gpu": "1"},
+        "requests": {
+            "cpu": "2500m",
+            "memory": "3000000000",
+            "nvidia.com/gpu": "1",
+            "ephemeral-storage": "512Mi",
+        },
         "limits": {"memory": "3000000000", "nvidia.com/gpu": "1"},
     }
     assert found["agent"] == {
-        "requests": {"cpu": "1", "memory": "1Gi"},
+        "requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "512Mi"},
         "limits": {"memory": "1Gi"},
     }
+
+
+def pods_of(objects: list[Data], part: str) -> Data:
+    """The template of the pods of one part."""
+    (found,) = (t for o, t in templates(objects) if o["metadata"]["name"] == f"cartpole-{part}")
+    return found
+
+
+def test_each_role_has_the_fields_that_were_asked_for() -> None:
+    objects = objects_of(setting_of(*FULL))
+    learner, agent, ps = (pods_of(objects, part) for part in ("learner", "agent", "ps"))
+    assert learner["metadata"]["annotations"] == {"kept": "true"}
+    spec = learner["spec"]
+    assert (spec["nodeSelector"], spec["priorityClassName"]) == ({"pool": "gpu"}, "high")
+    # The learner asks for a graphics processor, so it tolerates the taint of such nodes.
+    assert [each["key"] for each in spec["tolerations"]] == ["nvidia.com/gpu", "gpu"]
+    assert agent["spec"]["serviceAccountName"] == "agents"
+    (spread,) = agent["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"].items() <= agent["metadata"]["labels"].items()
+    assert all(
+        t["spec"]["imagePullSecrets"] == [{"name": "registry"}] for _, t in templates(objects)
+    )
+    assert "tolerations" not in ps["spec"]
+    assert "annotations" not in ps["metadata"]
+
+
+def test_variables_of_a_role_go_before_those_of_all() -> None:
+    objects = objects_of(
+        setting_of(*FULL, "session_config.kubernetes.pods.ps={env: {OMP_NUM_THREADS: 4}}")
+    )
+    values = {
+        part: {
+            each["name"]: each.get("value")
+            for each in pods_of(objects, part)["spec"]["containers"][0]["env"]
+        }
+        for part in ("learner", "agent", "ps")
+    }
+    assert (values["learner"]["A"], values["learner"]["B"]) == ("1", "text")
+    assert values["agent"]["A"] == "2"
+    assert "B" not in values["agent"]
+    assert values["ps"]["OMP_NUM_THREADS"] == "4"
+    for _, container in containers(objects):
+        names = [each["name"] for each in container["env"]]
+        assert len(names) == len(set(names))
+
+
+def test_a_variable_may_come_from_elsewhere() -> None:
+    source = {"secretKeyRef": {"name": "wandb", "key": "token"}}
+    pods = json.dumps({"learner": {"env": {"TOKEN": {"valueFrom": source}}}})
+    objects = objects_of(setting_of(f"session_config.kubernetes.pods={pods}"))
+    (container,) = pods_of(objects, "learner")["spec"]["containers"]
+    assert {"name": "TOKEN", "valueFrom": source} in container["env"]
+    for each in objects:
+        kubernetes_validate.validate(each, NEWEST, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("pods", "message"),
+    [
+        ("{lerner: {}}", "no role 'lerner'.*did you mean learner"),
+        ("{agent: {toleration: []}}", "no field 'toleration'.*did you mean tolerations"),
+        ("{agent: {tolerations: {key: a}}}", r"agent\.tolerations is .*expected a list"),
+        ("{agent: [1]}", r"pods\.agent is \[1\], expected a mapping"),
+        ("{all: {env: {POD_IP: 1}}}", r"all\.env\.POD_IP is set by the run itself"),
+    ],
+)
+def test_wrong_fields_of_pods_are_one_line(pods: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        setting_of(f"session_config.kubernetes.pods={pods}")
+    assert "\n" not in str(caught.value)
+
+
+def test_only_the_runs_own_pods_reach_its_ports() -> None:
+    objects = objects_of(setting_of(*FULL))
+    (policy,) = of_kind(objects, "NetworkPolicy")
+    spec = policy["spec"]
+    assert spec["policyTypes"] == ["Ingress"]
+    (allowed,) = spec["ingress"]
+    (source,) = allowed["from"]
+    for _, template in templates(objects):
+        labels = template["metadata"]["labels"].items()
+        assert spec["podSelector"]["matchLabels"].items() <= labels
+        assert source["podSelector"]["matchLabels"].items() <= labels
+    opened = {p["containerPort"] for _, c in containers(objects) for p in c.get("ports", [])}
+    assert {each["port"] for each in allowed["ports"]} == opened
+
+
+def test_no_folder_of_a_node_grows_without_limit() -> None:
+    limits = {}
+    for owner, template in templates(objects_of(setting_of())):
+        for volume in template["spec"]["volumes"]:
+            if "emptyDir" in volume:
+                limits[owner["metadata"]["name"], volume["name"]] = volume["emptyDir"]["sizeLimit"]
+    assert limits["cartpole-agent", "run"] == limits["cartpole-agent", "tmp"] == "512Mi"
+    # A shard may save its rows, which are at most as many as its memory holds.
+    assert limits["cartpole-replay", "run"] == "4608Mi"
+
+
+def test_every_object_says_what_made_it(objects: list[Data]) -> None:
+    for each in objects:
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/managed-by"] == "surreal-like"
+        assert labels["app.kubernetes.io/version"] == VERSION
+    # A new version of ours would replace the pods if their template named it.
+    for _, template in templates(objects):
+        assert "app.kubernetes.io/version" not in template["metadata"]["labels"]
 
 
 def test_nobody_outside_the_cluster_reaches_a_run(objects: list[Data]) -> None:

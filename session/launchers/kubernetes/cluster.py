@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from session.errors import UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.objects import objects_of
-from session.launchers.kubernetes.run import KubernetesRun
+from session.launchers.kubernetes.run import KINDS, KubernetesRun
 from session.launchers.kubernetes.secret import cluster_keys, make_secrets
 from session.launchers.kubernetes.settings import INSTANCE, Setting, make_setting, prepared
 from session.wire.security import write_keys
@@ -58,11 +59,32 @@ class KubernetesCluster(KubernetesRun):
             secrets = make_secrets(self._folder.keys, self.name, space)
             self.kubectl.run("apply", "--filename=-", given=dump_objects(secrets))
         self.kubectl.run("apply", "--filename=-", given=manifest)
+        self._tie_to_learner()
         write_atomically(self._folder.path / MANIFEST, manifest)
         self.config.dump_file(self._folder.config)
         deadline = time.monotonic() + _PODS_SECONDS
         while not self._containers() and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
+
+    def _tie_to_learner(self) -> None:
+        """Lets the cluster remove the learner's Job some time after its end, and all else with it.
+
+        The Job owns the other objects but the volumes; what an owner's end removes is decided by
+        its uid, which the cluster gives.
+        """
+        ttl_seconds: int | None = self.config.session_config.kubernetes.ttl_seconds
+        if ttl_seconds is None:
+            return
+        job = self.kubectl.get("job", f"{self.name}-learner")
+        kinds = ",".join(kind for kind in KINDS if kind != "job")
+        chosen = f"--selector={INSTANCE}={self.name}"
+        names = self.kubectl.run("get", kinds, chosen, "--output=name").split()
+        owner = {name: job[name] for name in ("apiVersion", "kind")}
+        owner |= {name: job["metadata"][name] for name in ("name", "uid")}
+        owned = json.dumps({"metadata": {"ownerReferences": [owner]}})
+        self.kubectl.run("patch", *names, "--type=merge", f"--patch={owned}")
+        ends = json.dumps({"spec": {"ttlSecondsAfterFinished": ttl_seconds}})
+        self.kubectl.run("patch", f"job/{self.name}-learner", "--type=merge", f"--patch={ends}")
 
     def _refuse_taken(self) -> None:
         kubectl = self.kubectl

@@ -17,6 +17,7 @@ Data = dict[str, Any]
 
 _KUSTOMIZATION = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
 _BASE_FILES = {
+    "network.yaml": ("NetworkPolicy",),
     "services.yaml": ("Service",),
     "volumes.yaml": ("PersistentVolumeClaim",),
     "workloads.yaml": ("Deployment", "StatefulSet", "Job"),

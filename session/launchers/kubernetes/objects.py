@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from session.component import Component, Topology
 from session.config import Config
-from session.launchers.kubernetes.pods import ELASTIC, Data, pod_template
+from session.launchers.kubernetes.placement import ELASTIC
+from session.launchers.kubernetes.pods import Data, pod_template
 from session.launchers.kubernetes.settings import (
     INSTANCE,
     Setting,
@@ -42,6 +43,7 @@ def objects_of(setting: Setting) -> list[Data]:
     """The same, for what was checked already."""
     return [
         _config_map(setting),
+        *_network_policies(setting),
         *_services(setting),
         *_claims(setting),
         *_single_pods(setting),
@@ -61,6 +63,25 @@ def _config_map(setting: Setting) -> Data:
             "addresses.json": make_addresses(setting).dump(),
             **setting.code,
         },
+    }
+
+
+def _network_policies(setting: Setting) -> Iterator[Data]:
+    """Lets the run's own pods reach its ports, and no other pod reach any."""
+    if not setting.session.kubernetes.network_policy:
+        return
+    run = {"matchLabels": {INSTANCE: setting.name}}
+    bound = sorted({port for each in setting.topology for port in ports(each).values()})
+    allowed = {
+        "from": [{"podSelector": run}],
+        # Each by its number: not every network plugin knows ranges.
+        "ports": [{"protocol": "TCP", "port": port} for port in bound],
+    }
+    yield {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": setting.metadata("run", "network"),
+        "spec": {"podSelector": run, "policyTypes": ["Ingress"], "ingress": [allowed]},
     }
 
 

@@ -7,13 +7,18 @@ from math import ceil
 from typing import Any
 
 from session.component import Component
+from session.launchers.kubernetes.placement import (
+    ELASTIC,
+    extra_environment,
+    pod_additions,
+    pod_annotations,
+)
 from session.launchers.kubernetes.secret import secret_of
 from session.launchers.kubernetes.settings import RUN_PATH, Setting, cores, ports, size, stem
 
 Data = dict[str, Any]
 
-NUMBERED = ("agent", "evaluator", "replay")
-ELASTIC = ("agent", "evaluator")
+NUMBERED = (*ELASTIC, "replay")
 # Numeric, for a node can check that it is not root without asking the image.
 _USER = 10001
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -46,16 +51,18 @@ def pod_template(
             "fsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        **(_placement(setting) if first.kind in ELASTIC else {}),
+        **pod_additions(setting, first),
         "containers": [
-            _container(setting, component, alone=len(components) == 1) for component in components
+            _container(setting, component, first, alone=len(components) == 1)
+            for component in components
         ],
-        "volumes": _volumes(setting, claim, secret_of(first.kind)),
+        "volumes": _volumes(setting, first, claim),
     }
-    return {"metadata": {"labels": setting.labels(stem(first))}, "spec": spec}
+    labels = {"labels": setting.labels(stem(first))}
+    return {"metadata": {**labels, **pod_annotations(setting, first)}, "spec": spec}
 
 
-def _container(setting: Setting, component: Component, *, alone: bool) -> Data:
+def _container(setting: Setting, component: Component, first: Component, *, alone: bool) -> Data:
     settings = setting.session.kubernetes
     container: Data = {
         "name": stem(component),
@@ -63,8 +70,8 @@ def _container(setting: Setting, component: Component, *, alone: bool) -> Data:
         "imagePullPolicy": settings.image_pull_policy,
         "command": ["python", "-P", "-m", component.module],
         "args": _arguments(component),
-        "env": _environment(component),
-        "resources": _resources(component),
+        "env": _environment(setting, component, first),
+        "resources": _resources(setting, component),
         **_probes(setting, "" if alone else component.name),
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -90,11 +97,13 @@ def _arguments(component: Component) -> list[str]:
     return [numbered if each == component.name else each for each in arguments]
 
 
-def _environment(component: Component) -> list[Data]:
+def _environment(setting: Setting, component: Component, first: Component) -> list[Data]:
+    """Variables of a container; those that a user adds go before ours of the same name."""
+    added = extra_environment(setting, first)
     fields = {"POD_IP": "status.podIP"}
     if component.kind in NUMBERED:
         fields["POD_INDEX"] = _POD_INDEX
-    return [
+    ours: list[Data] = [
         *(
             {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
             for name, path in fields.items()
@@ -102,10 +111,12 @@ def _environment(component: Component) -> list[Data]:
         {"name": "HOME", "value": "/tmp"},
         *({"name": name, "value": "1"} for name in _ONE_THREAD),
     ]
+    return [*(each for each in ours if each["name"] not in added), *added.values()]
 
 
-def _resources(component: Component) -> Data:
+def _resources(setting: Setting, component: Component) -> Data:
     """Memory is bounded, processor time is not: a limit would only slow down an idle node."""
+    scratch_bytes: int = setting.session.kubernetes.scratch_bytes
     asked = component.resources
     requests, limits = {}, {}
     if asked.cpu:
@@ -114,12 +125,14 @@ def _resources(component: Component) -> Data:
         requests["memory"] = limits["memory"] = size(asked.memory_bytes)
     if asked.gpu:
         requests["nvidia.com/gpu"] = limits["nvidia.com/gpu"] = str(asked.gpu)
+    if scratch_bytes:
+        requests["ephemeral-storage"] = size(scratch_bytes)
     found = {"requests": requests, "limits": limits}
     return {name: values for name, values in found.items() if values}
 
 
 def _probes(setting: Setting, name: str) -> Data:
-    """Alive is who beats; ready is who works.
+    """Alive: its heartbeat is recent. Ready: it works.
 
     Args:
         setting: the run.
@@ -166,40 +179,24 @@ def _mounts(setting: Setting) -> list[Data]:
     ]
 
 
-def _volumes(setting: Setting, claim: str | None, keys_secret: str) -> list[Data]:
-    run: Data = {"name": "run", "emptyDir": {}}
+def _volumes(setting: Setting, first: Component, claim: str | None) -> list[Data]:
+    scratch_bytes: int = setting.session.kubernetes.scratch_bytes
+    # A snapshot of a shard is at most as large as its memory.
+    saved_bytes = first.resources.memory_bytes if first.kind == "replay" else 0
+    run: Data = {"name": "run", "emptyDir": _bounded(scratch_bytes, saved_bytes)}
     if claim is not None:
         run = {"name": "run", "persistentVolumeClaim": {"claimName": setting.named(claim)}}
     # Its owner is root and its group ours, so the group must be able to read.
-    secret = {"secretName": setting.named(keys_secret), "defaultMode": 0o440}
+    secret = {"secretName": setting.named(secret_of(first.kind)), "defaultMode": 0o440}
     keys = [{"name": "keys", "secret": secret}] if setting.has_keys else []
     return [
         run,
         {"name": "config", "configMap": {"name": setting.named("config")}},
         *keys,
-        {"name": "tmp", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": _bounded(scratch_bytes)},
     ]
 
 
-def _placement(setting: Setting) -> Data:
-    """Where agents and evaluators may run: also on nodes that may vanish at any time."""
-    settings = setting.session.kubernetes
-    placement: Data = {
-        "tolerations": [
-            {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-            for key in settings.spot_taints
-        ]
-    }
-    if settings.node_selector:
-        placement["nodeSelector"] = {key: str(v) for key, v in settings.node_selector.items()}
-    if settings.prefer_spot:
-        terms = [_preference(label) for label in settings.spot_labels]
-        rule = "preferredDuringSchedulingIgnoredDuringExecution"
-        placement["affinity"] = {"nodeAffinity": {rule: terms}}
-    return placement
-
-
-def _preference(label: str) -> Data:
-    key, _, value = label.partition("=")
-    expression = {"key": key, "operator": "In", "values": [value]}
-    return {"weight": 100, "preference": {"matchExpressions": [expression]}}
+def _bounded(scratch_bytes: int, saved_bytes: int = 0) -> Data:
+    """A folder of the node's disk; a pod that writes more than its limit is evicted."""
+    return {"sizeLimit": size(scratch_bytes + saved_bytes)} if scratch_bytes else {}

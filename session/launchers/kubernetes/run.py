@@ -19,13 +19,23 @@ from session.launchers.launcher import Outcome
 from session.launchers.status import ComponentStatus, rows_of_files
 
 _LOOK_SECONDS = 1.0
-_KINDS = "job,statefulset,deployment,pdb,service,configmap,secret"
+# All objects of a run but its volumes.
+KINDS = (
+    "job",
+    "statefulset",
+    "deployment",
+    "pdb",
+    "networkpolicy",
+    "service",
+    "configmap",
+    "secret",
+)
 _SCALABLE = ("agent", "eval")
 # Larger numbers are in the names of agents that join from elsewhere.
 _MANY = 1000
 _END = "import os, signal; os.kill(1, signal.SIGTERM)"
 _ASK = ("python", "-P", "-m", "session.launchers.kubernetes.inside", RUN_PATH)
-_GONE = "its objects are gone from the cluster"
+_GONE = "its objects are gone from the cluster; the learner's volume has its result"
 
 
 class KubernetesRun:
@@ -216,7 +226,7 @@ class KubernetesRun:
             RunError: a pod does not end.
         """
         chosen = f"--selector={INSTANCE}={self.name}"
-        self.kubectl.run("delete", _KINDS, chosen, "--ignore-not-found", "--wait=false")
+        self.kubectl.run("delete", ",".join(KINDS), chosen, "--ignore-not-found", "--wait=false")
         deadline = time.monotonic() + 2 * self._grace_seconds + 60.0
         while self._containers():
             if time.monotonic() > deadline:

@@ -12,6 +12,8 @@ from session.component import Component, Topology
 from session.config import Config
 from session.config_file import dump_yaml
 from session.errors import ConfigError, UsageError
+from session.launchers.kubernetes.pod_fields import check_pods
+from session.version import VERSION
 from session.wire import AddressBook
 from session.wire.endpoint import Address
 
@@ -73,12 +75,15 @@ class Setting:
         """Metadata of an object: its name, its namespace, and the part of the run it belongs to."""
         space = self.session.kubernetes.namespace
         placed = {"namespace": str(space)} if space is not None else {}
-        return {"name": self.named(name), **placed, "labels": self.labels(part)}
+        # Not on pods: another version of ours must not replace pods that need not change.
+        labels = {**self.labels(part), "app.kubernetes.io/version": VERSION}
+        return {"name": self.named(name), **placed, "labels": labels}
 
     def labels(self, part: str) -> dict[str, str]:
         """Labels of the objects of one part of the run, such as ``agent``."""
         return {
             "app.kubernetes.io/name": "surreal-like",
+            "app.kubernetes.io/managed-by": "surreal-like",
             INSTANCE: self.name,
             "app.kubernetes.io/component": part,
         }
@@ -86,8 +91,7 @@ class Setting:
     def selector(self, part: str) -> dict[str, str]:
         """Labels that find the pods of one part of this run and of no other."""
         labels = self.labels(part)
-        del labels["app.kubernetes.io/name"]
-        return labels
+        return {key: labels[key] for key in (INSTANCE, "app.kubernetes.io/component")}
 
 
 def stem(component: Component) -> str:
@@ -123,7 +127,11 @@ def prepared(config: Config, name: str) -> Config:
     Args:
         config: the resolved experiment.
         name: of the experiment; ``session_config.kubernetes.name`` goes before it.
+
+    Raises:
+        ConfigError: the name or ``session_config.kubernetes.pods`` is not one for objects.
     """
+    check_pods(config)
     config = config.copy()
     session = config.session_config
     session.kubernetes.name = check_name(session.kubernetes.name or run_name(name))

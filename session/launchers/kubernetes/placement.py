@@ -1,0 +1,103 @@
+"""Where the pods of a role run, and what else a user adds to them in the words of Kubernetes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from session.component import Component
+from session.launchers.kubernetes.pod_fields import EVERY_ROLE
+from session.launchers.kubernetes.settings import Setting, stem
+
+Data = dict[str, Any]
+
+ELASTIC = ("agent", "evaluator")
+_NOT_IN_SPEC = ("annotations", "env")
+_GPU = "nvidia.com/gpu"
+
+
+def pod_additions(setting: Setting, component: Component) -> Data:
+    """The fields of a pod's spec that say where it may run and with which rights.
+
+    Args:
+        setting: the run.
+        component: the first one of the pod, whose kind is the pod's role.
+    """
+    asked = _asked(setting, component.kind)
+    fields = {name: value for name, value in asked.items() if name not in _NOT_IN_SPEC}
+    fields["tolerations"] = [
+        *_own_tolerations(setting, component),
+        *fields.get("tolerations", []),
+    ]
+    settings = setting.session.kubernetes
+    if component.kind in ELASTIC:
+        fields["nodeSelector"] = {**settings.node_selector, **fields.get("nodeSelector", {})}
+        if settings.prefer_spot:
+            fields["affinity"] = {**_preferred(settings.spot_labels), **fields.get("affinity", {})}
+    if "nodeSelector" in fields:
+        fields["nodeSelector"] = _texts(fields["nodeSelector"])
+    if "topologySpreadConstraints" in fields:
+        own = {"labelSelector": {"matchLabels": setting.selector(stem(component))}}
+        every = fields["topologySpreadConstraints"]
+        fields["topologySpreadConstraints"] = [{**own, **each} for each in every]
+    return {name: value for name, value in sorted(fields.items()) if value}
+
+
+def pod_annotations(setting: Setting, component: Component) -> Data:
+    """Annotations of a pod, as the part of its metadata that holds them."""
+    found = _texts(_asked(setting, component.kind).get("annotations", {}))
+    return {"annotations": found} if found else {}
+
+
+def extra_environment(setting: Setting, component: Component) -> dict[str, Data]:
+    """Name -> variable of a container, for those that a user adds.
+
+    A mapping such as ``{valueFrom: ...}`` is taken as it is, anything else is a value.
+    """
+    found = _asked(setting, component.kind).get("env", {})
+    return {
+        name: {"name": name, **(value if isinstance(value, dict) else {"value": _text(value)})}
+        for name, value in found.items()
+    }
+
+
+def _asked(setting: Setting, role: str) -> Data:
+    """What was asked for all roles and for this one: mappings merged, lists joined."""
+    pods = setting.session.kubernetes.pods.to_dict()
+    asked = dict(pods.get(EVERY_ROLE, {}))
+    for name, value in pods.get(role, {}).items():
+        if name in asked and isinstance(value, dict):
+            asked[name] = {**asked[name], **value}
+        elif name in asked and isinstance(value, list):
+            asked[name] = [*asked[name], *value]
+        else:
+            asked[name] = value
+    return asked
+
+
+def _own_tolerations(setting: Setting, component: Component) -> list[Data]:
+    """Tolerates spot nodes for agents and evaluators, and GPU nodes for what asks for a GPU."""
+    taints = list(setting.session.kubernetes.spot_taints) if component.kind in ELASTIC else []
+    taints += [_GPU] if component.resources.gpu else []
+    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints]
+
+
+def _preferred(labels: Iterable[str]) -> Data:
+    rule = "preferredDuringSchedulingIgnoredDuringExecution"
+    return {"nodeAffinity": {rule: [_preference(label) for label in labels]}}
+
+
+def _preference(label: str) -> Data:
+    key, _, value = label.partition("=")
+    expression = {"key": key, "operator": "In", "values": [value]}
+    return {"weight": 100, "preference": {"matchExpressions": [expression]}}
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {key: _text(value) for key, value in values.items()}
+
+
+def _text(value: Any) -> str:
+    """A value as the text that YAML has for it: ``true``, not ``True``."""
+    return value if isinstance(value, str) else json.dumps(value)
