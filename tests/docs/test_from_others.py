@@ -15,6 +15,7 @@ from surreal_like.experiment import defaults
 from tests.docs.test_from_surreal import find
 
 ROOT = Path(__file__).resolve().parents[2]
+HEADS = ("RLlib", "stable-baselines3")
 PAGES = ("from_rllib.md", "from_stable_baselines3.md")
 SECTIONS = ("learner_config", "env_config", "session_config")
 
@@ -23,7 +24,7 @@ def tables(page: str) -> list[list[str]]:
     """Return the cells of each row that is no head."""
     lines = (ROOT / "docs" / page).read_text().splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
-    return [row for row in rows if row[0] != "there"]
+    return [row for row in rows if row[0] not in HEADS]
 
 
 def names(page: str) -> set[str]:
