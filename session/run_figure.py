@@ -31,7 +31,7 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
     from matplotlib.ticker import EngFormatter  # make_figure has said so where it is missing
 
     figure.subplots_adjust(left=0.04, right=0.99, top=0.9, bottom=0.17, wspace=0.22)
-    _line(returns, progress, _GREEDY, "greedy evaluation", colour=0, marker="o", markersize=3)
+    _line(returns, progress, _GREEDY, "greedy", colour=0, marker="o", markersize=3)
     _line(returns, progress, _TRAINING, "training", colour=1, linestyle=(0, (3, 1.2)))
     if goal is not None:
         returns.axhline(goal, color=FAINT, linewidth=1, linestyle=(0, (1, 2)), label="goal")
@@ -39,8 +39,8 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
     beside.spines[["top", "left", "bottom"]].set_visible(False)
     beside.spines["right"].set_color(FAINT)
     for axes, name, words, colour in (
-        (throughput, _STEPS, "env steps per second", 0),
-        (beside, _UPDATES, "updates per second (right)", 1),
+        (throughput, _STEPS, "env steps/s", 0),
+        (beside, _UPDATES, "updates/s (right)", 1),
     ):
         _line(axes, progress, name, words, colour=colour)
         axes.tick_params(axis="y", colors=COLOURS[colour], labelsize=9, length=3)
@@ -51,10 +51,25 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
     for axes, text in ((returns, "return"), (throughput, "throughput"), (lag, "policy lag")):
         label(axes, "seconds", "")
         axes.set_title(text, loc="left", color=INK, fontsize=11, fontweight="bold")
-    legend(returns, loc="best")
-    legend(throughput, handles=[*throughput.lines, *beside.lines], loc="upper right")
-    legend(lag, loc="best")
+    _legend(returns)
+    _legend(throughput, handles=[*throughput.lines, *beside.lines])
+    _legend(lag)
     return figure
+
+
+def _legend(axes: Any, **options: Any) -> None:
+    """A legend in one row above the axes, beside the title, where it covers no line."""
+    legend(
+        axes,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncols=3,
+        borderaxespad=0.3,
+        columnspacing=1.0,
+        handlelength=1.5,
+        handletextpad=0.5,
+        **options,
+    )
 
 
 def _line(

@@ -43,6 +43,15 @@ def test_places_and_addresses_are_seen(text: str) -> None:
     assert MACHINE.search(text)
 
 
+def test_running_all_cells_leaves_the_run_to_play_with() -> None:
+    cells = json.loads((ROOT / "notebooks" / "cluster_dashboard.ipynb").read_text())["cells"]
+    lines = [
+        line.strip() for cell in cells if cell["cell_type"] == "code" for line in cell["source"]
+    ]
+    assert "# board.stop()" in lines
+    assert "board.stop()" not in lines
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_code_cell_is_explained_and_short(path: Path) -> None:
     cells = json.loads(path.read_text())["cells"]

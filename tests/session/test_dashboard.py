@@ -50,6 +50,8 @@ def test_rows_numbers_and_title(board: Dashboard) -> None:
     assert ("goal", "10.0") in shown
     assert ("training return", "1.5") in shown
     assert ("env steps", "200, 100/s") in shown
+    # No name stands twice.
+    assert len({name for name, _ in shown}) == len(shown)
     assert ("policy lag", "2.5 versions") in shown
     assert board.title().startswith("dqn on toy:chain · seed 3 · running · 00:02 · ")
 
