@@ -39,7 +39,7 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
     beside.spines[["top", "left", "bottom"]].set_visible(False)
     beside.spines["right"].set_color(FAINT)
     for axes, name, words, colour in (
-        (throughput, _STEPS, "env steps/s", 0),
+        (throughput, _STEPS, "steps/s", 0),
         (beside, _UPDATES, "updates/s (right)", 1),
     ):
         _line(axes, progress, name, words, colour=colour)
@@ -65,8 +65,8 @@ def _legend(axes: Any, **options: Any) -> None:
         bbox_to_anchor=(1.0, 1.0),
         ncols=3,
         borderaxespad=0.3,
-        columnspacing=1.0,
-        handlelength=1.5,
+        columnspacing=0.8,
+        handlelength=1.1,
         handletextpad=0.5,
         **options,
     )

@@ -102,7 +102,7 @@ def test_where_the_folder_is_elsewhere_the_newest_lines_are_kept(run: FakeRun) -
 def test_the_figure_has_returns_throughput_and_lag(board: Dashboard) -> None:
     returns, throughput, lag, updates = board.figure().axes
     drawn = {str(line.get_label()): points(line) for line in returns.lines}
-    assert drawn["greedy evaluation"] == [[2.0, 3.0]]
+    assert drawn["greedy"] == [[2.0, 3.0]]
     assert drawn["training"] == [[1.0, 0.0], [2.0, 1.5]]
     assert drawn["goal"][0][1] == 10.0
     assert points(throughput.lines[0]) == [[1.0, 100.0], [2.0, 100.0]]
@@ -224,3 +224,16 @@ def test_what_a_notebook_needs_is_imported_only_for_widgets_and_pictures() -> No
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split() == []
+
+
+def test_no_legend_covers_a_line(board: Dashboard) -> None:
+    figure = board.figure()
+    figure.canvas.draw()
+    legends = 0
+    for axes in figure.axes:
+        if (legend := axes.get_legend()) is not None:
+            legends += 1
+            assert legend.get_window_extent().y0 >= axes.get_window_extent().y1
+            title = axes._left_title.get_window_extent()  # type: ignore[attr-defined]
+            assert legend.get_window_extent().x0 >= title.x1
+    assert legends == 3
