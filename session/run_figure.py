@@ -44,8 +44,7 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
     ):
         _line(axes, progress, name, words, colour=colour)
         axes.tick_params(axis="y", colors=COLOURS[colour], labelsize=9, length=3)
-        # Room above the lines, for the legend.
-        axes.set_ylim(0, 1.4 * axes.get_ylim()[1])
+        axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     _line(lag, progress, _LAG, "versions behind, mean", colour=2)
     for axes, text in ((returns, "return"), (throughput, "throughput"), (lag, "policy lag")):
