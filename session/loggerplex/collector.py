@@ -10,17 +10,22 @@ from session.context import Context
 from session.errors import SurrealError
 from session.loggerplex.append_file import AppendFile
 from session.periodic import Every, Rate
-from session.service import Service
+from session.service import IDLE_SECONDS, Service
 from session.wire import Identity, Message
 from session.wire.layout import Array
 from session.wire.schema import Count, Kinds, ListOf, Schema, Type, shown
 from session.wire.sockets import Socket
+from session.wire.turns import Bucket
 
 _RECORDS_PER_TICK = 1000
 _WRITE_SECONDS = 0.2
 _DRAINED_SECONDS = 0.3
 _SILENT_SECONDS = 2.0
 _OVER_SECONDS = 1.0
+# Of one sender, so that none can fill the disk: pictures come in bursts, logs and curves do not.
+_BYTES_PER_SECOND, _BYTES_AT_ONCE = 1 << 20, 64 << 20
+_SENDERS = 4096
+_BOUND = "bound"
 # A record that fits its schema and yet cannot be shown or written, such as a picture of no pixels.
 _BAD_RECORD = (ValueError, OSError, SurrealError)
 # A sender puts 500 records into a message, each with texts of at most 64 KiB.
@@ -32,6 +37,10 @@ _MESSAGE = Schema(
     arrays=None,
     header_bytes=16 << 20,
 )
+
+
+class Bound(SurrealError):
+    """A sender has had what one sender gets; it is told of once, whatever else was wrong."""
 
 
 class Collector(Service):
@@ -53,6 +62,8 @@ class Collector(Service):
         self._write_due = Every(seconds=_WRITE_SECONDS, clock=context.clock.now)
         self._ending = Ending(context)
         self._dropped: dict[str, tuple[int, int]] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self._rest_until = 0.0
         self._disk_failing = False
 
     def take(
@@ -73,9 +84,18 @@ class Collector(Service):
 
     def tick(self) -> bool:
         """Takes waiting messages, a bounded number, and writes every so often."""
-        taken = 0
-        while taken < _RECORDS_PER_TICK and (message := self._records.receive()) is not None:
-            taken += 1 + self._take_message(message)
+        taken, began = 0, self._context.clock.now()
+        while taken < _RECORDS_PER_TICK and began >= self._rest_until:
+            before = self._records.counters.received_bytes
+            message = self._records.receive()
+            if message is None:
+                break
+            size_bytes = self._records.counters.received_bytes - before
+            taken += 1 + self._take_message(message, size_bytes)
+        if taken:
+            # At most half of the time: what comes faster waits where it is, or is dropped there.
+            now = self._context.clock.now()
+            self._rest_until = now + (now - began)
         if self._write_due():
             self.write()
         return taken > 0
@@ -90,8 +110,13 @@ class Collector(Service):
         return self._ending.done
 
     def wait_on(self) -> list[Socket]:
-        """The socket of the records."""
-        return [self._records]
+        """The socket of the records, but while it rests."""
+        return [self._records] if self.rest_seconds() == IDLE_SECONDS else []
+
+    def rest_seconds(self) -> float:
+        """Until records are read again."""
+        left = self._rest_until - self._context.clock.now()
+        return min(left, IDLE_SECONDS) if left > 0.0 else IDLE_SECONDS
 
     def status(self) -> dict[str, float]:
         """Rate of records, and bad ones so far."""
@@ -113,8 +138,12 @@ class Collector(Service):
             )
         self._disk_failing = bool(failing)
 
-    def _take_message(self, message: Message) -> int:
+    def _take_message(self, message: Message, size_bytes: int = 0) -> int:
         sender = message.sender
+        if not self._may_send(sender.name, size_bytes):
+            rate = f"{_BYTES_PER_SECOND >> 20} MiB a second"
+            self._reject(sender, _BOUND, f"it sent more than {rate} in the long run")
+            return 0
         if sender.name != self._context.name:  # its own heartbeats must not keep it alive
             self._ending.heard()
         records = message.fields["records"]
@@ -147,7 +176,8 @@ class Collector(Service):
         try:
             yield
         except _BAD_RECORD as error:
-            self._reject(sender, kind, str(error) or repr(error))
+            about = _BOUND if isinstance(error, Bound) else kind
+            self._reject(sender, about, str(error) or repr(error))
 
     def _compare_dropped(self, message: Message) -> None:
         sender, count = message.sender, message.fields["dropped"]
@@ -155,6 +185,14 @@ class Collector(Service):
         if count > (known if incarnation == sender.incarnation else 0):
             self._dropped[sender.name] = (sender.incarnation, count)
             self.take_dropped(sender, count, message)
+
+    def _may_send(self, name: str, size_bytes: int) -> bool:
+        now = self._context.clock.now()
+        if name not in self._buckets:
+            if len(self._buckets) >= _SENDERS:
+                return False
+            self._buckets[name] = Bucket(_BYTES_PER_SECOND, _BYTES_AT_ONCE, now)
+        return self._buckets[name].take(now, size_bytes)
 
     def _reject(self, sender: Identity, kind: str, reason: str) -> None:
         self.rejected += 1

@@ -12,13 +12,15 @@ from typing import Any
 from session.context import Context
 from session.errors import UsageError
 from session.loggerplex.append_file import AppendFile
-from session.loggerplex.collector import Collector
+from session.loggerplex.collector import Bound, Collector
 from session.wire import Identity, Message
 from session.wire.layout import Array
 from session.wire.schema import MapOf, Name, Optional, Plain, Schema, Text, Time
 
 _REORDER_SECONDS = 0.5
 _HELD_LINES = 20_000
+# Of components that join or are added, besides those that were planned.
+_LOGS = 1000
 _RESERVED = ("time", "component", "event", "detail")
 _LINE = Text((1 << 14) + 64)
 _RECORDS = {
@@ -58,6 +60,8 @@ class Loggerplex(Collector):
         self._files: dict[str, AppendFile] = {}
         self._events = AppendFile(context.folder.events)
         self._merge = Reorder(_REORDER_SECONDS)
+        # The first one, for there is always room for it.
+        self._file("all")
 
     def take(
         self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
@@ -113,6 +117,8 @@ class Loggerplex(Collector):
 
     def _file(self, stem: str) -> AppendFile:
         if stem not in self._files:
+            if len(self._files) > _LOGS + len(self._context.topology.components):
+                raise Bound(f"there are {len(self._files)} log files already")
             path = self._folder / f"{stem}.log"
             self._files[stem] = AppendFile(path, rotate_bytes=self._rotate_bytes)
         return self._files[stem]

@@ -7,7 +7,7 @@ from typing import Any
 
 from session.context import Context
 from session.errors import UsageError
-from session.loggerplex.collector import Collector
+from session.loggerplex.collector import Bound, Collector
 from session.tensorplex.event_files import EventFiles, summary_values
 from session.tensorplex.groups import bin_size_of, standard_groups
 from session.tensorplex.prometheus import Page, exposition
@@ -18,6 +18,9 @@ from session.wire.layout import Array
 from session.wire.sockets import Socket
 
 _REQUESTS_PER_TICK = 100
+# Clients that join or are added, besides those that were planned; curves of each of them.
+_CLIENTS = 1000
+_TAGS = 2000
 
 
 class Tensorplex(Collector):
@@ -43,6 +46,7 @@ class Tensorplex(Collector):
         self._requests = context.wire.router("tensorplex.requests", REQUESTS)
         self._newest: dict[tuple[str, str], float] = {}
         self._steps: dict[str, int] = {}
+        self._tags: dict[str, set[str]] = {}
         port: int = session.tensorplex.prometheus_port
         self._page = Page(port) if port else None
         if self._page is not None:
@@ -61,6 +65,7 @@ class Tensorplex(Collector):
             return
         client_id, step = record["id"], record["step"]
         folder = self._groups.place(client_id, "any").folder
+        self._bound(client_id, record)
         values = summary_values(record, arrays, lambda tag: self._groups.place(client_id, tag).tag)
         self._files.add(folder, record["time"], step, values)
         self._steps[sender.name] = step
@@ -117,6 +122,18 @@ class Tensorplex(Collector):
 
     def _rows(self) -> list[dict[str, Any]]:
         return self._table.rows(self._context.clock.now())
+
+    def _bound(self, client_id: str, record: Mapping[str, Any]) -> None:
+        """Raises Bound where a record would open one file or curve too many."""
+        if client_id not in self._tags:
+            if len(self._tags) >= _CLIENTS + len(self._context.topology.components):
+                raise Bound(f"{len(self._tags)} clients have reported metrics already")
+            self._tags[client_id] = set()
+        tags = self._tags[client_id]
+        new = set(record["values"] if record["kind"] == "scalars" else (record["tag"],)) - tags
+        if len(tags) + len(new) > _TAGS:
+            raise Bound(f"'{client_id}' reports more than {_TAGS} different metrics")
+        tags |= new
 
     def _remember(self, client_id: str, record: Mapping[str, Any]) -> None:
         if record["kind"] == "scalar":

@@ -80,6 +80,43 @@ def test_a_joined_machine_writes_into_the_logs_of_its_own_names_only(make_rig: M
     assert texts(rig.folder.logs / "agent-1000.log") == ["x"]
 
 
+def test_names_do_not_make_files_without_end(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("session.loggerplex.server._LOGS", 5)
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    names = [f"agent-{number}" for number in range(1000)]
+    records = [{"time": 1.0, "level": "info", "component": name, "text": "x"} for name in names]
+    server._take_message(
+        Message("loggerplex", {"records": records, "dropped": 0}, sender=Identity("agent-0"))
+    )
+    server.close()
+    assert 5 < len(list(rig.folder.logs.glob("agent-*.log"))) < 30
+    assert server.rejected > 900
+    refused = list(rig.contexts[0]._channels["loggerplex"]._records)
+    assert len([each for each, _ in refused if each.get("event") == "refused"]) == 1
+
+
+def test_one_sender_cannot_fill_the_disk(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    record = {"time": 1.0, "level": "info", "component": "agent-0", "text": "x" * 10_000}
+    message = Message("loggerplex", {"records": [record], "dropped": 0}, sender=Identity("agent-0"))
+    other = Message("loggerplex", {"records": [record], "dropped": 0}, sender=Identity("agent-1"))
+    for _ in range(100):
+        server._take_message(message, 10_000_000)
+    assert server.rejected == 94
+    server._take_message(other, 10_000_000)
+    assert server.rejected == 94
+    rig.clock.seconds += 60.0
+    server._take_message(message, 10_000_000)
+    assert server.rejected == 94
+    server.close()
+    written = sum(path.stat().st_size for path in rig.folder.logs.iterdir())
+    assert written < 2_000_000
+
+
 def test_records_are_on_disk_while_the_server_runs(make_rig: MakeRig) -> None:
     rig = make_rig()
     server = Loggerplex(rig.context("loggerplex"))

@@ -10,7 +10,7 @@ import pytest
 from session.context import Context
 from session.errors import ConfigError, UsageError
 from session.tensorplex.server import Tensorplex
-from session.wire import Message
+from session.wire import Identity, Message
 from session.wire.requests import DealerSocket
 from tests.session.tensorplex.reading import curves, scalars
 from tests.session.tensorplex.rig import MakeRig, Rig
@@ -274,3 +274,24 @@ def test_without_a_folder_it_does_not_start(make_rig: MakeRig) -> None:
 def test_bins_that_say_nothing_do_not_start(make_rig: MakeRig) -> None:
     with pytest.raises(ConfigError, match=r"tensorplex\.bins"):
         Tensorplex(make_rig(tensorplex={"bins": "x"}).context("tensorplex"))
+
+
+def test_clients_and_curves_are_bounded(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("session.tensorplex.server._CLIENTS", 5)
+    monkeypatch.setattr("session.tensorplex.server._TAGS", 20)
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    some = [scalar_of(f"agent/{number}", "tag") for number in range(500)]
+    many = [scalar_of("agent/0", f"tag{number}") for number in range(100)]
+    for records in (some, many):
+        sender = Identity("agent-0")
+        server._take_message(
+            Message("tensorplex", {"records": records, "dropped": 0}, sender=sender)
+        )
+    server.close()
+    assert len(list((rig.folder.tensorboard / "agent").iterdir())) < 30
+    assert len(curves(rig.folder.tensorboard)["agent/0"]) == 20
+
+
+def scalar_of(client_id: str, tag: str) -> dict[str, Any]:
+    return {"kind": "scalar", "id": client_id, "tag": tag, "value": 1.0, "step": 1, "time": 1.0}
