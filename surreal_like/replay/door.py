@@ -2,7 +2,7 @@
 
 Senders check what their environment and agent give; this is for whatever else sends, and for code
 behind those checks. To look at every column costs a tenth of a chunk's time and more, so of senders
-that have been right so far one chunk in eight is looked at, of guests and of those that have been
+that have been right so far one chunk in sixteen is looked at, of guests and of those that have been
 wrong each one. What slips through meets the learner, which leaves out what it cannot learn from.
 """
 
@@ -25,7 +25,7 @@ _LAST_STEP_TYPE = max(int(kind) for kind in StepType)
 # The bits of 1.0: as whole numbers without a sign, those of 0 to 1 are below and all others above.
 _BITS_OF_ONE = 0x3F800000
 
-_EVERY = 8
+_EVERY = 16
 
 WRONG_COLUMNS = "wrong columns"
 WRONG_VALUES = "wrong values"

@@ -125,8 +125,8 @@ def test_without_specs_it_looks_at_what_all_runs_share() -> None:
 def test_whoever_has_been_wrong_or_is_a_guest_is_looked_at_each_time() -> None:
     one, bad = door(), spoilt("action", 99)
     assert one.refusal(chunk(bad, sequence=2)) is None
-    assert one.refusal(chunk(bad, sequence=9)) is not None
-    assert one.refusal(chunk(bad, sequence=10)) is not None
-    assert one.refusal(chunk(bad, sequence=10, sender="agent-1")) is None
+    assert one.refusal(chunk(bad, sequence=17)) is not None
+    assert one.refusal(chunk(bad, sequence=18)) is not None
+    assert one.refusal(chunk(bad, sequence=18, sender="agent-1")) is None
     one.suspect("agent-1")
-    assert one.refusal(chunk(bad, sequence=10, sender="agent-1")) is not None
+    assert one.refusal(chunk(bad, sequence=18, sender="agent-1")) is not None
