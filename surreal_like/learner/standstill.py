@@ -68,7 +68,8 @@ def explain(stood: Mapping[str, float], statuses: Mapping[str, Status]) -> str |
     holding = any(status.get("takes_no_rows") for status in statuses.values())
     if not (steps or updates) or (not steps and filling) or (not updates and holding):
         return None
-    waits = [*_agents(statuses), *_replays(statuses), *_learner(statuses)]
+    agents = _agents(statuses) if steps else ()
+    waits = [*agents, *_replays(statuses), *_learner(statuses)]
     waits_for = ", ".join(waits) or "no component says why"
     return f"{_STANDS[steps, updates]} for {shortest(stood):.0f} s: {waits_for}"
 

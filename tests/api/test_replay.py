@@ -15,6 +15,7 @@ from session.loggerplex.client import Log
 from session.tensorplex.client import TensorplexClient
 from surreal_like import ExpTuple, Replay, TupleReplay, UniformReplay
 from surreal_like.data.batch import make_batch
+from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.client import ReplayClient
 from surreal_like.replay.server import ReplayService
@@ -30,6 +31,16 @@ def make_replay(config: Config, kind: type[Replay] = UniformReplay, **replay: An
     for key, value in {"min_size": 4, "batch_size": 4, **replay}.items():
         config.learner_config.replay[key] = value
     return kind(**configs_of(config))
+
+
+def of_cartpole(text: str, *, sequence: int = 1, first_id: int = 0) -> Chunk:
+    """A chunk of rows as the run's environment gives them: a server takes no others."""
+    chunk = chunk_of(text, sequence=sequence, first_id=first_id)
+    columns = {name: c for name, c in chunk.columns.items() if not name.startswith("obs/")}
+    shape = columns["step_type"].shape
+    obs = np.zeros((*shape, 4), np.float32)
+    chunk.columns = {**columns, "obs": obs, "action": columns["action"] % 2}
+    return chunk
 
 
 def serve(stage: Stage, replay: Replay) -> None:
@@ -152,7 +163,7 @@ def test_R9_eviction_can_be_scheduled(
     stage = make_stage(config)
     mine = make_replay(config, MyReplay)
     serve(stage, mine)
-    push_chunk(stage, chunk_of("F" + "M" * 24))
+    push_chunk(stage, of_cartpole("F" + "M" * 24))
     stage.until(lambda: len(mine.memory) == 24)
     stage.until(lambda: len(mine.memory) == 12)
     at = stage.clock.now()
@@ -172,14 +183,14 @@ def test_R10_sampling_starts_when_its_condition_holds(stage: Stage) -> None:
         client.tick()
         return client.waiting
 
-    push_chunk(stage, chunk_of("FMMM"))
+    push_chunk(stage, of_cartpole("FMMM"))
     stage.until(lambda: len(mine.memory) == 3)
     for _ in range(200):
         came()
         stage.round()
     assert not mine.start_sample_condition()
     assert client.waiting == 0
-    push_chunk(stage, chunk_of("MMMM", sequence=2, first_id=4))
+    push_chunk(stage, of_cartpole("MMMM", sequence=2, first_id=4))
     stage.until(came)
     assert mine.start_sample_condition()
     uniform = make_replay(stage.config, min_size=6)
@@ -273,7 +284,7 @@ def test_R16_start_threads_serves_in_the_background(script: Config) -> None:
     with looking_on(script, "agent-0") as wire:
         push, batches = wire.push("replay-0.experience"), wire.dealer("replay-0.batches")
         deadline = time.monotonic() + 10
-        while not push.send(chunk_of("FMMTFMMM").to_message()):
+        while not push.send(of_cartpole("FMMTFMMM").to_message()):
             assert time.monotonic() < deadline
             # Or this thread takes the interpreter's lock back before the service wakes up.
             time.sleep(0.01)

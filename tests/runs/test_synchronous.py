@@ -10,6 +10,8 @@ WORDS = (
     "learner_config.algo.synchronous=true",
     "env_config.num_envs=16",
     "session_config.agent.num=2",
+    # The default, with which what a dead learner had asked for took what its successor needed.
+    "session_config.learner.prefetch_requests=2",
     "session_config.stop={env_steps: 2000000, seconds: 150}",
 )
 

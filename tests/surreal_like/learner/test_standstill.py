@@ -54,8 +54,7 @@ NO_STEP = {"env_steps": 31.0, "inserted": 31.0}
         (
             NO_UPDATE,
             {"agent-0": STEPPING, "replay-0": SILENT},
-            "no update for 31 s: agents wait for environments, which are slow or stand, learner "
-            "waits for replay-0, which gives no batch yet",
+            "no update for 31 s: learner waits for replay-0, which gives no batch yet",
         ),
         # Replay fills up: that takes its time.
         (NO_UPDATE, {"agent-0": STEPPING, "replay-0": LACKING}, None),
@@ -63,8 +62,7 @@ NO_STEP = {"env_steps": 31.0, "inserted": 31.0}
         (
             {**NO_UPDATE, "inserted": 31.0},
             {"agent-0": STEPPING, "replay-0": LACKING},
-            "no update for 31 s: agents wait for environments, which are slow or stand, learner "
-            "waits for rows of replay-0 (needs 1024, has 900)",
+            "no update for 31 s: learner waits for rows of replay-0 (needs 1024, has 900)",
         ),
         (
             NO_STEP,
