@@ -22,6 +22,7 @@ from surreal_like.learner.target import TargetNetwork
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
 from surreal_like.order import make_order
+from surreal_like.resume import check_checkpoints
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights
 from tests.surreal_like.test_policy import OVERRIDES
 
@@ -94,6 +95,15 @@ def test_a_checkpoint_that_is_not_there_is_one_clear_line(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         checkpoint_of(text.format(run=run))
+
+
+def test_a_run_without_a_checkpoint_says_what_is_repeated(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    assert check_checkpoints(folder) == ""
+    folder.progress.write_text('{"iteration": 3892}\n{"itera')
+    said = "no checkpoint yet: begins anew, 3,892 updates repeated"
+    assert check_checkpoints(folder) == said
 
 
 def restore(folder: RunFolder) -> tuple[Slow, Mapping[str, Any]]:
