@@ -29,6 +29,9 @@ from session.program import install_line
 _OWN_PACKAGES = ("session", "surreal_like", "main")
 _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
+# Exit code of a process whose first work failed in a way that would come again: no restart helps.
+HOPELESS = 70
+
 
 class SurrealError(Exception):
     """Every error that is raised on purpose: shown as one line, without a traceback."""

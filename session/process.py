@@ -21,7 +21,7 @@ from session.clock import WallClock
 from session.component import Topology
 from session.config import Config
 from session.context import Context, Launch
-from session.errors import DeadlineError, SurrealError, UsageError, describe
+from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError, describe
 from session.folder import RunFolder
 from session.loggerplex.terminal import Terminal
 from session.periodic import Every
@@ -97,15 +97,18 @@ def _run(frame: Frame) -> int:
     except SurrealError as error:
         terminal.silence()
         trouble = frame.context.wire.trouble() if isinstance(error, DeadlineError) else None
+        hopeless = frame.is_hopeless(error)
         frame.fail(error)
         line = describe(error)
         sys.stderr.write(f"{frame.context.name}: {line}{f': {trouble}' if trouble else ''}\n")
-        return error.exit_code
-    except Exception as error:  # noqa: BLE001 - whatever it is, the run must hear of it
+        return HOPELESS if hopeless else error.exit_code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the run must hear of it, too
+        # Nothing here ends a process by SystemExit: that is what an author's code does.
         terminal.silence()
+        hopeless = frame.is_hopeless(error)
         frame.fail(error)
         traceback.print_exc()
-        return 1
+        return HOPELESS if hopeless else 1
     finally:
         # Python gives signals their default back when it ends: one more would kill it then.
         for number in _SIGNALS:

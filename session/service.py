@@ -10,7 +10,14 @@ import zmq
 
 from session.clock import Clock
 from session.context import Context, Launch, Pause
-from session.errors import DeadlineError, SurrealError, describe
+from session.errors import (
+    CheckpointError,
+    DeadlineError,
+    RunError,
+    SurrealError,
+    WireError,
+    describe,
+)
 from session.hello import ANSWERS, Hello
 from session.periodic import Every
 from session.wire.sockets import Socket, poll
@@ -21,6 +28,8 @@ IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
 # "Try again later": whoever is told to stop before its work is done, and is to be started again.
 START_AGAIN = 75
+# What may be different at another try, although nothing was changed.
+_PASSING = (OSError, MemoryError, WireError, CheckpointError, RunError)
 
 
 class Service:
@@ -50,6 +59,11 @@ class Service:
     def doing(self) -> str:
         """What it does, in a few words, where that takes long; shown beside its heartbeat."""
         return ""
+
+    @property
+    def proven(self) -> bool:
+        """False until it has done some of its work: an error before that would come again."""
+        return True
 
     @property
     def exit_code(self) -> int:
@@ -222,6 +236,15 @@ class Frame:
         self.state = "done"
         self._beat()
         self.context.close()
+
+    def is_hopeless(self, error: BaseException) -> bool:
+        """Whether a start of this component would end with the same error again.
+
+        That is so for what its code does wrong at the beginning of its first start; what the
+        network, a disk or another process did may be over by then.
+        """
+        untried = self._service is None or not self._service.proven
+        return untried and self.context.welcome.starts <= 1 and not isinstance(error, _PASSING)
 
     def fail(self, error: BaseException) -> None:
         """Leaves a note of why the component ends, for the supervisor and the log."""

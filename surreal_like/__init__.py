@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from surreal_like.agent.mode import AgentMode
     from surreal_like.algorithm.base import Algorithm
     from surreal_like.env.base import Env, VectorEnv, Wrapper
+    from surreal_like.env.check import check_env
     from surreal_like.env.exp_sender import ExpSenderWrapper
     from surreal_like.env.frame_stack import FrameStack
     from surreal_like.env.gym_adapter import GymAdapter
@@ -107,6 +108,7 @@ _HOMES = {
     "PrioritizedReplay": "surreal_like.replay.prioritized_replay",
     "FIFOReplay": "surreal_like.replay.fifo_replay",
     "Algorithm": "surreal_like.algorithm.base",
+    "check_env": "surreal_like.env.check",
     "Env": "surreal_like.env.base",
     "VectorEnv": "surreal_like.env.base",
     "Wrapper": "surreal_like.env.base",
@@ -149,6 +151,7 @@ __all__ = [
     "UniformReplay",
     "VectorEnv",
     "Wrapper",
+    "check_env",
     "evaluate",
     "launch",
     "load_policy",

@@ -212,10 +212,10 @@ def _check_import_path(folders: Sequence[str]) -> None:
 
 def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...]:
     """Observation and action spec: the environment's, those of the config checked against it."""
-    from surreal_like.env.registry import derive_specs
+    from surreal_like.env.check import tried_specs
 
     try:
-        return derive_specs(env_config)
+        return tried_specs(env_config)
     except Exception as error:
         missing = isinstance(error, MissingExtra) or isinstance(error.__cause__, ImportError)
         given = env_config.obs_spec, env_config.action_spec

@@ -229,7 +229,7 @@ class SerialRun:
                 pass
         except SurrealError as error:
             self._details = str(error)
-        except Exception:  # noqa: BLE001 - the code of algorithm and environment is the user's
+        except (Exception, SystemExit):  # noqa: BLE001 - algorithm and environment are the user's
             self._details = traceback.format_exc().strip()
         return []
 

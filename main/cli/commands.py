@@ -47,6 +47,13 @@ COMMANDS = (
         "main.cli.plan",
     ),
     Command(
+        "check",
+        "run",
+        "ENV|CONFIG.yaml [section.key=value ...]",
+        "list what an environment does wrong",
+        "main.cli.check",
+    ),
+    Command(
         "join",
         "run",
         "HOST:PORT --token TOKEN",

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from session.component import Topology
-from session.errors import UsageError
+from session.errors import HOPELESS, UsageError
 from session.heartbeat import Beat
 from session.launchers.child import Child, Limits, Loss
 from session.launchers.instruction import Happening, Instruction, Signal, Start
@@ -102,7 +102,8 @@ class Crew:
         recent = [each for each in child.losses if loss.time - each.time < limits.window_seconds]
         child.losses = [*recent, loss]
         # A wrong config or command does not become right by being tried again.
-        hopeless = child.exit_code == UsageError.exit_code and not child.ran
+        wrong = child.exit_code == UsageError.exit_code and not child.ran
+        hopeless = wrong or child.exit_code == HOPELESS
         if hopeless or len(recent) >= limits.max_restarts:
             return False
         child.state = "waiting"

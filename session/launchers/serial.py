@@ -178,7 +178,7 @@ class SerialLauncher:
         self._stack.append(frame)
         try:
             frame.step()
-        except Exception:
+        except (Exception, SystemExit):
             # The innermost one: those around it only wait for an answer.
             self._broken = self._broken or frame
             raise

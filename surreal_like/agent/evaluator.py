@@ -95,7 +95,6 @@ class EvaluatorService(Service):
             return False
         # Told to stop in the middle of a long step: `drain` comes next.
         with suppress(StepAbandonedError):
-            self._stepping.begin()
             if self._evaluation is not None:
                 self._play(self._evaluation)
                 return True
@@ -121,6 +120,7 @@ class EvaluatorService(Service):
     def _begin(self, *, confirm: bool) -> None:
         self._confirm = confirm
         self._began_at = self._context.clock.now()
+        self._stepping.begin()
         self._obs, _ = self._env.reset()
         self._evaluation = Evaluation(self._episodes, self._env.num_envs)
 
@@ -203,6 +203,11 @@ class EvaluatorService(Service):
             return ""
         played, version = len(evaluation.finished), self._agent.version
         return f"evaluating version {version}: {played} of {self._episodes} episodes"
+
+    @property
+    def proven(self) -> bool:
+        """True once its environments have been stepped for a while."""
+        return self._stepping.proven
 
     @property
     def done(self) -> bool:

@@ -196,6 +196,11 @@ class AgentService(Service):
             self._begin_leaving()
 
     @property
+    def proven(self) -> bool:
+        """True once its environments have been stepped for a while."""
+        return self._stepping.proven
+
+    @property
     def done(self) -> bool:
         """True once nothing is left to send, unless the process is to stay."""
         return self._phase == "left" and (self._leaves_at_end or self._told_to_stop)

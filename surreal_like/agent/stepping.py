@@ -10,6 +10,8 @@ _PULSE_SECONDS = 0.05
 # A shorter step is waited for when the component is told to stop.
 _PATIENCE_SECONDS = 1.0
 _SLOW_SECONDS = 5.0
+# Mistakes in environments show in the first vector steps.
+_PROVEN_STEPS = 100
 
 
 class StepAbandonedError(Exception):
@@ -32,11 +34,18 @@ class Stepping:
         self._num_envs = num_envs
         self._began_at = self._due = context.clock.now()
         self._advised = False
+        self._steps = 0
         self.work: Callable[[], object] = lambda: None
 
     def begin(self) -> None:
         """A vector step begins now."""
+        self._steps += 1
         self._began_at = self._context.clock.now()
+
+    @property
+    def proven(self) -> bool:
+        """Whether the environments have been stepped often enough to be trusted."""
+        return self._steps > _PROVEN_STEPS
 
     def __call__(self) -> None:
         """Shows a sign of life if one is due.

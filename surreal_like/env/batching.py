@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from surreal_like.data.spec import ArraySpec, parse_obs_spec
 from surreal_like.env.base import Info
 from surreal_like.errors import DataError
 
+_log = logging.getLogger(__name__)
+
 
 class ObservationBatch:
     """Collects the observations of one vector step; `begin`, then `put` N times, then `take`."""
@@ -21,6 +24,7 @@ class ObservationBatch:
         self._num_envs = num_envs
         self._specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
         self._rows: list[tuple[str, ArraySpec, npt.NDArray[Any]]] = []
+        self._told: set[str] = set()
 
     def begin(self) -> None:
         """Starts a new step, with arrays that nobody else holds."""
@@ -43,10 +47,20 @@ class ObservationBatch:
                 f"its spec has {sorted(self._specs)}"
             )
         for path, spec, rows in self._rows:
-            rows[stream] = _converted(path, np.asarray(flat[path]), spec, stream)
+            given = np.asarray(flat[path])
+            rows[stream] = _converted(path, given, spec, stream)
+            if given.dtype != spec.dtype and path not in self._told:
+                self._told.add(path)
+                _log.warning(
+                    "%s: %s given, converted to %s as its spec says", path, given.dtype, spec.type
+                )
 
     def take(self) -> nest.Nest:
-        """The nest of arrays [N, ...] of the step."""
+        """The nest of arrays [N, ...] of the step. Raises DataError for a NaN or an infinity."""
+        for path, spec, rows in self._rows:
+            # Before a network sees them: what it makes of a NaN names another field.
+            if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+                spec.validate(path, rows, bounds=False)
         if len(self._rows) == 1 and self._rows[0][0] == "obs":
             return self._rows[0][2]
         return nest.unflatten({path: rows for path, _, rows in self._rows}, "obs")
@@ -118,4 +132,12 @@ def _converted(
         raise DataError(
             f"{path}: {given.dtype} given in stream {stream}, its spec says {spec.type}"
         )
-    return given
+    if given.dtype == spec.dtype or spec.dtype.kind == "f":
+        return given
+    converted = given.astype(spec.dtype)
+    if not np.array_equal(converted, given):
+        raise DataError(
+            f"{path}: numbers of type {given.dtype} given in stream {stream} that do not fit "
+            f"into {spec.type}, which its spec says"
+        )
+    return converted

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from session.errors import ConfigError, UsageError
 from session.nest import Nest
+from surreal_like.data.spec import ArraySpec
 from surreal_like.env.actions import ActionDoor
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch
@@ -164,6 +165,8 @@ class SyncVector(VectorEnv):
             infos.append(info)
             self._pulse()
         self._ended = terminated | truncated
+        if not np.isfinite(rewards).all():
+            ArraySpec("float32", ()).validate("reward", rewards)
         return self._batch.take(), rewards, terminated, truncated, self._infos(infos, rewards)
 
     def render(self) -> Any:

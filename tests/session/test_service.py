@@ -13,6 +13,7 @@ from session.context import Context, Launch
 from session.errors import ConfigError, DeadlineError
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beat
+from session.hello import Welcome
 from session.service import START_AGAIN, Frame, Service
 from session.wire import AddressBook, Identity, Wire
 from tests.session.launchers.parts import MODULE, make_config, make_run
@@ -31,6 +32,11 @@ class Counting(Service):
         self.busy = False
         self.over = False
         self.code = 0
+        self.proven_by_now = True
+
+    @property
+    def proven(self) -> bool:
+        return self.proven_by_now
 
     def tick(self) -> bool:
         self.ticks += 1
@@ -307,3 +313,15 @@ def test_the_folders_that_components_write_into_are_made(run_folder: Path) -> No
     desk.step()
     assert desk.beat.state == "running"
     desk.close()
+
+
+def test_what_fails_before_it_has_worked_would_fail_again(desk: Desk) -> None:
+    wrong, passing = ValueError("bad reward"), ConnectionError("no simulator")
+    assert desk.frame.is_hopeless(wrong)
+    assert not desk.frame.is_hopeless(passing)
+    desk.step()
+    assert not desk.frame.is_hopeless(wrong)
+    desk.service.proven_by_now = False
+    assert desk.frame.is_hopeless(wrong)
+    desk.frame.context.welcome = Welcome(starts=2)
+    assert not desk.frame.is_hopeless(wrong)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from session.component import Component, Restart, Topology
-from session.errors import ConfigError, UsageError
+from session.errors import HOPELESS, ConfigError, UsageError
 from session.heartbeat import Beat
 from session.launchers.child import Limits
 from session.launchers.instruction import (
@@ -124,6 +124,15 @@ def test_the_first_death_is_mended_at_once(run: Run) -> None:
     ]
     assert run.supervision.report(run.now)["agent-1"]["restarts"] == 1
     assert run.supervision.report(run.now)["agent-0"]["restarts"] == 0
+
+
+def test_what_would_come_again_is_not_tried_again(run: Run) -> None:
+    run.exits("agent-1", HOPELESS, "obs: NaN")
+    assert ("agent-1", "failed") in run.told
+    assert run.started == []
+    failure = run.supervision.failure
+    assert failure is not None
+    assert failure.error == "obs: NaN"
 
 
 def test_further_deaths_wait_longer_each_time(run: Run) -> None:

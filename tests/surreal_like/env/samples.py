@@ -102,3 +102,49 @@ class Broken(Bandit):
 
             raise DataError("calibration: NaN")
         raise OSError("no robot at port 7")
+
+
+class Spoiled(Counter):
+    """Does one thing wrong, named by `what`, from its third step on."""
+
+    obs_spec = {  # noqa: RUF012
+        "temps": {"type": "float32", "dim": [3], "low": 0.0, "high": 1.0},
+        "door": {"type": "int8", "dim": []},
+    }
+    total = [0]  # noqa: RUF012
+
+    def __init__(self, what: str = "") -> None:
+        super().__init__(length=6)
+        self.what = what
+        if what == "constructor":
+            raise ValueError("no licence")
+
+    def seed(self, seed: int) -> None:
+        super().seed(seed)
+        self.total[0] = 0
+
+    def reset(self) -> Any:
+        super().reset()
+        return self._look() if self.what == "info" else (self._look(), {})
+
+    def step(self, action: int) -> Any:
+        _, _, last, _, _ = super().step(action)
+        if self.what == "raise" and self._steps > 2:
+            raise KeyError("valve")
+        self.total[0] += 1
+        rewards = {"reward": "much", "nan reward": np.nan, "shared": float(self.total[0])}
+        result: Any = (self._look(), rewards.get(self.what, 1.0), last, False, {})
+        return result[:4] if self.what == "four" else result
+
+    def _look(self) -> Any:
+        temps = self.rng.random(3, np.float32)
+        door: Any = np.int8(1)
+        if self._steps > 2:
+            temps[1] = {"nan": np.nan, "bounds": 7.0}.get(self.what, temps[1])
+            temps = temps[:2] if self.what == "shape" else temps
+            door = {"float": 0.5, "large": 300}.get(self.what, door)
+        if self.what == "random":
+            temps = np.random.default_rng().random(3, np.float32)
+        if self.what == "float64":
+            temps = temps.astype(np.float64)
+        return {"temps": temps} if self.what == "missing" else {"temps": temps, "door": door}

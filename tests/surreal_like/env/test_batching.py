@@ -91,3 +91,25 @@ def test_an_info_key_keeps_its_shape_and_kind() -> None:
         batch([{"x": 1.5}], ZEROS[:1])
     with pytest.raises(DataError, match="str cannot be a column"):
         batch([{"x": "text"}], ZEROS[:1])
+
+
+def test_a_nan_is_named_before_a_network_sees_it() -> None:
+    bad = {"a": np.array([0, np.nan]), "b": (np.uint8(3), np.array([4]))}
+    good = {"a": np.zeros(2), "b": (np.uint8(3), np.array([4]))}
+    with pytest.raises(DataError, match=r"^obs/a: NaN at \[1, 1\] of \[2, 2\]"):
+        collect(NESTED, good, bad)
+
+
+def test_what_a_narrower_type_cannot_hold_is_refused() -> None:
+    spec = {"type": "int8", "dim": []}
+    assert collect(spec, 7, -100).tolist() == [7, -100]
+    with pytest.raises(DataError, match=r"int64 given in stream 1 that do not fit into int8"):
+        collect(spec, 7, 300)
+
+
+def test_another_type_is_converted_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING"):
+        collect(FLAT, np.zeros(2), np.zeros(2))
+    assert [record.getMessage() for record in caplog.records] == [
+        "obs: float64 given, converted to float32 as its spec says"
+    ]

@@ -252,3 +252,14 @@ def test_a_pulse_goes_between_the_environments() -> None:
     env.reset()
     env.step(np.zeros(3, np.int64))
     assert len(calls) == 6
+
+
+def test_a_reward_that_is_no_number_is_named() -> None:
+    config = {
+        "env_name": "tests.surreal_like.env.samples:Spoiled",
+        "env_args": {"what": "nan reward"},
+    }
+    env = make_vector_env(config, num_envs=2, seed=0)
+    env.reset()
+    with pytest.raises(DataError, match="^reward: NaN at"):
+        env.step(np.zeros(2, np.int64))

@@ -1,0 +1,65 @@
+"""``surreal-like check``: everything that an environment does wrong, before anything is started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from main.cli.parser import Parser
+from session.config import Config
+from session.default_configs import BASE_ENV_CONFIG
+from session.errors import UsageError
+from surreal_like.experiment import read_experiment
+
+_EXAMPLES = """examples:
+  surreal-like check gym:CartPole-v1
+  surreal-like check my_environment:Catch env_config.env_args.height=6
+  surreal-like check catch.yaml
+
+exit code: 0 nothing is wrong; 2 a run with it would fail, or wrong command
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    given = _parser().parse_args(argv)
+    settings = [word for word in given.words if "=" in word]
+    names = [word for word in given.words if "=" not in word]
+    if len(names) != 1:
+        raise UsageError("give one environment, as in my_module:MyEnv, or one experiment file")
+    config = _env_config(names[0], settings)
+    from surreal_like.env.check import check_env
+
+    report = check_env(config, steps=given.steps, seconds=given.seconds)
+    print(report)
+    return 0 if report.ok else UsageError.exit_code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "check", "Plays random steps and lists what an environment does wrong.", _EXAMPLES
+    )
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="ENV|CONFIG.yaml",
+        help="an environment or an experiment file, then settings (section.key=value)",
+    )
+    parser.add_argument("--steps", type=int, default=300, metavar="N", help="random steps (300)")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, metavar="S", help="time for these steps (10)"
+    )
+    return parser
+
+
+def _env_config(name: str, settings: Sequence[str]) -> Config:
+    """`env_config` as an experiment has it; modules beside a bare name are found here."""
+    is_file = Path(name).suffix in (".yaml", ".yml", ".json")
+    # The algorithm does not matter: only the environment is made.
+    user = read_experiment(
+        name if is_file else None, settings, algorithm="dqn", env_name=None if is_file else name
+    )
+    sys.path.extend(["."] if not is_file else user.session_config.get("import_path", []))
+    env_config: Config = user.env_config.extend(BASE_ENV_CONFIG, strict=True)
+    return env_config

@@ -1,0 +1,394 @@
+"""What an environment does wrong: everything at once (`check_env`), or the first thing, quickly.
+
+`check_env` plays some hundred random steps with the environment as an experiment would make it and
+collects findings. `tried_specs` is what a launch does: one reset and a few steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session import nest
+from session.errors import ConfigError, describe
+from surreal_like.data.frames import stack_size, stack_spec
+from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
+from surreal_like.env.base import Env
+from surreal_like.env.registry import make_env, specs_of
+from surreal_like.env.vector import SyncVector
+from surreal_like.errors import DataError
+
+_SLOW_SECONDS = 0.02
+_COMPARED_STEPS = 50
+_TRIED_STEPS = 10
+_TRIED_SECONDS = 0.1
+_WIDTH = 79
+_MARKS = {"ok": "ok", "advice": "note", "error": "WRONG"}
+
+Specs = tuple[dict[str, Any], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    kind: `ok`, `advice` (it runs, but should be known) or `error` (a run would fail).
+    what: the thing, in a word or two; text: what was found, and what to do.
+    """
+
+    kind: str
+    what: str
+    text: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What `check_env` found.
+
+    name: of the environment; findings: in the order in which things were looked at.
+    """
+
+    name: str
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """True without an error; advice does not count."""
+        return all(finding.kind != "error" for finding in self.findings)
+
+    def add(self, kind: str, what: str, text: str) -> None:
+        """Adds a finding; of one kind and thing only the first."""
+        if all((one.kind, one.what) != (kind, what) for one in self.findings):
+            self.findings.append(Finding(kind, what, text))
+
+    def __str__(self) -> str:
+        wide = max((len(one.what) for one in self.findings), default=0)
+        lines = [self.name, ""]
+        for one in self.findings:
+            head = f"{_MARKS[one.kind]:<6} {one.what:<{wide}}  "
+            lines += textwrap.wrap(
+                one.text,
+                _WIDTH,
+                initial_indent=head,
+                subsequent_indent=" " * len(head),
+                break_on_hyphens=False,
+            )
+        wrong = sum(one.kind == "error" for one in self.findings)
+        end = f"{wrong or 'no'} mistake{'s' if wrong != 1 else ''}"
+        return "\n".join([*lines, "", end])
+
+
+def check_env(
+    env: str | Mapping[str, Any] | Callable[[], Env],
+    *,
+    steps: int = 300,
+    seconds: float = 10.0,
+    seed: int = 0,
+) -> Report:
+    """Plays random steps and reports everything that the environment does wrong.
+
+    Args:
+        env: a name as in `env_config.env_name`, a whole `env_config`, or a class or function that
+            builds an Env.
+        steps: how many are taken, after the comparison of two copies.
+        seconds: no further step is begun after this time; one step is taken in any case.
+        seed: of the environment and of the random actions.
+    """
+    if callable(env):
+        build, config = env, {"env_name": getattr(env, "__name__", "the environment")}
+    else:
+        config = {"env_name": env} if isinstance(env, str) else dict(env)
+        build = _builder(config)
+    report = Report(str(config["env_name"]))
+    check = _Check(report, build, config, seed, time.monotonic() + seconds)
+    with contextlib.suppress(_StopChecking):
+        check.run(steps)
+    return report
+
+
+def tried_specs(env_config: Mapping[str, Any]) -> Specs:
+    """(obs_spec, action_spec) as an agent sees them, after a reset and a few random steps.
+
+    Raises what `make_env` and `specs_of` raise, and ConfigError for what the steps show.
+    """
+    name = env_config.get("env_name")
+    with contextlib.closing(make_env(env_config)) as env:
+        obs_spec, action_spec = specs_of(env, env_config)
+        try:
+            _try(env, obs_spec, action_spec, tuple(env_config.get("info_keys") or ()))
+        except Exception as error:
+            raise ConfigError(
+                f"environment {name}: {describe(error)}; `surreal-like check` shows everything"
+            ) from error
+    return stack_spec(obs_spec, stack_size(env_config)), action_spec
+
+
+def _try(
+    env: Env, obs_spec: dict[str, Any], action_spec: dict[str, Any], info_keys: tuple[str, ...]
+) -> None:
+    env.seed(0)
+    specs: dict[str, Any] = {"obs_spec": obs_spec, "action_spec": action_spec}
+    vector = SyncVector([env], **specs, info_keys=info_keys)
+    rng, until = np.random.default_rng(0), time.monotonic() + _TRIED_SECONDS
+    parts: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
+    obs = vector.reset()[0]
+    for _ in range(_TRIED_STEPS):
+        for path, leaf in nest.flatten(obs, "obs").items():
+            parts[path].validate(path, leaf)
+        obs = vector.step(random_action(action_spec, rng)[None])[0]
+        if time.monotonic() > until:
+            return
+
+
+def random_action(action_spec: Mapping[str, Any], rng: np.random.Generator) -> npt.NDArray[Any]:
+    """One valid action, uniform within its bounds, or within +-1 where it has none."""
+    spec = parse_action_spec(action_spec).array
+    if spec.num is not None:
+        return np.asarray(rng.integers(0, spec.num, spec.dim), np.int64)
+    low = np.full(spec.dim, -np.inf) if spec.low is None else spec.low
+    high = np.full(spec.dim, np.inf) if spec.high is None else spec.high
+    low = np.where(np.isfinite(low), low, np.minimum(-1.0, high - 1.0))
+    high = np.where(np.isfinite(high), high, np.maximum(1.0, low + 1.0))
+    return rng.uniform(low, high).astype(np.float32)
+
+
+def _builder(env_config: Mapping[str, Any]) -> Callable[[], Env]:
+    return lambda: make_env(env_config)
+
+
+class _StopChecking(Exception):
+    """What was found leaves nothing more to look at."""
+
+
+@dataclass(slots=True)
+class _Check:
+    report: Report
+    build: Callable[[], Any]
+    config: Mapping[str, Any]
+    seed: int
+    until: float
+    obs: dict[str, ArraySpec] = field(default_factory=dict)
+    action_spec: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, steps: int) -> None:
+        """Everything, in the order in which an author would look for it."""
+        with contextlib.ExitStack() as stack:
+            env = self._built(stack)
+            self._specs(env)
+            env.seed(self.seed)
+            played = self._play(env, steps)
+            self._told(played)
+            if self.report.ok:
+                self._compare(stack)
+
+    def _built(self, stack: contextlib.ExitStack) -> Env:
+        with self._guarded("constructor"):
+            built = self.build()
+            if not isinstance(built, Env):
+                from surreal_like.env.gym_adapter import GymAdapter
+
+                built = GymAdapter(built, self.config)
+            env: Env = stack.enter_context(contextlib.closing(built))
+            return env
+        raise _StopChecking
+
+    @contextlib.contextmanager
+    def _guarded(self, what: str) -> Iterator[None]:
+        """What the author's code raises becomes a finding; nothing can be done after it."""
+        try:
+            yield
+        except _StopChecking:
+            raise
+        except Exception as error:
+            self.report.add("error", what, describe(error))
+            raise _StopChecking from error
+
+    def _specs(self, env: Env) -> None:
+        with self._guarded("specs"):
+            obs_spec, self.action_spec = specs_of(env, self.config)
+            self.obs = nest.flatten(parse_obs_spec(obs_spec), "obs")
+            array = parse_action_spec(self.action_spec).array
+        parts = ", ".join(f"{path} {one.type} {list(one.dim)}" for path, one in self.obs.items())
+        self.report.add("ok", "specs", f"{parts}; actions {self.action_spec}")
+        if array.num is None and not is_bounded(array):
+            self.report.add(
+                "advice",
+                "action_spec",
+                "no low and high for every element: sac, td3 and ddpg need bounds",
+            )
+
+    def _play(self, env: Env, steps: int) -> dict[str, Any]:
+        """Random steps; what is told of them."""
+        rng = np.random.default_rng(self.seed)
+        seconds: list[float] = []
+        ends = 0
+        self._reset(env)
+        for _ in range(steps):
+            action = random_action(self.action_spec, rng)
+            began = time.monotonic()
+            with self._guarded("step()"):
+                result = env.step(action if action.ndim else action.item())
+            seconds.append(time.monotonic() - began)
+            if self._step_ended(result):
+                ends += 1
+                self._reset(env)
+            if time.monotonic() > self.until:
+                break
+        median = float(np.median(seconds)) if seconds else 0.0
+        return {"steps": len(seconds), "wanted": steps, "ends": ends, "seconds": median}
+
+    def _reset(self, env: Env) -> None:
+        with self._guarded("reset()"):
+            result: Any = env.reset()
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+            self.report.add(
+                "error", "reset()", f"gave {_kinds(result)}, expected (observation, info)"
+            )
+            raise _StopChecking
+        self._observed(result[0])
+
+    def _step_ended(self, result: Any) -> bool:
+        if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
+            wanted = "(observation, reward, terminated, truncated, info)"
+            self.report.add("error", "step()", f"gave {_kinds(result)}, expected {wanted}")
+            raise _StopChecking
+        obs, reward, terminated, truncated, info = result
+        self._observed(obs)
+        self._rewarded(reward)
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(flag, bool | np.bool_):
+                self.report.add("advice", name, f"is {flag!r}, taken as {bool(flag)}")
+        for key, value in (info.get("metrics") or {}).items():
+            if not isinstance(value, int | float | np.number | np.bool_):
+                self.report.add(
+                    "error", "metrics", f"info['metrics'][{key!r}] is {value!r}, expected a number"
+                )
+        return bool(terminated) or bool(truncated)
+
+    def _rewarded(self, reward: Any) -> None:
+        try:
+            number = float(reward)
+        except (TypeError, ValueError):
+            self.report.add("error", "reward", f"is {reward!r}, expected a number")
+            return
+        if not np.isfinite(number):
+            self.report.add("error", "reward", f"is {number}, expected a finite number")
+
+    def _observed(self, obs: Any) -> None:
+        leaves = nest.flatten(obs, "obs")
+        for path in sorted(set(leaves) ^ set(self.obs)):
+            where = "not given" if path in self.obs else "given, but not in the spec"
+            self.report.add("error", path, f"{where}: obs_spec has {', '.join(self.obs)}")
+        for path, spec in self.obs.items():
+            if path in leaves:
+                self._part(path, leaves[path], spec)
+
+    def _part(self, path: str, value: Any, spec: ArraySpec) -> None:
+        given = np.asarray(value)
+        if not np.can_cast(given.dtype, spec.dtype, "same_kind"):
+            self.report.add("error", path, f"{given.dtype} given, its spec says {spec.type}")
+            return
+        if given.dtype != spec.dtype:
+            text = f"{given.dtype} given, converted to {spec.type} at each step"
+            self.report.add("advice", path, text)
+        converted = given.astype(spec.dtype)
+        if spec.dtype.kind != "f" and not np.array_equal(converted, given):
+            wrong = given.ravel()[np.argmax((converted != given).ravel())]
+            self.report.add("error", path, f"{wrong} does not fit into {spec.type}")
+            return
+        try:
+            spec.validate(path, converted)
+            if given.shape != spec.dim:
+                raise DataError(f"{path}: shape {list(given.shape)}, expected {list(spec.dim)}")
+        except DataError as error:
+            self.report.add("error", path, str(error).removeprefix(f"{path}: "))
+
+    def _told(self, played: Mapping[str, Any]) -> None:
+        steps, ends, seconds = played["steps"], played["ends"], played["seconds"]
+        if self.report.ok:
+            self.report.add("ok", "steps", f"{steps} random steps, {ends} episodes ended")
+        if not ends and steps == played["wanted"]:
+            text = f"none ended in {steps} steps: env_config.limit_episode_length cuts them off"
+            self.report.add("advice", "episodes", text)
+        if seconds < _SLOW_SECONDS:
+            self.report.add("ok", "step time", f"{_shown(seconds)} (median)")
+            return
+        streams = self.config.get("num_envs") or 8
+        self.report.add(
+            "advice",
+            "step time",
+            f"{_shown(seconds)} (median): {streams} environments one after the other take "
+            f"{streams * seconds:.1f} s for a step; see 'My simulator is slow' in "
+            "docs/your_own_environment.md (env_config.vector=process, env_config.workers, "
+            "session_config.stop.eval_episodes)",
+        )
+
+    def _compare(self, stack: contextlib.ExitStack) -> None:
+        """Two copies with one seed: alone, then while another copy is stepped between."""
+        self.until = max(self.until, time.monotonic() + 1.0)
+        alone = self._trace(self._built(stack), None)
+        again = self._trace(self._built(stack), None)
+        count = min(len(alone), len(again))
+        if not _equal(alone[:count], again[:count]):
+            text = "two copies with one seed differ: take all randomness from self.rng"
+            self.report.add("advice", "seed", text)
+            return
+        self.report.add("ok", "seed", f"two copies with one seed gave the same {count} steps")
+        beside = self._trace(self._built(stack), self._built(stack))
+        count = min(count, len(beside))
+        if _equal(alone[:count], beside[:count]):
+            self.report.add("ok", "copies", "two copies in one process leave each other alone")
+        else:
+            text = "two copies in one process change each other: they share state"
+            self.report.add("error", "copies", text)
+
+    def _trace(self, env: Env, other: Env | None) -> list[Any]:
+        """Observations and rewards of the same actions; `other` is played between."""
+        rng, seen = np.random.default_rng(self.seed), []
+        if other is not None:
+            other.seed(self.seed + 1)
+            other.reset()
+        env.seed(self.seed)
+        obs: Any = env.reset()[0]
+        seen.append((_copy(obs), 0.0))
+        with self._guarded("step()"):
+            for _ in range(_COMPARED_STEPS):
+                action = random_action(self.action_spec, rng)
+                single = action if action.ndim else action.item()
+                obs, reward, terminated, truncated, _ = env.step(single)
+                seen.append((_copy(obs), float(reward)))
+                if terminated or truncated:
+                    env.reset()
+                if other is not None and any(other.step(single)[2:4]):
+                    other.reset()
+                if time.monotonic() > self.until:
+                    break
+        return seen
+
+
+def _copy(obs: Any) -> list[npt.NDArray[Any]]:
+    return [np.array(leaf) for leaf in nest.leaves(obs)]
+
+
+def _equal(one: list[Any], other: list[Any]) -> bool:
+    return all(
+        mine[1] == theirs[1] and all(map(np.array_equal, mine[0], theirs[0]))
+        for mine, theirs in zip(one, other, strict=True)
+    )
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds >= 1 else f"{1e3 * seconds:.2g} ms"
+
+
+def _kinds(result: Any) -> str:
+    if not isinstance(result, tuple):
+        return f"a {type(result).__name__}"
+    return f"{len(result)} values ({', '.join(type(value).__name__ for value in result)})"

@@ -1,0 +1,111 @@
+"""What `surreal-like check`, `check_env` and a launch find wrong with an environment."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from main.cli import main
+from session.errors import ConfigError
+from surreal_like import check_env
+from surreal_like.env.base import Step
+from surreal_like.env.check import Report, tried_specs
+from surreal_like.env.toy import Chain
+from tests.surreal_like.env.samples import Spoiled
+
+SPOILED = "tests.surreal_like.env.samples:Spoiled"
+
+
+def checked(what: str) -> Report:
+    return check_env({"env_name": SPOILED, "env_args": {"what": what}})
+
+
+def kinds(report: Report, kind: str) -> dict[str, str]:
+    return {one.what: one.text for one in report.findings if one.kind == kind}
+
+
+@pytest.mark.parametrize("env", ["toy:chain", Chain, {"env_name": "gym:CartPole-v1"}])
+def test_a_good_environment(env: Any) -> None:
+    report = check_env(env)
+    assert report.ok
+    assert set(kinds(report, "ok")) == {"specs", "steps", "step time", "seed", "copies"}
+    assert not kinds(report, "advice")
+    assert str(report).endswith("no mistakes")
+
+
+WRONG = [
+    ("constructor", "constructor", "no licence"),
+    ("info", "reset()", "gave a dict, expected (observation, info)"),
+    ("four", "step()", "gave 4 values"),
+    ("raise", "step()", "KeyError('valve'), in Spoiled.step"),
+    ("reward", "reward", "is 'much'"),
+    ("nan reward", "reward", "is nan"),
+    ("nan", "obs/temps", "NaN at [1] of [3]"),
+    ("bounds", "obs/temps", "7.0 at [1]"),
+    ("shape", "obs/temps", "shape [2] given"),
+    ("float", "obs/door", "float64 given, its spec says int8"),
+    ("large", "obs/door", "300 does not fit into int8"),
+    ("missing", "obs/door", "not given"),
+    ("shared", "copies", "share state"),
+]
+
+
+@pytest.mark.parametrize(("what", "where", "said"), WRONG)
+def test_what_is_wrong_is_named(what: str, where: str, said: str) -> None:
+    report = checked(what)
+    assert said in kinds(report, "error")[where]
+    assert len(kinds(report, "error")) == 1
+    assert str(report).endswith("1 mistake")
+    assert max(map(len, str(report).splitlines())) < 80
+
+
+@pytest.mark.parametrize(
+    ("what", "where", "said"),
+    [("float64", "obs/temps", "converted to float32"), ("random", "seed", "self.rng")],
+)
+def test_advice_is_no_mistake(what: str, where: str, said: str) -> None:
+    report = checked(what)
+    assert report.ok
+    assert said in kinds(report, "advice")[where]
+
+
+def test_a_slow_environment_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Chain.step
+
+    def slow(env: Chain, action: int) -> Step:
+        time.sleep(0.021)
+        return step(env, action)
+
+    monkeypatch.setattr(Chain, "step", slow)
+    report = check_env("toy:chain", steps=5, seconds=0.01)
+    assert "env_config.workers" in kinds(report, "advice")["step time"]
+
+
+def test_the_specs_of_an_experiment_are_tried() -> None:
+    assert tried_specs({"env_name": SPOILED})[0]["door"] == {"type": "int8", "dim": []}
+    for what, _, _ in WRONG:
+        if what not in ("constructor", "shared"):
+            with pytest.raises(ConfigError, match=r"Spoiled.*surreal-like check"):
+                tried_specs({"env_name": SPOILED, "env_args": {"what": what}})
+
+
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["check", "toy:chain", "--steps", "20"]) == 0
+    assert "20 random steps" in capsys.readouterr().out
+    file = tmp_path / "experiment.yaml"
+    file.write_text(f"env_config: {{env_name: {SPOILED}}}\n")
+    assert main(["check", str(file), "env_config.env_args.what=nan"]) == 2
+    assert "WRONG" in capsys.readouterr().out
+    assert main(["check", "toy:chian"]) == 2
+    assert "did you mean toy:chain" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_callable_is_built_for_each_copy() -> None:
+    assert check_env(lambda: Spoiled("nan")).name == "<lambda>"
