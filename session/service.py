@@ -12,9 +12,11 @@ from session.clock import Clock
 from session.context import Context, Launch, Pause
 from session.errors import (
     CheckpointError,
+    ConfigError,
     DeadlineError,
     RunError,
     SurrealError,
+    UsageError,
     WireError,
     describe,
 )
@@ -243,6 +245,9 @@ class Frame:
         That is so for what its code does wrong at the beginning of its first start; what the
         network, a disk or another process did may be over by then.
         """
+        if self._service is None and isinstance(error, ConfigError | UsageError):
+            # Its exit code says so already.
+            return False
         untried = self._service is None or not self._service.proven
         return untried and self.context.welcome.starts <= 1 and not isinstance(error, _PASSING)
 

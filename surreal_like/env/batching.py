@@ -141,3 +141,10 @@ def _converted(
             f"into {spec.type}, which its spec says"
         )
     return converted
+
+
+def kinds(result: Any) -> str:
+    """What `reset` or `step` gave, in words: `a dict`, or `2 values (ndarray, dict)`."""
+    if not isinstance(result, tuple):
+        return f"a {type(result).__name__}"
+    return f"{len(result)} values ({', '.join(type(value).__name__ for value in result)})"

@@ -21,6 +21,7 @@ from session.errors import ConfigError, describe
 from surreal_like.data.frames import stack_size, stack_spec
 from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
 from surreal_like.env.base import Env
+from surreal_like.env.batching import kinds
 from surreal_like.env.registry import make_env, specs_of
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
@@ -249,7 +250,7 @@ class _Check:
             result: Any = env.reset()
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
             self.report.add(
-                "error", "reset()", f"gave {_kinds(result)}, expected (observation, info)"
+                "error", "reset()", f"gave {kinds(result)}, expected (observation, info)"
             )
             raise _StopChecking
         self._observed(result[0])
@@ -257,7 +258,7 @@ class _Check:
     def _step_ended(self, result: Any) -> bool:
         if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
             wanted = "(observation, reward, terminated, truncated, info)"
-            self.report.add("error", "step()", f"gave {_kinds(result)}, expected {wanted}")
+            self.report.add("error", "step()", f"gave {kinds(result)}, expected {wanted}")
             raise _StopChecking
         obs, reward, terminated, truncated, info = result
         self._observed(obs)
@@ -386,9 +387,3 @@ def _equal(one: list[Any], other: list[Any]) -> bool:
 
 def _shown(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds >= 1 else f"{1e3 * seconds:.2g} ms"
-
-
-def _kinds(result: Any) -> str:
-    if not isinstance(result, tuple):
-        return f"a {type(result).__name__}"
-    return f"{len(result)} values ({', '.join(type(value).__name__ for value in result)})"

@@ -22,12 +22,14 @@ from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import compare
 from surreal_like.env.actions import ActionDoor, Outside
 from surreal_like.env.base import Env, Info, Step
+from surreal_like.env.batching import kinds
 from surreal_like.env.spaces import (
     action_writer,
     observation_reader,
     specs_from_spaces,
     without_keys,
 )
+from surreal_like.errors import DataError
 
 PREFIX = "gym:"
 
@@ -74,15 +76,20 @@ class GymAdapter(Env):
 
     def reset(self) -> tuple[Nest, Info]:
         """Starts an episode; the first one after `seed` is drawn from that seed."""
-        obs, info = self.gym_env.reset(seed=self._next_seed)
+        result = self.gym_env.reset(seed=self._next_seed)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise DataError(f"reset() gave {kinds(result)}, expected (observation, info)")
+        obs, info = result
         self._next_seed = None
         return self._read(obs), info
 
     def step(self, action: Any) -> Step:
         """Takes one action, int64 or float32 in the shape of its spec."""
-        obs, reward, terminated, truncated, info = self.gym_env.step(
-            self._write(self._door(action))
-        )
+        result = self.gym_env.step(self._write(self._door(action)))
+        if len(result) != 5:
+            wanted = "(observation, reward, terminated, truncated, info)"
+            raise DataError(f"step() gave {kinds(result)}, expected {wanted}")
+        obs, reward, terminated, truncated, info = result
         return self._read(obs), float(reward), terminated, truncated, info
 
     def seed(self, seed: int) -> None:

@@ -18,7 +18,7 @@ from session.nest import Nest
 from surreal_like.data.spec import ArraySpec
 from surreal_like.env.actions import ActionDoor
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
-from surreal_like.env.batching import InfoBatch, ObservationBatch
+from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds
 from surreal_like.env.registry import make_env, specs_of
 from surreal_like.errors import DataError
 
@@ -181,7 +181,7 @@ class SyncVector(VectorEnv):
     def _reset_one(self, stream: int) -> Info:
         result = self.envs[stream].reset()
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
-            raise DataError(f"reset() gave {_kinds(result)}, expected (observation, info)")
+            raise DataError(f"reset() gave {kinds(result)}, expected (observation, info)")
         self._batch.put(stream, result[0])
         self._pulse()
         return result[1]
@@ -191,7 +191,7 @@ def _five(result: Any) -> tuple[Any, float, bool, bool, Info]:
     """What `step` of an author's Env gave, or an error in words."""
     if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
         raise DataError(
-            f"step() gave {_kinds(result)}, "
+            f"step() gave {kinds(result)}, "
             "expected (observation, reward, terminated, truncated, info)"
         )
     obs, reward, terminated, truncated, info = result
@@ -202,9 +202,3 @@ def _five(result: Any) -> tuple[Any, float, bool, bool, Info]:
         raise DataError(
             f"step() gave {given} for reward, terminated, truncated: expected numbers"
         ) from error
-
-
-def _kinds(result: Any) -> str:
-    if not isinstance(result, tuple):
-        return f"a {type(result).__name__}"
-    return f"({', '.join(type(value).__name__ for value in result)})"

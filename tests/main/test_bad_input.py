@@ -54,6 +54,10 @@ class Unbounded(gymnasium.Env):
     def __init__(self):
         self.observation_space = spaces.Box(-1, 1, (2,))
         self.action_space = spaces.Box(-1, np.inf, (2,))
+    def reset(self, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
 
 class Texts(Unbounded):
     def __init__(self):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from session.errors import HOPELESS
 from session.folder import RunFolder, write_atomically
 from session.heartbeat import read_beat
 from session.launchers.launcher import make_addresses, write_run_files
@@ -130,7 +131,7 @@ def test_in_a_terminal_it_shows_its_records(folder: RunFolder) -> None:
 
 def test_an_error_of_a_users_code_shows_its_traceback(folder: RunFolder) -> None:
     code, said = finish(start("--name", "agent-1", "--folder", str(folder)))
-    assert code == 1
+    assert code == HOPELESS
     assert said.startswith("Traceback")
     assert said.endswith("ValueError: the environment is broken\n")
     beat = read_beat(folder.alive, "agent-1")

@@ -160,6 +160,15 @@ def test_an_exception_goes_through_and_the_run_has_failed(run_folder: Path) -> N
     assert read_beats(folder.alive)["eval-0"].doing == "ValueError('broken in a turn')"
 
 
+def test_code_that_exits_fails_the_run(run_folder: Path) -> None:
+    acts = {"learner": "learn", "eval-0": "exit", "agent-0": "work"}
+    with make(run_folder, acts) as launcher:
+        launcher.launch()
+        with pytest.raises(SystemExit):
+            launcher.run()
+    assert launcher.outcome == Outcome("failed", "eval-0: SystemExit()")
+
+
 def test_the_one_who_broke_is_named_not_the_one_who_waited_for_it(run_folder: Path) -> None:
     """The learner breaks in the turn that it has while the evaluator waits."""
     with make(run_folder, {"eval-0": "ask", "learner": "break"}) as launcher:

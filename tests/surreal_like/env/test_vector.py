@@ -261,5 +261,5 @@ def test_a_reward_that_is_no_number_is_named() -> None:
     }
     env = make_vector_env(config, num_envs=2, seed=0)
     env.reset()
-    with pytest.raises(DataError, match="^reward: NaN at"):
+    with pytest.raises(DataError, match=r"^reward: NaN at"):
         env.step(np.zeros(2, np.int64))
