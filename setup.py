@@ -60,7 +60,7 @@ EXTRAS["dev"] = [
 setup(
     name="surreal-like",
     version=read_version(),
-    description="Distributed reinforcement learning out of small processes",
+    description="Distributed reinforcement learning built from small processes",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="the surreal_like authors",

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from session.component import Component, Topology
 
-# What everybody connects to: one box beside the others, or its lines would hide theirs.
+# All components connect to these: one box beside the others, or its lines would hide theirs.
 _TELEMETRY = ("tensorplex", "loggerplex")
 # In the order of the data; what else there is comes behind.
 _ORDER = ("agent", "replay", "learner", "ps", "evaluator")
@@ -38,7 +38,7 @@ def mermaid(topology: Topology) -> str:
     lines += [f'    {group[0].kind}["{_names(group)}"]' for group in drawn]
     lines += _arrows(drawn)
     telemetry = [group[0].name for group in groups if group[0].kind in _TELEMETRY]
-    lines.append(f'    all(["everybody"]) -. "metrics, logs" .-> {_box(telemetry)}')
+    lines.append(f'    all(["all components"]) -. "metrics, logs" .-> {_box(telemetry)}')
     return "\n".join(lines)
 
 

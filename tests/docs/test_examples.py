@@ -60,8 +60,6 @@ SHOWN = {
         "fetches this repository, and PyTorch",
         "fetches PyTorch",
         "fetches packages",
-        "fetches packages",
-        "these are the tests",
     ],
     "algorithms.md": [
         "trains for ten minutes to half an hour",
@@ -73,6 +71,7 @@ SHOWN = {
         "the file of an editor",
         "pdb waits for somebody who types",
     ],
+    "installing.md": ["fetches packages", "these are the tests"],
     "kubernetes.md": ["test_kubectl.py runs it"] * 5,
     "your_own_environment.md": ["minigrid is not installed with this package"] * 2,
     "performance.md": ["installs four peers, and measures for minutes"],

@@ -51,3 +51,19 @@ def test_machine_date_versions_and_command_stand_beside_it() -> None:
     command = machine["command"].removeprefix("python ").split(" --name")[0]
     assert command in text
     assert "again over 100" in text
+
+
+def ratio(group: str, row: str) -> float:
+    """Return the ratio to the better of Reverb's two ways, as the kept JSON has it."""
+    groups = json.loads((RESULTS / "replay.json").read_text())["groups"]
+    lines = next(each["lines"] for each in groups if each["name"] == group)
+    line = next(each for each in lines if each["what"] == row)
+    return float(min(peer["median"] for peer in line["ratios"].values()))
+
+
+def test_what_is_said_of_replay_is_what_was_measured() -> None:
+    text = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+    out = ratio("Small transitions out", "1-step, one batch per request")
+    into = ratio("Small rows in", "one step at a time, 100 x 1")
+    assert f"come out {out:.1f} times as fast as from Reverb" in text
+    assert f"go in {into:.1f} times as fast" in text
