@@ -44,6 +44,7 @@ class TensorplexClient:
         self.client_id = check_client_id(client_id)
         self._channel = channel
         self._clock = clock
+        self._counts: dict[str, int] = {}
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = f"; metrics are reported with {_KINDS}" if name.startswith("add_") else ""
@@ -64,6 +65,7 @@ class TensorplexClient:
             return record | {"id": client.client_id} | stamp_of(client._clock)
 
         self._channel.hand_over(client._channel, change)
+        client._counts |= self._counts
         return client
 
     @property
@@ -71,8 +73,12 @@ class TensorplexClient:
         """Records that this process has dropped, over all its clients."""
         return self._channel.dropped
 
-    def add_scalar(self, tag: str, value: SupportsFloat, global_step: SupportsInt) -> None:
-        """Reports one number."""
+    def add_scalar(
+        self, tag: str, value: SupportsFloat, global_step: SupportsInt | None = None
+    ) -> None:
+        """Reports one number; without a step it is the next one of this tag, counted from 0."""
+        if global_step is None:
+            self._counts[tag] = global_step = self._counts.get(check_tag(tag), -1) + 1
         self._put("scalar", tag, global_step, {"value": self._number(tag, value)})
 
     def add_scalars(

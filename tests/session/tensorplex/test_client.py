@@ -46,6 +46,22 @@ def test_A17_scalar_is_data_with_the_time_of_its_source() -> None:
     assert msgpack.packb(kept.only()[0])
 
 
+def test_a_scalar_without_a_step_is_the_next_of_its_tag() -> None:
+    kept = Kept()
+    early = TensorplexClient.early("replay/0")
+    for tag in ("a", "b", "a"):
+        early.add_scalar(tag, 1)
+    joined = early.join(client(kept, "replay/2"))
+    joined.add_scalar("a", 1)
+    joined.add_scalar("b", 1, 9)
+    found = [(record["id"], record["tag"], record["step"]) for record, _ in kept._records]
+    steps = zip("abaab", (0, 0, 1, 2, 9), strict=True)
+    assert found == [("replay/2", tag, step) for tag, step in steps]
+    assert {record["time"] for record, _ in kept._records} == {12.5}
+    with pytest.raises(UsageError):
+        joined.add_scalar("", 1)
+
+
 def test_scalars_are_one_record() -> None:
     kept = Kept()
     client(kept).add_scalars({"a": 1, "b": np.float64(2)}, np.int64(3))
