@@ -6,9 +6,10 @@ import fcntl
 import hashlib
 import json
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -180,6 +181,18 @@ class RunFolder:
                 "was emptied or cut short: put a copy of it back"
             )
         return config
+
+    def find_modules(self, import_path: Iterable[str | Path]) -> None:
+        """Lets Python find the user's modules: in these folders, then in the run's copy of them.
+
+        Behind everything else: a user's folder must not hide the library's own modules.
+
+        Args:
+            import_path: ``session_config.import_path``, and what the user names besides.
+        """
+        for path in (*map(str, import_path), str(self.code.absolute())):
+            if path not in sys.path:
+                sys.path.append(path)
 
     @property
     def over(self) -> bool:

@@ -184,8 +184,11 @@ def _load(kind: str, given: argparse.Namespace, topology_of: TopologyOf) -> Laun
         addresses = AddressBook.load(Path(given.address))
     else:
         addresses = AddressBook.load(RunFolder(given.folder).addresses)
-    # Behind everything else: a user's folder must not hide the library's own modules.
-    sys.path.extend(config.session_config.import_path)
+    if folder is not None:
+        folder.find_modules(config.session_config.import_path)
+    else:
+        # Behind everything else: a user's folder must not hide the library's own modules.
+        sys.path.extend(config.session_config.import_path)
     topology = topology_of(config)
     name = given.name or next(iter(topology.of_kind(kind))).name
     component = topology.component(name)

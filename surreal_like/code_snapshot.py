@@ -1,15 +1,20 @@
-"""What a run keeps of the code that made it: the user's own algorithm file, the package list."""
+"""What a run keeps of the code that made it: the user's own files, the package list."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 from session.config import Config
 from session.folder import RunFolder, write_atomically
+
+# Modules of this library, which a run need not keep.
+_LIBRARY = ("session", "surreal_like", "main", "__main__")
 
 
 def own_file(config: Config) -> Path | None:
@@ -27,17 +32,52 @@ def own_file_changed(config: Config, folder: RunFolder) -> bool:
     return kept.is_file() and kept.read_bytes() != file.read_bytes()
 
 
-def keep_algorithm(config: Config, folder: RunFolder) -> None:
-    """Copies the user's algorithm file into the run folder: components take it from there.
+def own_modules(import_path: Iterable[str]) -> dict[str, str]:
+    """The user's modules that this process has imported from these folders.
 
-    The config records its hash, by which another machine knows that it has the same file.
+    Returns:
+        Where a copy goes below ``code/`` -> where the file is, absolute.
     """
+    found: dict[str, str] = {}
+    roots = [Path(folder).resolve() for folder in import_path]
+    for name, module in list(sys.modules.items()):
+        file, parts = getattr(module, "__file__", None), tuple(name.split("."))
+        if not roots or not str(file).endswith(".py") or parts[0] in _LIBRARY:
+            continue
+        place = Path(str(file)).resolve()
+        for root in filter(place.is_relative_to, roots):
+            below = place.relative_to(root)
+            # Elsewhere below a folder are other things: an environment with all its packages.
+            if below.with_suffix("").parts in (parts, (*parts, "__init__")):
+                found.setdefault(below.as_posix(), str(place))
+    return found
+
+
+def keep_code(config: Config, folder: RunFolder) -> None:
+    """Copies the user's algorithm file and modules into the run folder, which may then be moved.
+
+    Components take the algorithm from there; modules only where they are found nowhere else. The
+    config records their hashes, by which another machine knows that it has the same files.
+    """
+    recorded = dict(config.get("recorded") or {})
     file = own_file(config)
     if file is not None and file.is_file():
-        folder.code.mkdir(exist_ok=True)
-        shutil.copyfile(file, folder.code / file.name)
-        recorded = dict(config.get("recorded") or {})
-        config["recorded"] = {**recorded, "algorithm_sha256": file_hash(file)}
+        _copy(file, folder.code / file.name)
+        recorded["algorithm_sha256"] = file_hash(file)
+    modules: dict[str, str] = recorded.pop("modules", {})
+    for below, place in modules.items():
+        _copy(Path(place), folder.code / below)
+    if modules:
+        kept = {below: file_hash(folder.code / below) for below in modules}
+        recorded["modules_sha256"] = kept
+    if recorded:
+        config["recorded"] = recorded
+
+
+def _copy(file: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if file.resolve() != place.resolve():
+        shutil.copyfile(file, place)
 
 
 def file_hash(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def evaluate(
     checkpoint: str | int = "best",
     seed: int | None = None,
     deterministic: bool = True,
+    import_path: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
     """Plays episodes in this process, with the environment as evaluators see it.
 
@@ -33,6 +35,7 @@ def evaluate(
         checkpoint: ``best``, ``latest``, or an iteration of which there is a checkpoint.
         seed: of the environments; None: the run's, but other episodes than its evaluators had.
         deterministic: the best actions, or actions drawn from the policy.
+        import_path: further folders with modules that the run needs.
 
     Returns:
         ``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length``,
@@ -48,7 +51,7 @@ def evaluate(
     if seed is not None and seed < 0:
         raise UsageError(f"the seed is {seed}, expected 0 or more")
     began = time.monotonic()
-    policy = load_policy(folder, checkpoint)
+    policy = load_policy(folder, checkpoint, import_path=import_path)
     config = policy.config
     if seed is None:
         seed = component_seed(config.session_config.seed, "evaluate", 1)

@@ -25,6 +25,7 @@ from session.extension import leaves, paths
 from session.folder import RunFolder
 from session.ranges import check_ranges
 from session.version import VERSION
+from surreal_like.code_snapshot import own_modules
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
     algorithm.check_replay(config.learner_config)
     rehearse(config, algorithm, starts_here=must_be_installed)
-    return _record(config)
+    return _record(config, own_modules(config.session_config.import_path))
 
 
 def extended(user: Config, default: Config) -> Config:
@@ -253,7 +254,7 @@ def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
     return find_algorithm(config.algorithm)
 
 
-def _record(config: Config) -> Config:
+def _record(config: Config, modules: Mapping[str, str]) -> Config:
     names = ("torch", "numpy", "gymnasium", "pyzmq")
     versions = {
         "surreal_like": VERSION,
@@ -261,6 +262,8 @@ def _record(config: Config) -> Config:
         **{name: metadata.version(name) for name in names},
     }
     config["recorded"] = {"fingerprint": config.fingerprint(), "versions": versions}
+    if modules:
+        config["recorded"]["modules"] = dict(modules)
     revision = _git_revision()
     if revision:
         config["recorded"]["git_revision"] = revision

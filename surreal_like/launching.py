@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from session.config import Config
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
-from surreal_like.code_snapshot import keep_algorithm, keep_package_list
+from surreal_like.code_snapshot import keep_code, keep_package_list
 from surreal_like.experiment import resolve_elsewhere
 from surreal_like.interrupts import Interrupts
 from surreal_like.order import Order, Overrides, begin, make_order, resolve_order
@@ -145,7 +145,7 @@ def _launch(order: Order, watch: Watch) -> Adopted:
                 watch.note(line)
         with put_back_if_refused(config, folder):
             begin(order, config, folder, watch)
-            keep_algorithm(config, folder)
+            keep_code(config, folder)
             cluster = make_cluster(order.launcher, config, folder)
             # From here on it is the supervisor's.
             folder.unlock()

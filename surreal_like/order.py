@@ -11,6 +11,7 @@ from session.config import Config, override
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
+from surreal_like.code_snapshot import own_file
 from surreal_like.experiment import read_experiment
 from surreal_like.resume import (
     began_with,
@@ -146,7 +147,10 @@ def resolve_order(
         clock: when the run begins, on the clock of its components.
     """
     before = recorded_config(folder) if order.resume else None
-    config = resolve(order.user)
+    config = resolve(_with_code(order.user, folder) if before is not None else order.user)
+    config.session_config.import_path = list(order.user.session_config.get("import_path", []))
+    if before is not None:
+        _name_as_before(config, before, folder)
     run = {"started": clock, "first_started": clock, "seconds_before": 0.0}
     if before is not None:
         check_home(before, order.launcher, folder)
@@ -188,3 +192,25 @@ def begin(order: Order, config: Config, folder: RunFolder, watch: Watch) -> None
     elif settings.start_from:
         start_with(folder, checkpoint_of(settings.start_from))
         watch.note(f"starting with the networks of {settings.start_from}")
+
+
+def _with_code(user: Config, folder: RunFolder) -> Config:
+    """The experiment of a run whose author's files may be gone: those in ``code/`` stand in."""
+    user = user.copy()
+    there = [path for path in user.session_config.get("import_path", []) if Path(path).is_dir()]
+    code = [str(folder.code.absolute())] if folder.code.is_dir() else []
+    user.session_config.import_path = [*there, *code]
+    file = own_file(user)
+    if file is not None and not file.is_file() and (folder.code / file.name).is_file():
+        _, colon, name = user.algorithm.partition(":")
+        user.algorithm = f"{folder.code.absolute() / file.name}{colon}{name}"
+    return user
+
+
+def _name_as_before(config: Config, before: Config, folder: RunFolder) -> None:
+    """Gives an algorithm that was taken from ``code/`` the name by which the run knows it."""
+    file = own_file(config)
+    if file is not None and file == folder.code.absolute() / file.name:
+        config.algorithm = before.algorithm
+        recorded = {**(before.get("recorded") or {}), **config["recorded"]}
+        config["recorded"] = {**recorded, "fingerprint": config.fingerprint()}

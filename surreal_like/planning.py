@@ -12,7 +12,7 @@ from session.config import Config, apply_overrides, explain
 from session.default_configs import BASE_CONFIG
 from session.folder import RunFolder
 from session.launchers.launcher import make_addresses, protect, write_run_files
-from surreal_like.code_snapshot import keep_algorithm
+from surreal_like.code_snapshot import keep_code
 from surreal_like.experiment import defaults, extended, read_experiment, resolve_elsewhere
 from surreal_like.run_folder import held
 from surreal_like.topology import make_topology
@@ -100,7 +100,7 @@ def write_plan(plan: Plan, path: Path) -> None:
     with held(path) as folder:
         config = plan.config
         config.session_config.folder = str(path)
-        keep_algorithm(config, folder)
+        keep_code(config, folder)
         protect(folder, config)
         write_run_files(folder, plan.topology, make_addresses(plan.topology, config, folder))
         config.dump_file(RunFolder(path).config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def play(
     checkpoint: str | int = "best",
     seed: int | None = None,
     deterministic: bool = True,
+    import_path: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
     """Plays episodes in the environment as evaluators see it, and shows what it renders.
 
@@ -47,6 +48,7 @@ def play(
         checkpoint: ``best``, ``latest``, or an iteration of which there is a checkpoint.
         seed: of the environment; None: derived from the run's, other than its evaluators had.
         deterministic: the best actions, or actions drawn from the policy.
+        import_path: further folders with modules that the run needs.
 
     Returns:
         ``returns`` and ``lengths`` of the episodes that ended, ``frames``, ``fps``, ``checkpoint``
@@ -67,7 +69,10 @@ def play(
         check_video(path)
     else:
         check_screen()
-    policy, played = load_policy(folder, checkpoint), Evaluation(episodes, 1)
+    policy, played = (
+        load_policy(folder, checkpoint, import_path=import_path),
+        Evaluation(episodes, 1),
+    )
     if seed is None:
         seed = component_seed(policy.config.session_config.seed, "play", 1)
     with contextlib.ExitStack() as stack:

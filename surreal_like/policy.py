@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +84,19 @@ class Policy:
         return (arrays if batched else nest.map(lambda a: a[None], arrays)), batched
 
 
-def load_policy(folder: str | Path, checkpoint: str | int = "best") -> Policy:
+def load_policy(
+    folder: str | Path, checkpoint: str | int = "best", *, import_path: Sequence[str | Path] = ()
+) -> Policy:
     """The policy of a run.
+
+    Modules of the run's author are looked for in ``import_path``, where the run found them, and at
+    last in the run's own ``code/``.
 
     Args:
         folder: the run folder.
         checkpoint: ``best``, ``latest`` (the newest whole one), or an iteration of which there is
             a checkpoint.
+        import_path: further folders with modules that the run needs.
 
     Raises:
         UsageError: this is no run folder, or it has no such checkpoint.
@@ -100,8 +106,7 @@ def load_policy(folder: str | Path, checkpoint: str | int = "best") -> Policy:
     if not run.config.exists():
         raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
     config = run.read_config()
-    # Behind everything else: a user's folder must not hide the library's own modules.
-    sys.path.extend(p for p in config.session_config.import_path if p not in sys.path)
+    run.find_modules([*import_path, *config.session_config.import_path])
     path = whole_checkpoint(run, checkpoint)
     modes = {True: AgentMode.eval_deterministic, False: AgentMode.eval_stochastic}
     agents = {greedy: _load_agent(config, run, path, mode) for greedy, mode in modes.items()}

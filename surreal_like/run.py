@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from session.folder import RunFolder
-from surreal_like.code_snapshot import keep_algorithm, keep_package_list
+from surreal_like.code_snapshot import keep_code, keep_package_list
 from surreal_like.interrupts import Interrupts
 from surreal_like.order import Order, Overrides, begin, make_order, resolve_order
 from surreal_like.run_folder import held, put_back_if_refused
@@ -151,7 +151,7 @@ def _run(order: Order, watch: Watch) -> Run:
         check_ports(config)
         with put_back_if_refused(config, folder):
             begin(order, config, folder, watch)
-            keep_algorithm(config, folder)
+            keep_code(config, folder)
             config.dump_file(folder.config)
             interrupts.only_count()
             launched = starter.launch(config, make_topology(config), folder)

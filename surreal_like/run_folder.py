@@ -124,6 +124,7 @@ def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
     own = own_file(config)
     files = [folder.config, folder.topology, folder.addresses, folder.result]
     files += [folder.code / own.name] if own is not None else []
+    files += [folder.code / below for below in (config.get("recorded") or {}).get("modules", {})]
     before = {file: file.read_bytes() if file.is_file() else None for file in files}
     try:
         yield
@@ -131,6 +132,15 @@ def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
         for file, content in before.items():
             if content is None:
                 file.unlink(missing_ok=True)
+                _remove_empty(file.parent, folder.code)
             else:
                 file.write_bytes(content)
         raise
+
+
+def _remove_empty(path: Path, top: Path) -> None:
+    """Removes the folders from ``path`` up to below ``top`` in which nothing is left."""
+    while top in path.parents:
+        with suppress(OSError):
+            path.rmdir()
+        path = path.parent

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from main.cli.parser import Parser
-from main.cli.policy import add_policy, policy_options
+from main.cli.policy import add_policy, policy_options, saying_where
 from main.cli.runs import find_run
 from session.figures import count, decimal, short_time
 
@@ -20,10 +20,8 @@ def run(argv: Sequence[str]) -> int:
 
     from surreal_like.evaluating import evaluate  # imports torch
 
-    found = evaluate(
-        folder.path,
-        **policy_options(given),
-    )
+    with saying_where():
+        found = evaluate(folder.path, **policy_options(given))
     if given.json:
         print(json.dumps(found))
         return 0

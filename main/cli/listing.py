@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from main.cli.parser import Parser
 from main.cli.runs import all_runs
-from session.columns import columns
+from session.columns import GAP, columns
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.figures import MISSING, count, decimal, duration
 from session.folder import RunFolder
 from session.heartbeat import read_beats
+from session.program import install_line
 from session.tail import last_object
 from surreal_like.run_folder import RUNS
 
@@ -25,6 +28,9 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("list", "Shows what there is to train, and what was trained.")
     parser.add_argument("what", choices=("algorithms", "environments", "runs"))
+    parser.add_argument(
+        "word", nargs="?", metavar="WORD", help="with environments: only names that hold it"
+    )
     parser.add_argument("--json", action="store_true", help="with runs: print as JSON")
     parser.add_argument(
         "--specs",
@@ -36,6 +42,8 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(
             f"--specs belongs to environments: list environments --specs {given.specs}"
         )
+    if given.word and given.what != "environments":
+        raise UsageError(f"a word belongs to environments: list environments {given.word}")
     if given.json and given.what != "runs":
         raise UsageError("--json belongs to runs: list runs --json")
     if given.specs:
@@ -43,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
     elif given.what == "algorithms":
         _algorithms()
     elif given.what == "environments":
-        _environments()
+        _environments(given.word or "")
     else:
         _runs(as_json=given.json)
     return 0
@@ -70,11 +78,32 @@ def _algorithms() -> None:
     )
 
 
-def _environments() -> None:
-    from surreal_like.env.registry import list_environments
+def _environments(word: str) -> None:
+    """In columns on a terminal, one a line elsewhere; with a mark at those that need an extra."""
+    from surreal_like.env.registry import extra_of, list_environments
 
-    for name in list_environments():
-        print(name)
+    names = [name for name in list_environments() if word.lower() in name.lower()]
+    if not names:
+        raise UsageError(f"no environment holds '{word}'; surreal-like list environments shows all")
+    extras = {name: extra_of(name) for name in names}
+    shown = [name + (f" [{extras[name]}]" if extras[name] else "") for name in names]
+    print(in_columns(shown, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0))
+    for extra in sorted({*extras.values()} - {""}):
+        print(f"[{extra}]: {install_line(extra)}")
+
+
+def in_columns(texts: Sequence[str], width: int) -> str:
+    """Texts in as many columns as fit, read downwards.
+
+    Args:
+        texts: each for one place.
+        width: of the terminal; 0: one in each line.
+    """
+    room = max(map(len, texts)) + len(GAP)
+    number = max(1, (width + len(GAP)) // room)
+    height = -(-len(texts) // number)
+    rows = [texts[row::height] for row in range(height)]
+    return "\n".join("".join(text.ljust(room) for text in row).rstrip() for row in rows)
 
 
 def _specs(name: str) -> None:

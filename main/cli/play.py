@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from main.cli.parser import Parser
-from main.cli.policy import add_policy, policy_options
+from main.cli.policy import add_policy, policy_options, saying_where
 from main.cli.runs import find_run
 from session.figures import count, decimal, duration
 from session.folder import RunFolder
@@ -30,11 +30,8 @@ def run(argv: Sequence[str]) -> int:
 
     from surreal_like.playing import play  # imports torch
 
-    found = play(
-        folder.path,
-        video=given.video,
-        **policy_options(given),
-    )
+    with saying_where():
+        found = play(folder.path, video=given.video, **policy_options(given))
     print(json.dumps(found) if given.json else "\n".join(_lines(found, folder)))
     return 0
 

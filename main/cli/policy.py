@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from main.cli.runs import add_run
+from session.errors import ConfigError
 
 
 def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
@@ -40,6 +43,13 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
         action="store_true",
         help="sample actions from the policy instead of the best ones",
     )
+    parser.add_argument(
+        "--import-path",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="folder with modules that the run needs and its code/ does not have",
+    )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
 
@@ -50,4 +60,17 @@ def policy_options(given: argparse.Namespace) -> dict[str, Any]:
         "checkpoint": given.checkpoint,
         "seed": given.seed,
         "deterministic": not given.stochastic,
+        "import_path": given.import_path,
     }
+
+
+@contextlib.contextmanager
+def saying_where() -> Iterator[None]:
+    """Adds to a module that was not found the option that says where it is."""
+    try:
+        yield
+    except ConfigError as error:
+        if "No module named" not in str(error):
+            raise
+        where = "give the folder that holds it: --import-path FOLDER"
+        raise ConfigError(f"{str(error).partition('; a folder of')[0]}; {where}") from None

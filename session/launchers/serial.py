@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -101,9 +100,7 @@ class SerialLauncher:
             raise
 
     def _open(self) -> None:
-        # Behind everything else: a user's folder must not hide the library's own modules.
-        paths = self._config.session_config.import_path
-        sys.path.extend(path for path in paths if path not in sys.path)
+        self._folder.find_modules(self._config.session_config.import_path)
         modules = [importlib.import_module(each.module) for each in self._topology]
         self._prepare()
         addresses = AddressBook.inproc(self._topology.endpoints)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -113,7 +114,10 @@ def derive_specs(env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def list_environments() -> list[str]:
-    """Every name that `env_name` can be without writing code: toys, Gymnasium's, Atari's."""
+    """Every name that `env_name` can be without writing code: toys, Gymnasium's, Atari's.
+
+    Those of Gymnasium whose package is neither installed nor in an extra are left out.
+    """
     import gymnasium
 
     from surreal_like.env.atari_emulator import PREFIX, list_games
@@ -123,9 +127,42 @@ def list_environments() -> list[str]:
         gymnasium.register_envs(importlib.import_module("ale_py"))
     return [
         *(f"toy:{name}" for name in TOYS),
-        *(f"gym:{name}" for name in sorted(gymnasium.registry)),
+        *(f"gym:{name}" for name in sorted(gymnasium.registry) if extra_of(f"gym:{name}") != "?"),
         *(f"{PREFIX}{name}" for name in list_games()),
     ]
+
+
+def extra_of(name: str) -> str:
+    """The extra that an environment needs and that is not installed here.
+
+    Empty if it can be built as it is; `?` if no extra makes it buildable.
+    """
+    import gymnasium
+
+    kind, _, bare = name.partition(":")
+    if kind == "atari":
+        return "" if _is_installed("ale_py") else "atari"
+    if kind != "gym" or bare not in gymnasium.registry:
+        return ""
+    entry = f"{bare} {gymnasium.registry[bare].entry_point}"
+    for words, (package, extra) in _NEEDED.items():
+        if any(word in entry for word in words):
+            return "" if package and _is_installed(package) else extra
+    return ""
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+# What the entry point of a Gymnasium environment holds -> the package that it needs, and the extra
+# that has it. The MuJoCo environments of versions 2 and 3 need mujoco-py, which nobody builds now.
+_NEEDED = {
+    ("phys2d", "tabular", "GymV21", "GymV26", "mujoco_py"): ("", "?"),
+    ("ale_py",): ("ale_py", "atari"),
+    ("mujoco",): ("mujoco", "mujoco"),
+    ("box2d",): ("Box2D", "box2d"),
+}
 
 
 def _build(env_config: Config, evaluation: bool) -> Env:

@@ -21,7 +21,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
 from surreal_like import train
-from surreal_like.code_snapshot import keep_algorithm, keep_package_list, own_file_changed
+from surreal_like.code_snapshot import keep_code, keep_package_list, own_file_changed
 from surreal_like.experiment import read_experiment, resolve
 from surreal_like.interrupts import Interrupts
 from surreal_like.machine import check_memory, check_ports, find_available_bytes, replay_need
@@ -465,7 +465,7 @@ def test_the_package_list_is_as_pip_writes_it() -> None:
     assert lines == sorted(set(lines), key=str.lower)
     assert all(re.fullmatch(r"\S+==\S+", line) for line in lines)
     plain = Config({"algorithm": "dqn"})
-    keep_algorithm(plain, folder)
+    keep_code(plain, folder)
     assert not own_file_changed(plain, folder)
     assert len(list(folder.code.iterdir())) == 1
 

@@ -7,7 +7,7 @@ import pytest
 
 from session.errors import ConfigError
 from surreal_like.env.gym_adapter import GymAdapter
-from surreal_like.env.registry import derive_specs, list_environments, make_env
+from surreal_like.env.registry import derive_specs, extra_of, list_environments, make_env
 from surreal_like.env.toy import Chain
 from surreal_like.env.wrappers import ActionRepeat, ClipAction, LimitEpisodeLength
 from surreal_like.errors import SpecError
@@ -245,3 +245,16 @@ def test_a_name_of_another_package_gets_the_complete_name(
         make_env({"env_name": "gym:Mazes-Small-v0"})
     with pytest.raises(ConfigError, match=r"named gym:PACKAGE:Qqq-v0 \(installed: .*mazes"):
         make_env({"env_name": "gym:Qqq-v0"})
+
+
+def test_environments_that_no_extra_makes_buildable_are_not_listed() -> None:
+    names = list_environments()
+    assert {"gym:CartPole-v1", "gym:Ant-v5", "gym:LunarLander-v3", "toy:chain"} <= {*names}
+    assert not [n for n in names if n.startswith(("gym:Ant-v2", "gym:phys2d/", "gym:GymV2"))]
+
+
+def test_an_environment_that_needs_an_extra_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert extra_of("gym:LunarLander-v3") == ""
+    monkeypatch.setattr("surreal_like.env.registry._is_installed", lambda package: False)
+    names = ("gym:LunarLander-v3", "gym:Ant-v5", "atari:Pong", "gym:CartPole-v1", "toy:chain")
+    assert [extra_of(name) for name in names] == ["box2d", "mujoco", "atari", "", ""]
