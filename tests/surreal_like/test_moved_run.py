@@ -42,6 +42,9 @@ def forget() -> None:
     """Lets Python look for the modules again."""
     for name in [each for each in sys.modules if each.startswith(("moved_", "_algorithm_mine"))]:
         del sys.modules[name]
+    # Python remembers where a relative folder was when it was looked into last.
+    sys.path_importer_cache.pop("mine", None)
+    sys.path_importer_cache.pop("apart", None)
 
 
 @pytest.fixture
