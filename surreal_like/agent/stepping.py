@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from session.context import Context
@@ -32,7 +33,9 @@ class Stepping:
     def __init__(self, context: Context, num_envs: int) -> None:
         self._context = context
         self._num_envs = num_envs
-        self._began_at = self._due = context.clock.now()
+        self._due = context.clock.now()
+        # While the environments are built there is no step.
+        self._began_at = math.inf
         self._advised = False
         self._steps = 0
         self.work: Callable[[], object] = lambda: None

@@ -386,4 +386,7 @@ def _equal(one: list[Any], other: list[Any]) -> bool:
 
 
 def _shown(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 1 else f"{1e3 * seconds:.2g} ms"
+    milliseconds = 1e3 * seconds
+    if milliseconds < 10:
+        return f"{milliseconds:.2g} ms"
+    return f"{milliseconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -11,6 +11,7 @@ import main.ps
 from session.folder import RunFolder
 from session.heartbeat import read_beat
 from session.service import Frame
+from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from tests.surreal_like.agent import test_evaluator, test_loop
 from tests.surreal_like.agent.rig import Count, LearnerPeer, ReplayPeer, Rig, make_rig
 from tests.surreal_like.agent.test_scoring import ControlPeer
@@ -125,3 +126,16 @@ def test_an_evaluation_is_given_up_in_the_middle_of_a_step(rig: Rig) -> None:
     learner.publish()
     rig.until(lambda: frame.finished)
     assert watch.steps == 7
+
+
+def test_the_time_in_which_environments_are_built_is_no_step(rig: Rig) -> None:
+    context = rig.context("agent-0")
+    stepping = Stepping(context, 16)
+    rig.clock.seconds += 60.0
+    context.stopping = True
+    stepping()
+    assert not stepping._advised
+    stepping.begin()
+    rig.clock.seconds += 60.0
+    with pytest.raises(StepAbandonedError):
+        stepping()
