@@ -12,7 +12,6 @@ from session.errors import SurrealError
 from session.figures import MISSING, count, decimal, duration, percent, short_time, tenths
 from session.folder import RunFolder
 from session.program import program
-from surreal_like.replay.kind import load_kind
 from surreal_like.run import Run
 
 _WAY = {
@@ -131,7 +130,12 @@ def _advice(ended: Run) -> str:
     try:
         learner = RunFolder(ended.folder).read_config().learner_config
         unused = times is not None and times < 1 and not learner.replay.samples_per_insert
-        if not unused or load_kind(learner).overlap:
+        if not unused:
+            return ""
+        # It brings numpy, for which a command that ends shall not wait.
+        from surreal_like.replay.kind import load_kind
+
+        if load_kind(learner).overlap:
             return ""
     except SurrealError:
         return ""
