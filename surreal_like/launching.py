@@ -138,15 +138,15 @@ def _launch(order: Order, watch: Watch) -> Adopted:
 
             check_memory(config)
             check_ports(config)
-        else:
-            from session.launchers.kubernetes.advice import launch_advice
-
-            for line in launch_advice(config, [each.name for each in make_topology(config)]):
-                watch.note(line)
         with put_back_if_refused(config, folder):
             begin(order, config, folder, watch)
             keep_code(config, folder)
             cluster = make_cluster(order.launcher, config, folder)
+            if order.launcher == "kubernetes":
+                from session.launchers.kubernetes.advice import launch_advice
+
+                for line in launch_advice(config, [each.name for each in make_topology(config)]):
+                    watch.note(line)
             # From here on it is the supervisor's.
             folder.unlock()
             try:

@@ -49,7 +49,7 @@ COMMANDS = (
     Command(
         "check",
         "run",
-        "ENV|CONFIG.yaml [section.key=value ...]",
+        "ENV|CONFIG.yaml",
         "list what an environment does wrong",
         "main.cli.check",
     ),

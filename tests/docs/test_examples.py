@@ -21,8 +21,8 @@ def with_examples(*, slow: bool) -> list[Path]:
 
 
 def prepare(document: Path, folder: Path) -> None:
-    """README speaks from the top of the repository, the others from anywhere."""
-    if document.name == "README.md":
+    """Pages that name a shipped config are read at the top of the repository."""
+    if "configs/" in document.read_text():
         shutil.copytree(ROOT / "configs", folder / "configs")
     write_files(document, folder)
 

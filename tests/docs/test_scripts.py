@@ -47,7 +47,7 @@ class Terminals:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.context: zmq.Context[Any] = zmq.Context()
         config = Config.load_file(self.folder.config)
-        identity = Identity("somebody", 1, bytes.fromhex(config.fingerprint()[:16]))
+        identity = Identity("command", 1, bytes.fromhex(config.fingerprint()[:16]))
         addresses = AddressBook.load(self.folder.addresses)
         self.wire = Wire(self.context, addresses, identity)
         self.sockets = Path(addresses["ps.requests"].bind.removeprefix("ipc://")).parent

@@ -111,7 +111,7 @@ def test_resume_finds_the_newest_run_of_its_config(command: Command) -> None:
     other = Path("other.yaml")
     other.write_text(CONFIG)
     assert command("train", "other.yaml", "--on", "serial", "--quiet").code == 0
-    said = command(*SERIAL, "--resume", "session_config.stop.env_steps=500")
+    said = command(*SERIAL, "--resume", "session_config.stop.env_steps=2500")
     assert said.code == 0, said.err
     assert re.search(r"run folder +runs/small-", said.out)
     assert len(list(Path("runs").iterdir())) == 2
@@ -123,7 +123,7 @@ def test_an_allowed_change_is_taken(command: Command) -> None:
     said = command(
         *SERIAL,
         *("--resume", "--folder", "r", "--allow-change", "learner_config.algo"),
-        *("learner_config.algo.learning_rate=1e-4", "session_config.stop.env_steps=500"),
+        *("learner_config.algo.learning_rate=1e-4", "session_config.stop.env_steps=2500"),
     )
     assert said.code == 0, said.err
     assert "changed: learner_config.algo.learning_rate.start was 0.001, is 0.0001" in said.out
@@ -136,7 +136,7 @@ def test_a_checkpoint_cut_short_is_told_and_the_one_before_is_taken(command: Com
     newest, before, *_ = Checkpoints(Path("r/checkpoints/learner")).newest_first()
     cut = newest / "params.safetensors"
     cut.write_bytes(cut.read_bytes()[:10])
-    said = command(*SERIAL, "--resume", "--folder", "r", "session_config.stop.env_steps=500")
+    said = command(*SERIAL, "--resume", "--folder", "r", "session_config.stop.env_steps=2500")
     assert said.code == 0, said.err
     assert f"going on from the checkpoint before: checkpoint file {cut} has 10 bytes" in said.out
     result = read_json("r/result.json")

@@ -107,6 +107,7 @@ WORDS = (
     ),
     Wrong("plan on another planet", ("plan", "small.yaml", "--on", "mars"), "'mars'", "'local'"),
     Wrong("plan as pdf", ("plan", "small.yaml", "--format", "pdf"), "'pdf'", "'mermaid'"),
+    Wrong("check of nothing", ("check",), "required: ENV|CONFIG.yaml", HELP.format("check")),
     Wrong("plan of nothing", ("plan", "smal.yaml"), "smal.yaml", "did you mean small.yaml?"),
     Wrong("status of nobody", ("status", "endd", "--watch"), "no run 'endd'", "you mean ended?"),
     Wrong("logs of nobody", ("logs", "nope", "--follow"), "no run 'nope'", LIST),
@@ -492,12 +493,12 @@ def refuse(wrong: Wrong, prepared: Command, folder: Path, patch: pytest.MonkeyPa
     assert content(folder) == before
 
 
-def assert_one_line(said: Said) -> None:
+def assert_one_line(said: Said, *, advice: bool = False) -> None:
     assert said.code == 2, said.err
     assert said.err.startswith("surreal-like: error: "), said.err
     assert said.err.count("\n") == 1, said.err
     assert "Traceback" not in said.err
-    assert not said.out
+    assert bool(said.out) == advice
 
 
 @pytest.mark.parametrize("wrong", WORDS, ids=lambda wrong: wrong.name)
@@ -576,7 +577,7 @@ def test_no_cluster(prepared: Command, tmp_path: Path, monkeypatch: pytest.Monke
     # That device is the cluster's affair.
     device = "learner_config.device=cuda:63"
     said = prepared("launch", "small.yaml", "--on", "kubernetes", device)
-    assert_one_line(said)
+    assert_one_line(said, advice=True)
     assert "no cluster answers" in said.err
     assert "kubectl cluster-info" in said.err
     assert content(tmp_path) == before

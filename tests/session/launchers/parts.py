@@ -166,7 +166,7 @@ class Asker(Worker):
     def tick(self) -> bool:
         if self.act == "ask and break" and len(self.answers) == 3:
             raise ValueError("broken in a turn")
-        if self.act == "exit" and len(self.answers) == 3:
+        if self.act == "ask and exit" and len(self.answers) == 3:
             raise SystemExit
         self.answers.append(self._learner.request("status").fields["at"])
         if self.context.folder is not None:

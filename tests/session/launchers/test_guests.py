@@ -45,7 +45,8 @@ def tensorplex(folder: RunFolder) -> Iterator[None]:
     """Answers with the rows."""
     context: zmq.Context[Any] = zmq.Context()
     book, security = AddressBook.load(folder.addresses), Security.load(folder.keys)
-    wire = Wire(context, book, Identity("tensorplex"), security=security)
+    fingerprint = bytes.fromhex(folder.read_config().fingerprint()[:16])
+    wire = Wire(context, book, Identity("tensorplex", 1, fingerprint), security=security)
     router, ending = wire.router("tensorplex.requests"), threading.Event()
     thread = threading.Thread(target=answer, args=(router, ending))
     thread.start()

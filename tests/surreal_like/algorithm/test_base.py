@@ -116,8 +116,14 @@ def test_defaults_extend_the_base_and_say_which_replay(name: str) -> None:
 @pytest.mark.parametrize(
     ("action_spec", "words"),
     [
-        ({"type": "continuous", "dim": [1]}, "gym:Pendulum-v1 has continuous [1]"),
-        ({"type": "multi_discrete", "dim": [3, 2]}, "gym:Pendulum-v1 has multi_discrete [3, 2]"),
+        (
+            {"type": "continuous", "dim": [1]},
+            "gym:Pendulum-v1 has continuous [1]: try ddpg, impala, ppo, sac or td3",
+        ),
+        (
+            {"type": "multi_discrete", "dim": [3, 2]},
+            "gym:Pendulum-v1 has multi_discrete [3, 2]: try impala or ppo",
+        ),
     ],
 )
 def test_dqn_refuses_actions_that_are_not_discrete(action_spec: dict[str, Any], words: str) -> None:

@@ -161,7 +161,7 @@ def test_td3_is_what_the_paper_says() -> None:
 
 def test_A19_noise_is_added_in_training_and_not_in_evaluation() -> None:
     obs = torch.randn(1, 4).expand(4000, 4)
-    noisy = make_agent(noise={"sigma": 0.1})
+    noisy = make_agent(noise={"sigma": 0.1}, random_steps=0)
     noisy.progress = Progress(10, 1)
     best = make_agent("eval_deterministic").act(obs)
     assert (best == best[0]).all()
@@ -169,7 +169,7 @@ def test_A19_noise_is_added_in_training_and_not_in_evaluation() -> None:
     assert actions.dtype == np.float32
     # Half widths of the bounds are 2.
     assert (actions - best).std(0) == pytest.approx([0.2, 0.2], rel=0.1)
-    wild = make_agent(noise={"sigma": 5.0})
+    wild = make_agent(noise={"sigma": 5.0}, random_steps=0)
     wild.progress = Progress(10, 1)
     actions = wild.act(obs)
     assert (actions >= [-2.0, 0.0]).all()

@@ -281,9 +281,8 @@ def test_a_NaN_is_refused_at_the_sender_with_its_name(rig: Rig) -> None:
             return np.full(2, np.nan, np.float32)
 
     replay, env = ReplayPeer(rig), wrap(rig, Sick())
-    env.reset()
     with pytest.raises(DataError, match=r"^obs: NaN"):
-        play(env, 4)
+        env.reset()
     rig.pass_time(0.05)
     assert not replay.chunks
 

@@ -110,7 +110,10 @@ def test_discrete_actions_arrive_as_int() -> None:
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ((np.zeros(1), 0.0, False, {}), r"step\(\) gave \(ndarray, float, bool, dict\), expected"),
+        (
+            (np.zeros(1), 0.0, False, {}),
+            r"step\(\) gave 4 values \(ndarray, float, bool, dict\), expected",
+        ),
         (np.zeros(1), r"step\(\) gave a ndarray"),
         ((np.zeros(1), 0.0, False, False, None), r"NoneType\), expected"),
         ((np.zeros(1), "x", False, False, {}), r"gave 'x', False, False for reward"),
