@@ -35,7 +35,8 @@ learn: $(VENV)/.installed
 	@$(BIN)/python benchmarks/learn.py $(ARGS)
 
 # A test file stays in one worker: what its tests share is started once.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# Bytecode is kept: else each of many processes would compile all modules anew.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test: lint
 	$(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)

@@ -37,29 +37,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in its background so, and all our children would be deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import gc
 import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
+from tests import examples
 from tests.leftovers import no_child_left as no_child_left
 from tests.leftovers import nothing_left as nothing_left
-
-# Other processes may have the cores just then: how long an example takes proves nothing.
-hypothesis.settings.register_profile(
-    "shared machine",
-    hypothesis.settings.default,
-    deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("shared machine")
 
 
 @dataclass(frozen=True)
@@ -163,7 +155,19 @@ def groups_of(item: pytest.Item) -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    examples.register(slow="not slow" not in config.getoption("markexpr"))
     config.pluginmanager.register(GroupReport(), "surreal-like-groups")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without searching for garbage: what is imported and found stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()  # so that no later search walks it either
+        gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -6,6 +6,7 @@ that it must refuse, so that no rule passes because it sees nothing.
 
 import ast
 import functools
+import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("session", "surreal_like", "main")
+EVERYWHERE = (*PACKAGES, "benchmarks", "tests")
 MAX_FUNCTION_LINES = 60
 MAX_ENTRY_LINES = 40
 
@@ -30,13 +32,17 @@ VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
 ANY_INTERFACE = ("0.0.0" + ".0", "tcp://" + "*", "tcp://" + "[::]")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Source:
-    """One file of Python: its path inside the repository, text and syntax tree."""
+    """One file of Python: its path inside the repository, its text, and the nodes of its tree."""
 
     path: str
     text: str
-    tree: ast.Module
+
+    @functools.cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node; parsed once, by the first rule that looks."""
+        return tuple(ast.walk(ast.parse(self.text, self.path)))
 
     @property
     def package(self) -> str:
@@ -46,15 +52,23 @@ class Source:
 Rule = Callable[[Source], Iterator[str]]
 
 
-def parse(path: str, text: str) -> Source:
-    return Source(path, text, ast.parse(text, path))
-
-
 @functools.cache
 def sources(*folders: str) -> tuple[Source, ...]:
-    """Return every Python file below these folders of the repository."""
-    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    return tuple(parse(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths)
+    """Return every Python file below these folders of the repository, each read once."""
+    if len(folders) > 1:
+        return tuple(source for folder in folders for source in sources(folder))
+    paths = sorted((ROOT / folders[0]).rglob("*.py"))
+    return tuple(Source(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_search_for_garbage() -> Iterator[None]:
+    """Keep the collector from walking a million nodes of syntax trees again and again."""
+    gc.disable()
+    yield
+    gc.enable()
+    for source in sources(*EVERYWHERE):
+        vars(source).pop("nodes", None)
 
 
 # -- what a file imports and calls ----------------------------------------------------------------
@@ -62,7 +76,7 @@ def sources(*folders: str) -> tuple[Source, ...]:
 
 def imported(source: Source) -> Iterator[tuple[int, str]]:
     """Yield line and full dotted name of each import, relative ones resolved."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -88,7 +102,7 @@ def docstrings(source: Source) -> set[ast.expr]:
     """Return the nodes that are docstrings."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = set()
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, owners) and ast.get_docstring(node) is not None:
             first = node.body[0]
             assert isinstance(first, ast.Expr)
@@ -116,7 +130,7 @@ def servers_do_without_torch(source: Source) -> Iterator[str]:
 
 def no_code_from_data(source: Source) -> Iterator[str]:
     yield from imports_of(source, UNSAFE_MODULES)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Name) and node.id in UNSAFE_NAMES:
             yield f"line {node.lineno} uses {node.id}"
         if isinstance(node, ast.Attribute) and node.attr in UNSAFE_METHODS:
@@ -144,7 +158,7 @@ def names_say_what_is_inside(source: Source) -> Iterator[str]:
 
 def binds_no_outer_interface(source: Source) -> Iterator[str]:
     skipped = docstrings(source)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skipped:
             for address in ANY_INTERFACE:
                 if address in node.value:
@@ -152,7 +166,7 @@ def binds_no_outer_interface(source: Source) -> Iterator[str]:
 
 
 def functions_are_short(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if ast.get_docstring(node) is not None:
@@ -174,9 +188,9 @@ RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (nothing_imports_main, PACKAGES),
     (servers_do_without_torch, PACKAGES),
     (no_code_from_data, (*PACKAGES, "benchmarks")),
-    (names_say_what_is_inside, (*PACKAGES, "benchmarks", "tests")),
+    (names_say_what_is_inside, EVERYWHERE),
     (binds_no_outer_interface, PACKAGES),
-    (functions_are_short, (*PACKAGES, "benchmarks", "tests")),
+    (functions_are_short, EVERYWHERE),
     (entries_are_short, PACKAGES),
 )
 
@@ -226,12 +240,12 @@ GOOD: tuple[tuple[Rule, str, str], ...] = (
 
 @pytest.mark.parametrize(("rule", "path", "text"), BAD)
 def test_rule_refuses(rule: Rule, path: str, text: str) -> None:
-    assert list(rule(parse(path, text)))
+    assert list(rule(Source(path, text)))
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), GOOD)
 def test_rule_accepts(rule: Rule, path: str, text: str) -> None:
-    assert not list(rule(parse(path, text)))
+    assert not list(rule(Source(path, text)))
 
 
 @pytest.mark.parametrize(("rule", "folders"), RULES, ids=[rule.__name__ for rule, _ in RULES])

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-import kubernetes_validate
-
 from tests.kubernetes.remote_command import Outcome, serve_exec
+from tests.kubernetes.schemas import InvalidError, validate
 
 Data = dict[str, Any]
 _KINDS = {
@@ -128,9 +127,9 @@ class Store:
 
 def _admit(data: Data) -> None:
     try:
-        kubernetes_validate.validate(data, _SCHEMA_VERSION, strict=True)
-    except kubernetes_validate.ValidationError as error:
-        raise Failure(422, "Invalid", f"{data['kind']} is invalid: {error.message}") from None
+        validate(data, _SCHEMA_VERSION)
+    except InvalidError as error:
+        raise Failure(422, "Invalid", f"{data['kind']} is invalid: {error}") from None
 
 
 def merge(before: Any, patch: Any, key: str = "", *, strategic: bool = True) -> Any:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -22,6 +21,7 @@ from session.launchers.kubernetes.secret import KEYS_FOLDER, SECRETS, write_over
 from tests.docs.examples import blocks
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.conftest import setting_of
+from tests.kubernetes.schemas import validate
 from tests.kubernetes.test_manifests import K8S, OVERLAYS, ROOT, copy_of_k8s
 
 pytestmark = pytest.mark.kubectl
@@ -81,7 +81,7 @@ def test_the_overlay_is_the_single_file_and_is_valid(name: str, overlays: Path) 
     objects = list(yaml.safe_load_all(said.stdout))
     for each in objects:
         for version in ("1.28", "1.37"):
-            kubernetes_validate.validate(each, version, strict=True)
+            validate(each, version)
     single = list(yaml.safe_load_all((K8S / f"{name}.yaml").read_text()))
     assert by_name(single) == by_name([each for each in objects if each["kind"] != "Secret"])
 

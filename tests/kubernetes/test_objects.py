@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 
 from session.config import Config
@@ -31,6 +30,7 @@ from session.version import VERSION
 from session.wire.security import KEY_FILES, write_keys
 from surreal_like.kubernetes import render
 from tests.kubernetes.conftest import setting_of
+from tests.kubernetes.schemas import InvalidError, validate
 
 OLDEST, NEWEST = "1.28", "1.37"
 # One with every branch: shards, spot nodes, a graphics processor, a namespace, no default class.
@@ -87,7 +87,7 @@ def containers(objects: list[Data]) -> Iterator[tuple[Data, Data]]:
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_every_object_is_valid(objects: list[Data], version: str) -> None:
     for each in objects:
-        kubernetes_validate.validate(each, version, strict=True)
+        validate(each, version)
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -95,7 +95,7 @@ def test_the_secret_is_valid(tmp_path: Path, version: str) -> None:
     write_keys(tmp_path / "keys", cluster_keys())
     secrets = make_secrets(tmp_path / "keys", "cartpole", None)
     for secret in secrets:
-        kubernetes_validate.validate(secret, version, strict=True)
+        validate(secret, version)
     files = {each["metadata"]["name"]: sorted(each["data"]) for each in secrets}
     assert files == {
         "cartpole-keys": sorted((*KEY_FILES, "agent.pub", "evaluator.pub")),
@@ -121,8 +121,8 @@ def test_only_servers_can_pass_for_one() -> None:
 def test_a_strict_schema_sees_what_is_wrong() -> None:
     objects = objects_of(setting_of())
     objects[-1]["spec"]["backoffLimits"] = 3
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(objects[-1], NEWEST, strict=True)
+    with pytest.raises(InvalidError):
+        validate(objects[-1], NEWEST)
 
 
 def test_objects_come_from_nothing_but_topology_and_config() -> None:
@@ -386,7 +386,7 @@ def test_a_variable_may_come_from_elsewhere() -> None:
     (container,) = pods_of(objects, "learner")["spec"]["containers"]
     assert {"name": "TOKEN", "valueFrom": source} in container["env"]
     for each in objects:
-        kubernetes_validate.validate(each, NEWEST, strict=True)
+        validate(each, NEWEST)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session import Config, ConfigError
+from tests.examples import examples
 
 EXAMPLE: dict[str, Any] = {"demo": {"ps": {"host": "myhost", "port": 12345}}, "dim": [64, 64, 3]}
 plain_values = st.recursive(
@@ -127,7 +128,7 @@ def test_merge_key_may_repeat_a_key(tmp_path: Path) -> None:
     assert Config.load_file(tmp_path / "c.yaml").b == {"p": 2, "r": 3}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.dictionaries(st.text("abc", min_size=1), plain_values, max_size=3))
 def test_dumped_files_are_read_back(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     folder = tmp_path_factory.mktemp("dumped")

@@ -25,6 +25,7 @@ from surreal_like.replay.prioritized_replay import PrioritizedReplay
 from surreal_like.replay.selector import Sample
 from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
 from surreal_like.replay.uniform_replay import UniformReplay
+from tests.examples import examples
 from tests.surreal_like.agent.rig import Rig, make_rig
 from tests.surreal_like.replay.configs import configs
 
@@ -134,7 +135,7 @@ def replay_configs(frames: int, n_step: int, steps: int, **replay: Any) -> dict[
     ],
     ids=["uniform", "by age", "prioritized"],
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     seed=st.integers(0, 2**32),
     frames=st.integers(1, 6),
@@ -188,7 +189,7 @@ class Kept(TupleReplay):
         self.kept.append(experience)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     seed=st.integers(0, 2**32),
     frames=st.integers(2, 5),
@@ -213,7 +214,7 @@ def test_stacks_of_tuples_are_those_that_were_acted_on(
             played.check(obs["number"], obs["image"])
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 2**32), frames=st.integers(2, 6), steps=st.integers(1, 7))
 def test_stacks_of_unrolls_are_those_that_were_acted_on(
     rig: Rig, seed: int, frames: int, steps: int

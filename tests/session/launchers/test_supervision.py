@@ -22,6 +22,7 @@ from session.launchers.instruction import (
     exit_error,
 )
 from session.launchers.supervision import Phase, Supervision
+from tests.examples import examples
 
 LIMITS = Limits(starting_seconds=120.0, silent_seconds=30.0, grace_seconds=10.0)
 NAMES = ["loggerplex", "tensorplex", "ps", "replay-0", "learner", "agent-0", "agent-1", "eval-0"]
@@ -635,7 +636,7 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=25)
+TestAnyHistory.settings = settings(max_examples=examples(60), stateful_step_count=25)
 
 
 # -- taking over ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from session.errors import DecodeError, OversizeError, WireError
 from session.wire import PROTOCOL_VERSION, Identity, Message, decode, encode, layout
 from session.wire.codec import size_bytes
 from session.wire.layout import Buffer
+from tests.examples import examples
 
 LIMIT = 1 << 20
 DTYPES = "?bBhHiIqQefd"
@@ -153,7 +154,7 @@ def test_damaged_messages_decode_or_raise_the_named_error(
     decodes_or_raises([bytes(frame) for frame in frames])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.binary(max_size=64), max_size=4))
 def test_arbitrary_bytes_decode_or_raise_the_named_error(frames: list[bytes]) -> None:
     decodes_or_raises(frames)

@@ -15,6 +15,7 @@ from surreal_like.data.spec import ArraySpec
 from surreal_like.data.timestep import StepType, restart, termination, transition, truncation
 from surreal_like.env.row_buffer import RowBuffer
 from surreal_like.errors import DataError
+from tests.examples import examples
 
 Array = npt.NDArray[Any]
 
@@ -136,7 +137,7 @@ def test_discount_is_zero_at_a_termination_and_one_at_a_time_limit() -> None:
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.integers(1, 30).flatmap(
         lambda n: st.lists(st.text("SSSTUB", min_size=n, max_size=n), min_size=1, max_size=3)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from session.wire import Message
 from surreal_like.env.sender_window import Kept, Receipt, SenderWindow
+from tests.examples import examples
 
 ROWS = 10
 BYTES = 100
@@ -219,7 +220,7 @@ SELDOM = ["refuse", "lose", "restart", "late", "wait"]
 EVENTS = st.lists(st.sampled_from([*OFTEN, *OFTEN, *SELDOM]), max_size=120)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(EVENTS)
 def test_whatever_happens_every_chunk_is_handled_and_none_is_missed(events: list[str]) -> None:
     sender, replay, now = window(resend_seconds=2.0), TwinReplay(), 0.0

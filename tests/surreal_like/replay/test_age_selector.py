@@ -15,6 +15,7 @@ from session.errors import SurrealError
 from surreal_like.replay.age import AgeRule
 from surreal_like.replay.age_selector import AgeSelector
 from surreal_like.replay.version_runs import VersionRuns
+from tests.examples import examples
 
 # 0.999 quantile of chi-square with so many degrees of freedom (tables of the distribution).
 CHI_SQUARE = {4: 18.47, 9: 27.88, 19: 43.82, 24: 51.18, 49: 85.35}
@@ -174,7 +175,7 @@ def test_the_last_step_is_never_overstepped() -> None:
     assert here.selector.sample(1).numbers.tolist() == [2]
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.data())
 def test_counts_and_rows_equal_those_of_the_definition(data: st.DataObject) -> None:
     """Random versions, inserts, completions and evictions; a restored selector goes on alike."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from surreal_like.data.experience import Chunk
 from surreal_like.replay.ledger import OLDER_INCARNATION, Ledger, Receipt
+from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of
 
 
@@ -191,7 +192,7 @@ def test_restored_ledger_stores_nothing_twice() -> None:
     assert {(r.incarnation, r.saved) for r in ledger.receipts()} == {(1, 2), (2, 1)}
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seed=st.integers(0, 2**32), chunks=st.integers(1, 20))
 def test_any_order_with_repeats_ends_in_the_same_account(seed: int, chunks: int) -> None:
     random = Random(seed)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from session.errors import ConfigError
 from surreal_like.replay.limiter import Limiter
+from tests.examples import examples
 
 
 def test_without_a_relation_only_the_minimum_counts() -> None:
@@ -52,7 +53,7 @@ def test_the_band(inserted: int, sampled: int, insert: bool, sample: bool) -> No
     assert (limiter.can_insert(), limiter.can_sample()) == (insert, sample)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     min_size=st.integers(1, 100),
     ratio=st.sampled_from([0.25, 1.0, 4.0, 32.0]),
@@ -114,7 +115,7 @@ class History:
         return insert, owed - self.request >= -self.tolerance
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     min_size=st.integers(1, 10),
     ratio=st.sampled_from([0.0, 0.25, 1.0, 4.0]),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from session.errors import ConfigError
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
 from surreal_like.replay.turns import Turns
+from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
 from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
@@ -89,7 +90,7 @@ def test_age_is_not_for_priorities() -> None:
         make(age={"max_versions": 3, "half_life_versions": 0.0})
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS)
 def test_only_sampleable_rows_have_mass(seed: int, operations: list[tuple[int, str, int]]) -> None:
     replay, twin, traffic = make(capacity=60), Twin(60), Traffic(seed)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from session.errors import SurrealError
 from surreal_like.replay.selector import UniformSelector
+from tests.examples import examples
 
 # 0.999 quantile of chi-square with so many degrees of freedom (tables of the distribution).
 CHI_SQUARE = {9: 27.88, 49: 85.35, 99: 148.23}
@@ -60,7 +61,7 @@ def test_chi_square_sees_a_row_that_is_twice_as_likely() -> None:
     assert chi_square(selector, list(range(10)), 20_000, 100) > CHI_SQUARE[9]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_bits_and_count_equal_a_set(data: st.DataObject) -> None:
     capacity = data.draw(st.integers(1, 40))

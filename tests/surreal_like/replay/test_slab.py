@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from session.errors import DecodeError
 from surreal_like.replay.slab import LEAST_BYTES, Slab, Slabs, large_bytes
+from tests.examples import examples
 
 ROWS = st.integers(1, 3 * LEAST_BYTES // 16)
 MADE = st.sampled_from(["by empty", "elsewhere", "a part", "big-endian"])
@@ -34,7 +35,7 @@ def lent(slab: Slab) -> tuple[int, dict[str, Any]]:
 
 
 @given(st.lists(st.tuples(ROWS, MADE), max_size=6), st.integers(1, 1 << 19))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_what_is_placed_and_what_is_sent_are_all(made: Any, slot_bytes: int) -> None:
     slab = Slab(1, slot_bytes)
     slot, fields = lent(slab)

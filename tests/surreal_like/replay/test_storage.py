@@ -16,6 +16,7 @@ from session.errors import ConfigError
 from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
+from tests.examples import examples
 from tests.surreal_like.replay.chunks import Sender, chunk_of, columns_of, counting
 from tests.surreal_like.replay.twin import Twin
 
@@ -75,7 +76,7 @@ def assert_same(storage: ColumnStorage, twin: Twin) -> None:
         np.testing.assert_array_equal(np.concatenate(storage.read(name)), expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS)
 def test_storage_equals_its_twin(seed: int, operations: list[tuple[int, str, int]]) -> None:
     storage, twin, traffic = ColumnStorage(50), Twin(50), Traffic(seed)
@@ -93,7 +94,7 @@ def test_storage_equals_its_twin(seed: int, operations: list[tuple[int, str, int
         assert_same(storage, twin)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS, capacity=st.sampled_from([30, 50, 64]))
 def test_restored_storage_goes_on_as_the_saved_one(
     seed: int, operations: list[tuple[int, str, int]], capacity: int

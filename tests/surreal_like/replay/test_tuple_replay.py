@@ -15,6 +15,7 @@ from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.ledger import Ledger
 from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
+from tests.examples import examples
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of
 from tests.surreal_like.replay.configs import configs
 from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
@@ -71,7 +72,7 @@ def test_R3_each_transition_is_inserted_once(case: str, split: int) -> None:
         assert one.info["extras"]["id"] == t
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS, n=st.integers(1, 4))
 def test_tuples_equal_the_transitions_of_the_twin(
     seed: int, operations: list[tuple[int, str, int]], n: int

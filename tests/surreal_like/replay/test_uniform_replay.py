@@ -15,6 +15,7 @@ from session.clock import CountedClock
 from session.errors import ConfigError, SurrealError
 from surreal_like.errors import DataError
 from surreal_like.replay.uniform_replay import UniformReplay
+from tests.examples import examples
 from tests.surreal_like.replay.chunks import EPISODES, Sender, chunk_of, counting
 from tests.surreal_like.replay.configs import configs
 from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
@@ -49,7 +50,7 @@ def test_every_sampleable_row_is_sampled_and_no_other(case: str) -> None:
     np.testing.assert_array_equal(batch["dones"], terminal)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS, n=st.integers(1, 5))
 def test_sampleable_rows_equal_those_of_the_twin(
     seed: int, operations: list[tuple[int, str, int]], n: int

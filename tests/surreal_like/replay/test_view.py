@@ -18,6 +18,7 @@ from surreal_like.replay.selector import UniformSelector
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.view import NStepView
 from surreal_like.transform.reward import RewardTransform
+from tests.examples import examples
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of
 from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
 from tests.surreal_like.replay.twin import Twin, transition
@@ -94,7 +95,7 @@ def assert_same(table: Table, twin: Twin, gamma: float, transform: RewardTransfo
 FRAMES = [(1, 2), (1, 4), (3, 4), (2, 7)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 2**32),
     operations=OPERATIONS,
