@@ -35,6 +35,9 @@ _SETTINGS = (
     "learner_config.algo.epsilon.start=0.05",
     "session_config.at_end=idle",
     "session_config.agent.num=1",
+    # Full speed: DQN's own defaults keep chunks short and few.
+    "session_config.sender.flush_iteration=100",
+    "session_config.sender.max_unreceipted_chunks=8",
 )
 _BESIDE = {"gymnasium": "gymnasium", "ale-py": "ale_py"}
 _PROCESSOR = "bare processor"

@@ -32,6 +32,7 @@ from session.default_configs import BASE_CONFIG, CHOICES  # noqa: E402
 from session.placeholder import expectation, is_unresolved  # noqa: E402
 from session.ranges import OPTIONAL, in_words, range_of  # noqa: E402
 from surreal_like.algorithm.registry import find_algorithm, list_algorithms  # noqa: E402
+from surreal_like.experiment import defaults  # noqa: E402
 from surreal_like.planning import plan_experiment  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
@@ -61,7 +62,8 @@ HEAD = """\
 # Configuration
 
 Every setting, its default, and what it may be. This page is made by `python docs/generate.py`
-from the default configs (`session/default_configs.py`, and `default_config()` of each algorithm)
+from the default configs (`session/default_configs.py`, `default_config()` of each algorithm and its
+`session_config`)
 and the comments that stand there.
 
 An experiment file holds what differs from this, under the same four keys:
@@ -219,13 +221,15 @@ def _algorithm(name: str, module: str) -> str:
     """The settings that an algorithm adds, and the defaults that it changes."""
     algorithm = find_algorithm(name)
     source = Source(module)
-    found = source.comments(source.returned("default_config"), "learner_config")
-    settings = {"learner_config": algorithm.default_config()}
+    found = dict(source.comments(source.returned("default_config"), "learner_config"))
+    base = Source("session.default_configs")
+    section = base.assigned("BASE_SESSION_CONFIG")[1]
+    found |= dict(base.comments(section, "session_config"))
     lines = [
         f"## Algorithm `{name}`\n",
         f"{inspect.getdoc(algorithm)} What it adds, or sets otherwise.\n",
     ]
-    return "\n".join(lines) + "\n" + "\n".join(_sections(settings, dict(found)))
+    return "\n".join(lines) + "\n" + "\n".join(_sections(defaults(name), found))
 
 
 def _sections(

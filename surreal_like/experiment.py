@@ -107,10 +107,13 @@ def defaults(algorithm: str) -> Config:
     Raises:
         ConfigError: there is no such algorithm, or it cannot be imported.
     """
-    from surreal_like.algorithm.base import defaults_of
+    from surreal_like.algorithm.base import defaults_of, session_defaults_of
     from surreal_like.algorithm.registry import find_algorithm
 
-    return Config({"learner_config": defaults_of(find_algorithm(algorithm))})
+    found = find_algorithm(algorithm)
+    config = Config({"learner_config": defaults_of(found)})
+    session = session_defaults_of(found)
+    return config | {"session_config": session} if session else config
 
 
 def resolve(user: Config, *, must_be_installed: bool = True) -> Config:

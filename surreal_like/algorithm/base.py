@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from session.config import Config
+from session.default_configs import BASE_SESSION_CONFIG
 from session.errors import ConfigError
 from session.extension import join, shown, spell_out
 from session.placeholder import is_unresolved
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from surreal_like.agent.base import Agent
     from surreal_like.learner.base import Learner
 
+_SESSION = Config({"session_config": BASE_SESSION_CONFIG})
 _WHAT = ("single rows", "whole unrolls")
 
 
@@ -37,6 +40,8 @@ class Algorithm:
     actions: ClassVar[tuple[str, ...]] = ("discrete", "multi_discrete", "continuous")
     # Continuous actions must have finite bounds on all sides.
     bounded: ClassVar[bool] = False
+    # The defaults of `session_config` that it sets otherwise, nested as there.
+    session_config: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     @classmethod
     def default_config(cls) -> Config:
@@ -117,6 +122,22 @@ def defaults_of(owner: type[Any]) -> Config:
     if not isinstance(given, Mapping):
         raise ConfigError(f"{name} gives {shown(given)}, expected a Config or a dict")
     return Config(given)
+
+
+def session_defaults_of(algorithm: type[Algorithm]) -> Config:
+    """The `session_config` of an algorithm, as a new Config.
+
+    Raises ConfigError if it holds a key that there is not, or a value of the wrong kind.
+    """
+    name = f"{algorithm.__name__}.session_config"
+    if not isinstance(algorithm.session_config, Mapping):
+        raise ConfigError(f"{name} is {shown(algorithm.session_config)}, expected a dict")
+    given = Config(algorithm.session_config)
+    try:
+        Config({"session_config": given}).extend(_SESSION, strict=True)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    return given
 
 
 def _combined(algorithm: type[Algorithm]) -> Config:

@@ -23,7 +23,7 @@ from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
 from surreal_like.exploration.noise import NOISE_CONFIG, Noise
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.continuous import ContinuousLearner
+from surreal_like.learner.continuous import SESSION_CONFIG, ContinuousLearner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import deterministic_policy_loss
 from surreal_like.loss.value import td_target
@@ -178,6 +178,7 @@ class DDPG(Algorithm):
 
     agent = DDPGAgent
     learner = DDPGLearner
+    session_config = SESSION_CONFIG
     actions = ("continuous",)
     bounded = True
 

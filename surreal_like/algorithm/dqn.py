@@ -8,6 +8,7 @@ Mnih et al. 2015, Human-level control through deep reinforcement learning; van H
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -241,3 +242,7 @@ class DQN(Algorithm):
     agent = DQNAgent
     learner = DQNLearner
     actions = ("discrete",)
+    # What waits in chunks was acted with old values: few rows wait.
+    session_config = MappingProxyType(
+        {"sender": {"flush_iteration": 16, "max_unreceipted_chunks": 2}}
+    )

@@ -21,7 +21,7 @@ from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.continuous import ContinuousLearner
+from surreal_like.learner.continuous import SESSION_CONFIG, ContinuousLearner
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import soft_policy_loss, soft_value, temperature_loss
@@ -196,5 +196,6 @@ class SAC(Algorithm):
 
     agent = SACAgent
     learner = SACLearner
+    session_config = SESSION_CONFIG
     actions = ("continuous",)
     bounded = True

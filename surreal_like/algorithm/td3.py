@@ -9,6 +9,7 @@ from session.config import Config
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.ddpg import ALGO_CONFIG, DDPGAgent, DDPGLearner
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.learner.continuous import SESSION_CONFIG
 from surreal_like.network.torso import TORSO_CONFIG
 
 
@@ -61,5 +62,6 @@ class TD3(Algorithm):
 
     agent = TD3Agent
     learner = TD3Learner
+    session_config = SESSION_CONFIG
     actions = ("continuous",)
     bounded = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -19,6 +20,15 @@ from surreal_like.network.continuous import ActionScale, Critics
 from surreal_like.network.obs_module import ObsModule
 
 P = TypeVar("P", bound=ObsModule)
+
+# Their `session_config`. With an update per step, agents soon wait for the learner: what waits in
+# chunks comes from old policies, and so do the actions of an agent that asks only once per episode.
+SESSION_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        "agent": {"fetch_parameter_mode": "step:4", "fetch_interval_seconds": 0.02},
+        "sender": {"flush_iteration": 4, "max_unreceipted_chunks": 2},
+    }
+)
 
 
 class ContinuousLearner(Learner, Generic[P]):

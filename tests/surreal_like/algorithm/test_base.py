@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from session.config import Config
-from session.default_configs import BASE_LEARNER_CONFIG
+from session.default_configs import BASE_CONFIG, BASE_LEARNER_CONFIG
 from session.errors import ConfigError
 from surreal_like.agent.base import Agent
-from surreal_like.algorithm.base import Algorithm, defaults_of
+from surreal_like.algorithm.base import Algorithm, defaults_of, session_defaults_of
 from surreal_like.algorithm.registry import find_algorithm, list_algorithms
 from surreal_like.errors import SpecError
+from surreal_like.experiment import defaults, extended
 from surreal_like.learner.base import Learner
 
 VECTOR = {"type": "float32", "dim": [4]}
@@ -104,6 +105,45 @@ def test_default_config_must_be_a_class_method_and_give_a_mapping() -> None:
 def test_A6_L5_agent_and_learner_have_the_same_defaults(name: str) -> None:
     algorithm = find_algorithm(name)
     assert algorithm.agent.default_config() == algorithm.learner.default_config()
+
+
+@pytest.mark.parametrize("name", sorted(list_algorithms()))
+def test_agents_of_what_learns_from_rows_never_run_far_ahead(name: str) -> None:
+    """With an update per step they wait for the learner: what then lies in chunks is old."""
+    config = defaults(name).extend(BASE_CONFIG, abstract=True)
+    agent, sender = config.session_config.agent, config.session_config.sender
+    under_way = sender.flush_iteration * sender.max_unreceipted_chunks
+    if name in ("ppo", "impala"):
+        assert config.session_config == BASE_CONFIG.session_config
+    else:
+        # Steps of each stream; updates per step fall with the samples of a row.
+        share = config.learner_config.replay.samples_per_insert / 128
+        assert share * under_way <= 8
+        assert share < 1 or agent.fetch_parameter_mode == "step:4"
+
+
+def test_an_algorithm_sets_defaults_of_the_session_and_the_user_has_the_last_word() -> None:
+    default = defaults("sac").extend(BASE_CONFIG, abstract=True)
+    user = Config({"algorithm": "sac", "env_config": {"env_name": "toy:any"}})
+    user.session_config = {"sender": {"flush_iteration": 7}}
+    sender = extended(user, default).session_config.sender
+    assert (sender.flush_iteration, sender.max_unreceipted_chunks) == (7, 2)
+    assert sender.resend_seconds == BASE_CONFIG.session_config.sender.resend_seconds
+
+
+@pytest.mark.parametrize(
+    ("session", "words"),
+    [
+        ({"sendr": {}}, r"^Mine\.session_config: unknown key session_config\.sendr .*sender"),
+        ({"agent": {"num": "two"}}, r"^Mine\.session_config: session_config\.agent\.num .*two"),
+        (3, r"^Mine\.session_config is 3, expected a dict$"),
+    ],
+)
+def test_wrong_defaults_of_the_session_name_the_algorithm(session: Any, words: str) -> None:
+    mine = algorithm_of({}, {})
+    mine.session_config = session
+    with pytest.raises(ConfigError, match=words):
+        session_defaults_of(mine)
 
 
 @pytest.mark.parametrize("name", sorted(list_algorithms()))
