@@ -67,6 +67,7 @@ def play(folder: Path, episodes: int = 20) -> float:
     return total / episodes
 
 
+@pytest.mark.slow
 def test_what_one_frame_does_not_tell_is_learned_from_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

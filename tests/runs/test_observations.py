@@ -47,6 +47,9 @@ SLOWLY: dict[str, Any] = {
 GRU = {"learner_config__model__memory": "gru"}
 
 
+SLOW = pytest.mark.slow
+
+
 def learns(folder: Path, name: str, shown: str, done: str, **changed: Any) -> None:
     """Trains until the goal is met."""
     words = {
@@ -64,7 +67,11 @@ def learns(folder: Path, name: str, shown: str, done: str, **changed: Any) -> No
 
 @pytest.mark.parametrize(
     ("name", "shown", "done"),
-    [("dqn", "dict", "one"), ("sac", "dict", "box"), ("ppo", "tuple", "several")],
+    [
+        pytest.param("dqn", "dict", "one", marks=SLOW),
+        ("sac", "dict", "box"),
+        pytest.param("ppo", "tuple", "several", marks=SLOW),
+    ],
 )
 def test_what_is_shown_is_seen(name: str, shown: str, done: str, tmp_path: Path) -> None:
     learns(tmp_path / "run", name, shown, done)
@@ -106,9 +113,6 @@ def test_other_kinds_are_seen(
 def test_images_are_seen(name: str, done: str, changed: dict[str, Any], tmp_path: Path) -> None:
     image = {"learner_config__model__image_features": 32}
     learns(tmp_path / "run", name, "image", done, **image, **changed)
-
-
-SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(

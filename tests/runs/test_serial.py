@@ -32,6 +32,7 @@ def same(first: Train, second: Train) -> bool:
     return digest(first) == digest(second) and progress[0] == progress[1] and result[0] == result[1]
 
 
+@pytest.mark.slow
 def test_the_first_updates_are_the_same(tmp_path: Path) -> None:
     words = (
         "session_config.stop={env_steps: 1500, eval_episodes: 5}",

@@ -201,12 +201,14 @@ def test_options_out_of_range_are_refused(algo: dict[str, Any], words: str) -> N
 RATE = {"learner_config__algo__learning_rate__start": 1e-2}
 
 
+@pytest.mark.slow
 def test_chain_is_solved(tmp_path: Path) -> None:
     run = play(tmp_path / "run", "impala", "toy:chain", env_steps=12_000, **RATE)
     assert run.result["best_eval"]["mean_return"] == pytest.approx(Chain().optimal_return)
     assert run.progress()[-1]["train"]["mean_return_100"] > 0.5
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_bootstrapped(tmp_path: Path) -> None:
     words: dict[str, Any] = {**RATE, "learner_config__algo__gamma": GAMMA}
     run = play(tmp_path / "run", "impala", "toy:clock", env_steps=20_000, **words)

@@ -125,7 +125,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.slow), "impala"])
 def test_what_was_shown_is_recalled(name: str, tmp_path: Path) -> None:
     easy = {"arms": 2, "delay": 2}
     words = {
@@ -150,6 +150,7 @@ def test_what_was_shown_is_recalled(name: str, tmp_path: Path) -> None:
         assert reward == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_memory_it_is_not(name: str, tmp_path: Path) -> None:
     run = play(tmp_path / "run", name, "toy:recall", env_steps=6000, **SETTINGS[name])

@@ -328,6 +328,7 @@ def test_a_penalty_of_0_stays_off_and_a_nan_changes_nothing() -> None:
 RATE = {"learner_config__algo__learning_rate__start": 5e-3}
 
 
+@pytest.mark.slow
 def test_chain_is_solved(tmp_path: Path) -> None:
     run = play(tmp_path / "run", "ppo", "toy:chain", env_steps=6000, **RATE)
     assert run.result["best_eval"]["mean_return"] == pytest.approx(Chain().optimal_return)
@@ -341,6 +342,7 @@ def test_continuous_actions_come_near_the_optimum(tmp_path: Path) -> None:
     assert run.result["best_eval"]["mean_return"] > -0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("synchronous", [False, True])
 def test_a_time_limit_is_bootstrapped(tmp_path: Path, synchronous: bool) -> None:
     words: dict[str, Any] = {

@@ -158,6 +158,7 @@ def test_a_young_run_acts_at_random() -> None:
     assert np.histogram(agent.act(obs)[:, 0], bins=4, range=(-2, 2))[0].min() < 850
 
 
+@pytest.mark.slow
 def test_continuous_actions_come_near_the_optimum(tmp_path: Path) -> None:
     words: dict[str, Any] = {key: value for key, value in SMALL.items() if "noise" not in key}
     words |= {"learner_config__algo__temperature": {"start": 0.1, "learning_rate": 3e-3}}

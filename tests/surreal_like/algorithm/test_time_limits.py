@@ -60,7 +60,7 @@ def final(folder: Path, name: str, n_step: int) -> tuple[float, float]:
         pytest.param("dqn", 3, marks=pytest.mark.slow),
         pytest.param("ddpg", 1, marks=pytest.mark.slow),
         pytest.param("td3", 1, marks=pytest.mark.slow),
-        ("sac", 1),
+        pytest.param("sac", 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_time_limit_is_bootstrapped(name: str, n_step: int, tmp_path: Path) -> None:
@@ -69,6 +69,7 @@ def test_a_time_limit_is_bootstrapped(name: str, n_step: int, tmp_path: Path) ->
     assert mean_q > 0.75 * Clock().optimal_value(GAMMA)
 
 
+@pytest.mark.slow
 def test_who_takes_it_for_a_termination_is_trapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,9 +68,15 @@ class Game:
 @pytest.mark.parametrize(
     ("game", "options", "steps", "ends"),
     [
-        ("Pong", {}, 60, 0),
-        ("Breakout", {}, 200, 8),
-        ("Breakout", {"episodic_life": False, "grayscale": False, "frameskip": 2}, 100, 0),
+        pytest.param("Pong", {}, 60, 0, marks=pytest.mark.slow),
+        pytest.param("Breakout", {}, 200, 8, marks=pytest.mark.slow),
+        pytest.param(
+            "Breakout",
+            {"episodic_life": False, "grayscale": False, "frameskip": 2},
+            100,
+            0,
+            marks=pytest.mark.slow,
+        ),
         (
             "SpaceInvaders",
             {
