@@ -40,7 +40,7 @@ def own_modules(import_path: Iterable[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     roots = [Path(folder).resolve() for folder in import_path]
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         file, parts = getattr(module, "__file__", None), tuple(name.split("."))
         if not roots or not str(file).endswith(".py") or parts[0] in _LIBRARY:
             continue

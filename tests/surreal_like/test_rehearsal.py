@@ -128,6 +128,7 @@ def test_any_agents_that_would_wait_for_ever_are_refused(resolved: Config) -> No
 def test_agents_that_wait_before_sampling_starts_are_refused(resolved: Config) -> None:
     config = resolved.copy()
     # 2 agents of 8 environments, chunks of 100 steps of which the newest waits for its successor.
+    config.session_config.sender.flush_iteration = 100
     config.learner_config.algo.n_step = 1
     config.learner_config.replay.min_size = 16 * 99
     rehearse(config, PatientDQN, starts_here=True)
