@@ -42,7 +42,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,6 +172,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(PRIVATE_TEMP, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def heeds_sigterm() -> Iterator[None]:
+    """Undo what a part that ignores SIGTERM has set here: the next test's children inherit it."""
+    yield
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @pytest.fixture
