@@ -102,7 +102,10 @@ def serve(folder: Path) -> None:
     """The replay server's process, until it is told to end."""
     config, book = make_config(), addresses(folder)
     component = Component(NAME, "replay", "main.replay", binds=tuple(book))
-    launch = Launch(component, config, Topology([component]), book, None)
+    # Replay hears only the components of its run: those that the sender and the watcher are.
+    agent = Component("agent-0", "agent", "main.agent")
+    learner = Component("learner", "learner", "main.learner")
+    launch = Launch(component, config, Topology([component, agent, learner]), book, None)
     names = ("learner_config", "env_config", "session_config")
     replay = UniformReplay(**{name: config[name] for name in names})
     context: zmq.Context[Any] = zmq.Context()

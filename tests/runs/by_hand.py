@@ -38,8 +38,14 @@ class ByHand:
         self.folder = RunFolder(path)
         argv = [*COMMAND, "plan", CARTPOLE, *words]
         argv += ["--format", "shell", "--folder", str(path)]
+        # The lines hold paths relative to the folder where plan ran: where the processes will start.
         said = subprocess.run(
-            argv, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
+            argv,
+            cwd=path.parent,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
         )
         assert said.returncode == 0, said.stderr
         lines = [line for line in said.stdout.splitlines() if not line.startswith("#")]
