@@ -26,6 +26,7 @@ from session.wire.schema import (
     Schema,
     Text,
 )
+from surreal_like.errors import DataError
 
 Array = npt.NDArray[Any]
 
@@ -38,6 +39,7 @@ REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
 LEAD_IN = "lead_in/"
 _STREAMS = 1 << 16
 _OWN_NUMBERS = 1000
+_NAME_CHARACTERS = 300
 
 # Summaries of episodes, as :class:`surreal_like.env.episodes.EpisodeCounter` makes them.
 EPISODES = ListOf(
@@ -46,11 +48,28 @@ EPISODES = ListOf(
             "return": Number(),
             "length": Count(most=STEPS_LIMIT),
             # An environment's own number may be none.
-            "metrics": MapOf(Text(300), Number(finite=False), _OWN_NUMBERS),
+            "metrics": MapOf(Text(_NAME_CHARACTERS), Number(finite=False), _OWN_NUMBERS),
         }
     ),
     _STREAMS,
 )
+
+
+def check_episodes(finished: list[dict[str, Any]]) -> None:
+    """Raises DataError for summaries with which replay would not accept a chunk."""
+    if EPISODES.fits(finished):
+        return
+    wrong = next((each for each in finished if not EPISODES.fits([each])), finished[0])
+    names = wrong["metrics"]
+    longest = max(map(len, names), default=0)
+    raise DataError(
+        f"an episode ended with a return of {wrong['return']} and {len(names)} numbers of its own "
+        f"(info['metrics'] and update_tensorplex), whose names have up to {longest} characters; "
+        f"expected a finite return, at most {_OWN_NUMBERS} numbers and {_NAME_CHARACTERS} "
+        "characters"
+    )
+
+
 STAMPS = ("first", "cut", "boot", "sent")
 _COUNTED = {
     "seq": Count(1),
@@ -181,22 +200,54 @@ class Chunk:
             DecodeError: a column is missing or has a wrong type or shape, or a number contradicts
                 the columns.
         """
-        columns, lead_in = _parted(message.arrays)
+        chunk = cls._of(message, *_parted(message.arrays))
+        columns, lead_in = chunk.columns, chunk.lead_in
         for name, dtype in REQUIRED_COLUMNS.items():
             if name not in columns or columns[name].dtype != dtype:
                 raise DecodeError(f"chunk without a column '{name}' of {np.dtype(dtype)}")
         shape = columns["step_type"].shape
         if len(shape) != 2 or any(column.shape[:2] != shape for column in columns.values()):
             raise DecodeError(f"chunk with columns that do not all begin with [T, N] = {shape}")
-        values = dict(message.fields)
-        chunk = cls(columns, values.pop("seq"), lead_in=lead_in, **values)
+        if not shape[1]:
+            raise DecodeError("chunk of no stream")
         if chunk.overlap >= shape[0]:
             raise DecodeError(f"chunk of {shape[0]} rows with an overlap of {chunk.overlap}")
-        if not chunk.receipted < chunk.sequence or not chunk.env_steps <= chunk.rows:
-            raise DecodeError(f"chunk {chunk.sequence} of a sender that counts wrongly")
         if len(chunk.streams) != shape[1]:
             raise DecodeError(f"chunk of {shape[1]} streams with {len(chunk.streams)} stream ids")
         _check_lead_in(columns, lead_in, shape[1])
+        return chunk
+
+    @classmethod
+    def unreadable(cls, message: Message) -> Chunk:
+        """The chunk of a message whose columns :meth:`from_message` refuses, without its values.
+
+        It counts the rows that its columns have as far as that can be seen, 0 otherwise.
+
+        Args:
+            message: one that fits :data:`CHUNK`.
+
+        Raises:
+            DecodeError: its numbers contradict each other; no account can be kept of it.
+        """
+        columns, _ = _parted(message.arrays)
+        first = [columns["step_type"]] if "step_type" in columns else []
+        # Rows without a byte have not been received, whatever the shape says.
+        known = (each for each in [*first, *columns.values()] if each.ndim >= 2 and each.nbytes)
+        length, streams = next((each.shape[:2] for each in known), (0, 0))
+        # One zero, seen as often as there are rows.
+        rows = np.broadcast_to(np.uint8(0), (length, streams))
+        chunk = cls._of(message, {"step_type": rows}, {})
+        chunk.overlap = min(chunk.overlap, length)
+        return chunk
+
+    @classmethod
+    def _of(
+        cls, message: Message, columns: Mapping[str, Array], lead_in: Mapping[str, Array]
+    ) -> Chunk:
+        values = dict(message.fields)
+        chunk = cls(columns, values.pop("seq"), lead_in=lead_in, **values)
+        if not chunk.receipted < chunk.sequence or not chunk.env_steps <= chunk.rows:
+            raise DecodeError(f"chunk {chunk.sequence} of a sender that counts wrongly")
         chunk.sender = message.sender.name
         chunk.incarnation = message.sender.incarnation
         return chunk

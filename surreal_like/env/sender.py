@@ -18,7 +18,7 @@ from session.errors import DeadlineError, RefusedError
 from session.wire import Message
 from session.wire.sockets import Socket, poll
 from surreal_like.agent.acting import acting_of
-from surreal_like.data.experience import Chunk
+from surreal_like.data.experience import Chunk, check_episodes
 from surreal_like.data.timestep import StepType
 from surreal_like.env.episodes import EpisodeSummary
 from surreal_like.env.route import Route
@@ -93,7 +93,11 @@ class ExpSender:
             first_seconds: when its first row was written.
             overlap: rows at the end that come again in the next chunk, and count there.
             lead_in: frames before the first row, see :class:`Chunk`.
+
+        Raises:
+            DataError: replay would not accept a summary; nothing has been taken then.
         """
+        check_episodes(finished)
         window = self.window
         step_type = columns["step_type"][: len(columns["step_type"]) - overlap]
         self.env_steps += int(np.count_nonzero(step_type != _FIRST))

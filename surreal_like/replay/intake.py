@@ -13,7 +13,7 @@ from session.wire.sockets import Socket
 from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.base import Replay
-from surreal_like.replay.door import Door
+from surreal_like.replay.door import WRONG_COLUMNS, Door
 from surreal_like.replay.kinds import EXPERIENCE
 from surreal_like.replay.ledger import Ledger
 from surreal_like.replay.rest import Rest
@@ -99,22 +99,38 @@ class Intake:
             if message.kind == "goodbye":
                 self._take_goodbye(message)
             else:
-                chunk = Chunk.from_message(message)
-                if message.grant.guest:
-                    self._door.suspect(chunk.sender)
-                    # A metric may be the goal of the run, which no guest is to reach for it.
-                    chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
-                self._insert(chunk)
+                self._take_chunk(message)
         except DecodeError as error:
+            # It is not acknowledged: no account can be kept of it, or not before others have come.
             self._experience.reject(message, str(error))
 
-    def _insert(self, chunk: Chunk) -> None:
+    def _take_chunk(self, message: Message) -> None:
+        try:
+            chunk, unreadable = Chunk.from_message(message), ""
+        except DecodeError as error:
+            chunk, unreadable = Chunk.unreadable(message), str(error)
+        if message.grant.guest:
+            self._door.suspect(chunk.sender)
+            # A metric may be the goal of the run, which no guest is to reach for it.
+            chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
+        self._insert(chunk, unreadable)
+
+    def _insert(self, chunk: Chunk, unreadable: str = "") -> None:
+        """Takes in a chunk; every chunk that is counted here is acknowledged, inserted or not.
+
+        Args:
+            chunk: what has come.
+            unreadable: why its columns cannot be read; empty where they can.
+        """
         if not self.ledger.admit(
             chunk, receipted=chunk.receipted, receipted_rows=chunk.receipted_rows
         ):
             return
         self._news = True
         self._pressing |= chunk.filled >= _FILLED
+        if unreadable:
+            self._drop(chunk, WRONG_COLUMNS, unreadable)
+            return
         if (refusal := self._replay.refusal(chunk)) is not None:
             self.ledger.dropped(chunk, refusal)
             return

@@ -252,6 +252,20 @@ def test_returns_are_counted_from_raw_rewards(rig: Rig) -> None:
     assert wrapped.finished == [{"return": 6.0, "length": 3, "metrics": {}}]
 
 
+def test_a_return_that_replay_would_not_accept_is_refused_at_the_sender(rig: Rig) -> None:
+    class Clipped(SyncVector):
+        def step(self, actions: Any) -> Any:
+            obs, reward, terminated, truncated, _ = super().step(actions)
+            raw = np.full_like(reward, np.inf)
+            return obs, reward, terminated, truncated, {"raw_reward": raw}
+
+    env = Clipped([Count()], obs_spec=Count.obs_spec, action_spec=Count.action_spec)
+    wrapped = wrap(rig, env)
+    wrapped.reset()
+    with pytest.raises(DataError, match="an episode ended with a return of inf"):
+        play(wrapped, 30)
+
+
 def test_whoever_reports_gets_each_episode_once(rig: Rig) -> None:
     env = wrap(rig, vector((2, 3)))
     env.reset()

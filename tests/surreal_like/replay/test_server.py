@@ -27,6 +27,8 @@ from surreal_like.replay.door import Door
 from surreal_like.replay.kind import load_kind
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.uniform_replay import UniformReplay
+from tests.surreal_like.replay.cluster import Cluster
+from tests.surreal_like.replay.cluster import config as cluster_config
 
 PEERS = (("agent-0", "agent"), ("agent-10", "agent"), ("learner", "learner"))
 ENDS = ("experience", "receipts", "batches", "priorities")
@@ -474,6 +476,86 @@ def test_bad_experience_is_rejected_and_the_server_lives(
     bench.until(lambda: bench.push.send(message))
     bench.send()
     bench.until(lambda: bench.receipt() == [11, 1, 10, 0, 0])
+
+
+def _spoil(chunk: Message, **columns: Any) -> Message:
+    """The same chunk with other columns; None: without that one."""
+    arrays = {**chunk.arrays, **columns}
+    given = {name: array for name, array in arrays.items() if array is not None}
+    return Message("chunk", dict(chunk.fields), given)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"reward": None}, "chunk without a column 'reward' of float32"),
+        ({"step_type": None}, "chunk without a column 'step_type' of uint8"),
+        ({"reward": np.ones((5, 2), np.float64)}, "chunk without a column 'reward' of float32"),
+        ({"obs": np.zeros((4, 2, 3), np.float32)}, "all begin with [T, N] = (5, 2)"),
+        ({"obs": np.zeros((5, 3, 3), np.float32)}, "all begin with [T, N] = (5, 2)"),
+        ({"lead_in/obs": np.zeros((3, 9, 3), np.float32)}, "do not fit its observations"),
+    ],
+)
+def test_a_chunk_that_cannot_be_read_is_dropped_acknowledged_and_counted(
+    make: Callable[..., Bench],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: dict[str, Any],
+    said: str,
+) -> None:
+    bench = make()
+    told: list[str] = []
+    bench.until(lambda: bench.service)
+    wire = bench.frame.context.wire
+    monkeypatch.setattr(wire, "_on_reject", lambda *words: told.append(words[2]))
+    send = bench.push.send
+    bench.send()
+    monkeypatch.setattr(bench.push, "send", lambda message: send(_spoil(message, **columns)))
+    bench.send()
+    bench.send()
+    monkeypatch.setattr(bench.push, "send", send)
+    bench.send()
+    bench.until(lambda: bench.receipt() == [11, 4, 20, 20, 0])
+    counts = bench.counts()
+    assert counts["dropped"] == {"wrong columns": 20}
+    sender = counts["senders"]["agent-0/11"]
+    assert (sender["rows"], sender["base"], sender["holes"]) == (40, 0, 0)
+    assert len(told) == 1
+    assert said in told[0]
+
+
+def test_a_sender_whose_chunks_are_refused_goes_on_and_counts_them(tmp_path: Path) -> None:
+    settings = cluster_config(1)
+    settings.session_config.sender.max_unreceipted_chunks = 3
+    cluster = Cluster(tmp_path, settings)
+    cluster.start(0)
+    sender = cluster.senders[0]
+    to_message = Chunk.to_message
+    try:
+        cluster.send(0, chunks=2)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Chunk, "to_message", lambda chunk: _spoil(to_message(chunk), reward=None))
+            cluster.send(0, chunks=5)
+        cluster.send(0, chunks=2)
+        cluster.until(cluster.receipted)
+        window = sender.window
+        assert (window.pushed, window.inserted, window.dropped) == (90, 40, 50)
+        assert window.resent == 0
+    finally:
+        cluster.close()
+
+
+def test_what_a_sender_says_does_not_count_as_received_with_a_chunk_that_cannot_be_read(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make()
+    bench.send()
+    fields = {"seq": 2, "rows": 10**9, "env_steps": 10**9, "episodes": 1, "streams": [0, 1]}
+    fields |= {"policy": "default", "finished": [], "tail": False, "overlap": 1, "stamps": {}}
+    fields |= {"receipted": 0, "receipted_rows": 0, "filled": 0.0}
+    # As many rows as one likes, in no bytes.
+    arrays = {"step_type": np.zeros((10**9, 10**6, 0), np.uint8)}
+    bench.until(lambda: bench.push.send(Message("chunk", fields, arrays)))
+    bench.until(lambda: bench.receipt() == [11, 2, 10, 0, 0])
 
 
 def test_priorities_that_cannot_leave_at_once_leave_later(make: Callable[..., Bench]) -> None:
