@@ -102,6 +102,19 @@ class RunError(SurrealError):
     """A run failed: the message is its first error."""
 
 
+# What may be different at another try, although nothing was changed.
+_PASSING = (OSError, MemoryError, WireError, CheckpointError, RunError)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether another try may go well although nothing is changed.
+
+    That is so for what the network, a disk, a lack of memory or another process caused. Any other
+    error is a mistake in the code or in its settings, and would come again.
+    """
+    return isinstance(error, _PASSING)
+
+
 def describe(error: BaseException) -> str:
     """The error in one line, with the place in the user's code that it comes from.
 

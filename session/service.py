@@ -11,14 +11,12 @@ import zmq
 from session.clock import Clock
 from session.context import Context, Launch, Pause
 from session.errors import (
-    CheckpointError,
     ConfigError,
     DeadlineError,
-    RunError,
     SurrealError,
     UsageError,
-    WireError,
     describe,
+    may_pass,
 )
 from session.hello import ANSWERS, Hello
 from session.periodic import Every
@@ -30,8 +28,6 @@ IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
 # "Try again later": whoever is told to stop before its work is done, and is to be started again.
 START_AGAIN = 75
-# What may be different at another try, although nothing was changed.
-_PASSING = (OSError, MemoryError, WireError, CheckpointError, RunError)
 
 
 class Service:
@@ -249,14 +245,18 @@ class Frame:
             # Its exit code says so already.
             return False
         untried = self._service is None or not self._service.proven
-        return untried and self.context.welcome.starts <= 1 and not isinstance(error, _PASSING)
+        return untried and self.context.welcome.starts <= 1 and not may_pass(error)
 
     def fail(self, error: BaseException) -> None:
         """Leaves a note of why the component ends, for the supervisor and the log."""
         line = describe(error)
         self.context.event("failed", line)
+        # An error of an environment worker has its traceback there as a note.
+        lines = getattr(error, "__notes__", [])
         if not isinstance(error, SurrealError):
-            self.context.log.error("".join(traceback.format_exception(error)))
+            lines = traceback.format_exception(error)
+        if lines:
+            self.context.log.error("".join(lines))
         self.state = "failed"
         self.context.beat("failed", line)
         self.context.tensorplex.heartbeat("failed", self.context.incarnation, {})

@@ -57,8 +57,9 @@ class SubprocessVector(VectorEnv):
     timeout_seconds: how long a worker may take for the start or a step of each of its Envs.
     pulse: called while workers are waited for; what it raises ends all of them.
 
-    Raises what building an environment raises, as if it were built here; RunError when a worker
-    ends, hangs, or raises in a step what is no SurrealError.
+    Raises the SurrealErrors of its environments as if they were built and stepped here. Any other
+    error is a RunError if it may pass (:func:`session.errors.may_pass`), else a SurrealError, with
+    the error and its place in the message. RunError, too, when a worker ends or hangs.
     """
 
     def __init__(
@@ -231,14 +232,19 @@ class _Worker:
         first, last = self.streams[0], self.streams[-1]
         return RunError(f"the environment worker of streams {first} to {last} {what}")
 
-    def _error(self, described: Mapping[str, str]) -> SurrealError:
-        """The error that the worker had: of its own class where that is one of ours."""
+    def _error(self, described: Mapping[str, Any]) -> SurrealError:
+        """The error that the worker had: of its own class where that is one of ours.
+
+        Another one keeps its kind: what would come again ends the run as it would without workers.
+        """
         name, message = described["type"], described["message"]
         for module in (surreal_like.errors, session.errors):
             kind = getattr(module, name, None)
             if isinstance(kind, type) and issubclass(kind, SurrealError):
                 return kind(message)
-        error = self.failure(f"failed: {name}: {message}")
+        error: SurrealError = self.failure(f"failed: {message}")
+        if not described["may_pass"]:
+            error = SurrealError(str(error))
         error.add_note(described["traceback"])
         return error
 

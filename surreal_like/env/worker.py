@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from session import nest
+from session.errors import describe, may_pass
 from surreal_like.env.base import Info
 from surreal_like.env.vector import SyncVector, make_sync
 from surreal_like.env.worker_link import (
@@ -63,7 +64,7 @@ class Worker:
                 kind, payload = self._link.receive()
                 try:
                     self._link.send(OK, commands[kind](payload))
-                except Exception as error:  # noqa: BLE001  (the parent raises it)
+                except (Exception, SystemExit) as error:  # noqa: BLE001  (the parent raises it)
                     self._link.send(ERROR, _described(error))
         except (EOFError, BrokenPipeError):
             if self._vector is not None:
@@ -110,14 +111,15 @@ class Worker:
         return encode_info(info)
 
 
-def _described(error: Exception) -> bytes:
-    """The error as the parent needs it: the class, its message, and where it came from."""
+def _described(error: BaseException) -> bytes:
+    """The error as the parent needs it: its class, itself in one line with its place, its kind."""
     import traceback
 
     return json.dumps(
         {
             "type": type(error).__name__,
-            "message": str(error),
+            "message": describe(error),
+            "may_pass": may_pass(error),
             "traceback": "".join(traceback.format_exception(error)),
         }
     ).encode()

@@ -10,7 +10,7 @@ import zmq
 from session.clock import CountedClock
 from session.component import Component, Topology
 from session.context import Context, Launch
-from session.errors import ConfigError, DeadlineError
+from session.errors import ConfigError, DeadlineError, SurrealError
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beat
 from session.hello import Welcome
@@ -233,6 +233,20 @@ def test_a_failure_leaves_a_note_and_closes_what_is_open(desk: Desk) -> None:
     assert (desk.beat.state, desk.beat.doing) == ("failed", "ValueError('bad reward')")
     assert desk.service.closes == 1
     assert desk.frame.state == "failed"
+
+
+def test_the_traceback_of_an_environment_worker_is_logged(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.step()
+    logged: list[str] = []
+    monkeypatch.setattr(
+        type(desk.frame.context.log), "error", lambda self, text: logged.append(text)
+    )
+    error = SurrealError("the environment worker failed")
+    error.add_note("Traceback of the worker")
+    desk.frame.fail(error)
+    assert logged == ["Traceback of the worker"]
 
 
 def test_a_service_that_cannot_be_closed_does_not_hide_the_first_error(desk: Desk) -> None:

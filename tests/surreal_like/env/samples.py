@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from session.errors import RunError
 from surreal_like.env.base import Env, Step, Wrapper
 from surreal_like.env.toy import Bandit, Chain
 
@@ -92,6 +93,12 @@ def build_text() -> str:
     return "text"
 
 
+_ERRORS = {
+    kind.__name__: kind
+    for kind in (TypeError, ImportError, SystemExit, MemoryError, ConnectionError, RunError)
+}
+
+
 class Broken(Bandit):
     """Its constructor fails."""
 
@@ -101,6 +108,8 @@ class Broken(Bandit):
             from surreal_like.errors import DataError
 
             raise DataError("calibration: NaN")
+        if kind != "plain":
+            raise _ERRORS[kind]("wrong")
         raise OSError("no robot at port 7")
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session import nest
-from session.errors import ConfigError, MissingExtra, RunError
+from session.errors import ConfigError, MissingExtra, RunError, SurrealError, describe, may_pass
 from surreal_like.env.base import VectorEnv
 from surreal_like.env.subprocess_vector import SubprocessVector
 from surreal_like.env.vector import make_vector_env
@@ -101,11 +101,11 @@ def test_raw_rewards_come_back() -> None:
         ({"env_name": "toy:chian"}, ConfigError, "did you mean toy:chain"),
         ({"env_name": "gym:phys2d/CartPole-v1"}, MissingExtra, "jax"),
         ({**COUNTER, "obs_spec": {"type": "uint8", "dim": [1]}}, SpecError, "obs_spec.type"),
-        ({"env_name": f"{SAMPLES}:Broken"}, RunError, "streams 0 to 1 .*OSError: no robot at p"),
+        ({"env_name": f"{SAMPLES}:Broken"}, RunError, "streams 0 to 1 .*OSError\\('no robot at p"),
         (
             {"env_name": f"{SAMPLES}:Broken", "env_args": {"kind": "data"}},
             DataError,
-            "^calibration: NaN$",
+            r"^calibration: NaN, in Broken.__init__ \(tests/.*samples.py:\d+\)$",
         ),
         ({**COUNTER, "env_args": {"length": {1, 2}}}, ConfigError, "cannot be sent"),
     ],
@@ -117,12 +117,38 @@ def test_the_error_of_a_constructor_comes_back(
         SubprocessVector(config, [1, 2, 3], workers=2)
 
 
+@pytest.mark.parametrize("vector", ["sync", "process"])
+@pytest.mark.parametrize(
+    ("kind", "passes"),
+    [
+        ("TypeError", False),
+        ("ImportError", False),
+        ("SystemExit", False),
+        ("data", False),
+        ("plain", True),
+        ("MemoryError", True),
+        ("ConnectionError", True),
+        ("RunError", True),
+    ],
+)
+def test_whether_an_error_would_come_again_is_the_same_with_workers(
+    vector: str, kind: str, passes: bool
+) -> None:
+    config = {"env_name": f"{SAMPLES}:Broken", "env_args": {"kind": kind}, "vector": vector}
+    with pytest.raises((Exception, SystemExit)) as caught:
+        make_vector_env({**config, "workers": 1}, num_envs=1, seed=0)
+    assert may_pass(caught.value) is passes
+    assert "in Broken.__init__ (tests/surreal_like/env/samples.py:" in describe(caught.value)
+
+
 def test_the_error_of_a_step_comes_back_with_its_origin() -> None:
     with counters(fails_at=2) as env:
         env.reset()
         env.step(np.zeros(3, np.int64))
-        with pytest.raises(RunError, match="streams 0 to 1 failed: ValueError: the arm") as caught:
+        said = r"streams 0 to 1 failed: ValueError\('the arm is stuck'\), in Counter.step \(tests"
+        with pytest.raises(SurrealError, match=said) as caught:
             env.step(np.zeros(3, np.int64))
+        assert not may_pass(caught.value)
         assert "samples.py" in caught.value.__notes__[0]
         with pytest.raises(RunError, match="closed"):
             env.step(np.zeros(3, np.int64))
