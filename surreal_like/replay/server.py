@@ -29,6 +29,8 @@ _TOGETHER_BYTES = 1 << 20
 _QUIET_SECONDS = 2.0
 _END_SECONDS = 1.0
 _COUNTS_SECONDS = 0.1
+# Mistakes in an author's replay show in the first chunks and batches.
+_PROVEN = 100
 
 
 class ReplayService(Service):
@@ -70,6 +72,7 @@ class ReplayService(Service):
         self._end_due = Every(seconds=_END_SECONDS, clock=clock.now)
         self._heard_at = clock.now()
         self._samples = Rate(clock=clock.now)
+        self._chunks_taken = self._requests_answered = 0
         self._done = False
 
     def tick(self) -> bool:
@@ -77,6 +80,7 @@ class ReplayService(Service):
         heard = self._take_requests()
         heard |= self._take_priorities()
         taken = self._intake.tick()
+        self._chunks_taken += taken
         answered = self._answer_parked()
         if self._intake.receipts_due():
             self._intake.send_receipts()
@@ -179,6 +183,7 @@ class ReplayService(Service):
         # Whether the learner still lives matters only where rows are given once.
         later = not self._replay.consumes
         answer_bytes = self._batches.reply(request, "batch", fields, columns, later=later)
+        self._requests_answered += 1
         if not answer_bytes and not later:
             self._replay.take_back()
             self._samples.add(-rows)
@@ -220,7 +225,7 @@ class ReplayService(Service):
             try:
                 self._replay.update_priorities(indices, priorities)
             except (SurrealError, ValueError, IndexError) as error:
-                self._priorities.reject(message, str(error))
+                self._priorities.reject(message, describe(error))
         return busy
 
     # -- counts and the end ----------------------------------------------------------------------
@@ -279,6 +284,11 @@ class ReplayService(Service):
         """SIGTERM: takes what still comes, and leaves once nothing does."""
         self._intake.drain()
         self._leaving = True
+
+    @property
+    def proven(self) -> bool:
+        """True once it has taken in some chunks, and given some batches of them."""
+        return min(self._chunks_taken, self._requests_answered) > _PROVEN
 
     @property
     def done(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,15 +18,17 @@ from session.component import Component, Topology
 from session.config import Config
 from session.context import Launch
 from session.default_configs import BASE_CONFIG
-from session.errors import SurrealError
+from session.errors import SurrealError, describe
 from session.service import IDLE_SECONDS, Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.sockets import poll
 from surreal_like.data.experience import Chunk
+from surreal_like.replay import server
 from surreal_like.replay.client import ReplayClient, Sampled
 from surreal_like.replay.door import Door
 from surreal_like.replay.kind import load_kind
 from surreal_like.replay.server import ReplayService
+from surreal_like.replay.tuple_replay import TupleReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from tests.surreal_like.replay.cluster import Cluster
 from tests.surreal_like.replay.cluster import config as cluster_config
@@ -44,6 +47,37 @@ def config(**replay: Any) -> Config:
     defaults = {"capacity": 1000, "min_size": 4, "batch_size": 4}
     whole.learner_config.replay.update(defaults | replay)
     return whole
+
+
+class Faulty(TupleReplay):
+    """An author's replay of which one method raises from its `good`-th call on."""
+
+    method, good, error = "", 0, ValueError
+
+    def insert(self, exp_tuple: Any) -> None:
+        self._call("insert")
+
+    def sample(self, batch_size: int) -> Any:
+        self._call("sample")
+        return [0] * batch_size
+
+    def aggregate_batch(self, sample: Any) -> Any:
+        self._call("aggregate_batch")
+        rows = {name: np.zeros(len(sample), np.float32) for name in ("rewards", "dones")}
+        return {"obs": rows["dones"], "obs_next": rows["dones"], "actions": rows["dones"], **rows}
+
+    def evict(self) -> int:
+        self._call("evict")
+        return 0
+
+    def _call(self, method: str) -> None:
+        if method == Faulty.method:
+            Faulty.good -= 1
+            if Faulty.good < 0:
+                raise Faulty.error("wrong")
+
+
+FAULTY = f"{__name__}:Faulty"
 
 
 class _Nobody:
@@ -556,6 +590,41 @@ def test_what_a_sender_says_does_not_count_as_received_with_a_chunk_that_cannot_
     arrays = {"step_type": np.zeros((10**9, 10**6, 0), np.uint8)}
     bench.until(lambda: bench.push.send(Message("chunk", fields, arrays)))
     bench.until(lambda: bench.receipt() == [11, 2, 10, 0, 0])
+
+
+@pytest.mark.parametrize("method", ["insert", "sample", "aggregate_batch", "evict"])
+@pytest.mark.parametrize(("error", "certain"), [(ValueError, True), (OSError, False)])
+def test_a_certain_error_of_an_authors_replay_ends_the_run_with_its_place(
+    make: Callable[..., Bench],
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    error: type[Exception],
+    certain: bool,
+) -> None:
+    for name, value in (("method", method), ("good", 1), ("error", error)):
+        monkeypatch.setattr(Faulty, name, value)
+    bench = make(type=FAULTY)
+    bench.config.session_config.replay.evict_interval = 0.01
+    with pytest.raises(error) as caught:
+        bench.until(lambda: bench.send() and bench.client.next() and False)
+    assert bench.frame.is_hopeless(caught.value) is certain
+    place = rf"{error.__name__}\('wrong'\), in Faulty\._call \(tests/.*/test_server\.py:\d+\)"
+    assert re.fullmatch(place, describe(caught.value))
+
+
+def test_a_replay_is_proven_after_some_chunks_and_some_batches(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_PROVEN", 3)
+    bench = make(type=FAULTY)
+    monkeypatch.setattr(bench.client, "tick", lambda: None)
+    for _ in range(4):
+        bench.send()
+    bench.until(lambda: bench.receipt() == [11, 4, 40, 0, 0])
+    assert not bench.service.proven
+    monkeypatch.undo()
+    monkeypatch.setattr(server, "_PROVEN", 3)
+    bench.until(lambda: bench.client.next() and bench.service.proven)
 
 
 def test_priorities_that_cannot_leave_at_once_leave_later(make: Callable[..., Bench]) -> None:
