@@ -98,11 +98,12 @@ $ surreal-like plan experiment.yaml --explain
 A value must be of the kind of its default. A setting that is *required* has none. `None` is
 `null` in YAML, and may always be written there; `{}` takes a mapping with any keys. An integer is
 taken for a number, and `1e6` for an integer; a number in place of a schedule (`kind`, `by`,
-`start`, ...) is a constant one. Unknown keys and wrong values are refused, with the
-nearest key or with what is expected. In default configs of your own a required value is a
-placeholder: `_int_`, `_float_`, `_num_` (either), `_bool_`, `_str_`, `_list_`, `[_int_]`,
-`_dict_`, `_enum[a, b]_`, `_singleton_` (no list, no mapping), `_object_` (anything). To give such a
-word as a text, write a backslash before it: `\\_int_`. A key cannot be the name of a method of
+`start`, ...) is a constant one, a text in place of a list of texts a list of one. Unknown keys and
+wrong values are refused, with the nearest key or with what is expected. In default configs of your
+own a required value is a placeholder: `_int_`, `_float_`, `_num_` (either), `_bool_`, `_str_`,
+`_list_`, `[_int_]`, `_dict_`, `_enum[a, b]_`, `_singleton_` (no list, no mapping), `_object_`
+(anything). To give such a word as a text, write a backslash before it: `\\_int_`. A key cannot be
+the name of a method of
 `Config` (`keys`, `items`, `copy`, ...), except in `env_args`, `eval_mode`, `torso_args`, `args` of
 a wrapper and `obs_spec`, where others have chosen the names.
 

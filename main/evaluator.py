@@ -21,7 +21,8 @@ def build(context: Context) -> Service:
     torch.set_num_threads(evaluator.threads)
     context.busy(60.0, "building agent and environments")
     algorithm = algorithm_of(context.config, context.folder)
-    return EvaluatorService(context, make_agent(context, algorithm.agent, evaluator.mode))
+    mode = evaluator.mode[context.component.index % len(evaluator.mode)]
+    return EvaluatorService(context, make_agent(context, algorithm.agent, mode))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

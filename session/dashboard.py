@@ -22,7 +22,7 @@ from session.folder import RunFolder
 from session.launchers.adopted import adopt
 from session.launchers.asking import told
 from session.launchers.launcher import Adopted
-from session.progress import Progress
+from session.progress import Progress, shown_evaluations
 from session.run_figure import CURVES, run_figure
 from session.tensorplex.pages import Pages
 
@@ -104,10 +104,12 @@ class Dashboard:
             return []
         last, best = line.get("eval") or {}, line.get("best_eval") or {}
         rates, lag = line["rates"], line["lag"]
+        shown = shown_evaluations(line).items()
         return [
             ("greedy return", decimal(last.get("mean_return"))),
             ("best", decimal(best.get("mean_return"))),
             ("goal", decimal(self.config.session_config.stop.eval_return)),
+            *((f"{name} return", decimal(each.get("mean_return"))) for name, each in shown),
             ("training return", decimal(line["train"]["mean_return_100"])),
             ("episodes", count(line["episodes"])),
             ("env steps", f"{count(line['env_steps'])}, {rate(rates['env_steps_per_second'])}"),

@@ -178,8 +178,11 @@ BASE_SESSION_CONFIG = Config(
             "num_envs": 0,
             # Pause between two evaluations [seconds].
             "interval_seconds": 1.0,
-            # Which actions are played: the best ones, or sampled ones.
-            "mode": "eval_deterministic",
+            # Which actions are played: the best ones, or sampled ones. A list has one mode per
+            # evaluator (eval-0 plays the first) and begins again where there are more evaluators.
+            # The first mode judges: stop rule, checkpoints/best and result.json depend on its
+            # evaluations only; those of other modes are shown.
+            "mode": ["eval_deterministic"],
             # Threads for the numerics of one evaluator [threads].
             "threads": 1,
         },
@@ -483,10 +486,16 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def check_choices(config: Config) -> None:
-    """Raises ConfigError for the first value in `config` that is none of its CHOICES."""
-    for path, value in leaves(config).items():
-        choices = CHOICES.get(path, (value,))
-        if value not in choices:
-            near = get_close_matches(f"{value}", choices, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"{path} is {value!r}, expected one of {', '.join(choices)}{hint}")
+    """Raises ConfigError for the first value in `config`, or entry of a list, that is none of its
+    CHOICES.
+    """
+    for path, given in leaves(config).items():
+        choices = CHOICES.get(path)
+        if choices is None:
+            continue
+        for value in given if isinstance(given, list) else [given]:
+            if value not in choices:
+                near = get_close_matches(f"{value}", choices, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                expected = f"expected one of {', '.join(choices)}{hint}"
+                raise ConfigError(f"{path} is {value!r}, {expected}")

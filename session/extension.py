@@ -74,12 +74,15 @@ def _demands_mappings(default: Any) -> bool:
 def spell_out(user: Section, base: Section) -> dict[str, Any]:
     """The entries of `user` with what they stand for where `base` has a mapping of a known kind.
 
-    A number in place of a schedule is a constant one; a text in place of a model is its torso.
+    A number in place of a schedule is a constant one; a text in place of a model is its torso; a
+    text in place of a list of texts is a list of one.
     """
     return {key: _spelled(value, base.get(key)) for key, value in user.items()}
 
 
 def _spelled(value: Any, default: Any) -> Any:
+    if isinstance(value, str) and _holds_texts(default) and not is_unresolved(value):
+        return [value]
     if not isinstance(default, dict):
         return value
     if isinstance(value, dict):
@@ -89,6 +92,13 @@ def _spelled(value: Any, default: Any) -> Any:
     if isinstance(value, str) and {*default} >= _MODEL:
         return {"torso": value}
     return value
+
+
+def _holds_texts(default: Any) -> bool:
+    """Whether it is a list of texts, and none of them a placeholder."""
+    if not isinstance(default, list) or is_unresolved(default):
+        return False
+    return bool(default) and all(isinstance(each, str) for each in default)
 
 
 def _checked(value: Any, default: Any, path: str) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from session.default_configs import CHOICES
 from session.tail import Tail
 
 # What a curve can be drawn over -> the number of a line that says where on that axis it stands.
@@ -17,8 +18,10 @@ AXES: Mapping[str, str] = {
     "seconds": "wall_seconds",
     "iterations": "iterations",
 }
+# Of evaluators.
+MODES = CHOICES["session_config.evaluator.mode"]
 # An evaluation belongs to the parameters that were played, not to the line in which it stands.
-_EVALUATIONS = ("eval", "best_eval")
+_EVALUATIONS = ("eval", "best_eval", *MODES)
 _EVALUATION_AXES = {"env_steps": "env_steps", "seconds": "wall_seconds", "iterations": "iteration"}
 
 
@@ -100,6 +103,19 @@ def axis_of(name: str, axis: str) -> str:
     """The dotted name of the number that says where a point of ``name`` stands on an axis."""
     section = name.partition(".")[0]
     return f"{section}.{_EVALUATION_AXES[axis]}" if section in _EVALUATIONS else AXES[axis]
+
+
+def mode_name(mode: str) -> str:
+    """The name of an evaluation mode in tags and tables, such as ``stochastic``."""
+    return mode.removeprefix("eval_")
+
+
+def shown_evaluations(line: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The newest evaluations of the modes that do not judge, by the name of the mode.
+
+    An evaluation is empty before the first; nothing is there where evaluators have one mode.
+    """
+    return {mode_name(mode): line[mode] or {} for mode in MODES if mode in line}
 
 
 def numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from session.charts import COLOURS, FAINT, INK, label, legend, make_figure
-from session.progress import Progress
+from session.progress import MODES, Progress, mode_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 _GREEDY, _TRAINING = "eval.mean_return", "train.mean_return_100"
 _STEPS, _UPDATES = "rates.env_steps_per_second", "rates.updates_per_second"
 _LAG = "lag.mean_versions"
+# Evaluations of the modes that do not judge, where there are any.
+_SHOWN = {f"{mode}.mean_return": mode_name(mode) for mode in MODES}
 # The numbers that the picture needs.
-CURVES = (_GREEDY, _TRAINING, _STEPS, _UPDATES, _LAG)
+CURVES = (_GREEDY, _TRAINING, *_SHOWN, _STEPS, _UPDATES, _LAG)
 
 
 def run_figure(progress: Progress, goal: float | None = None) -> Figure:
@@ -33,8 +35,13 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
     figure.subplots_adjust(left=0.04, right=0.99, top=0.9, bottom=0.17, wspace=0.22)
     _line(returns, progress, _GREEDY, "greedy", colour=0, marker="o", markersize=3)
     _line(returns, progress, _TRAINING, "training", colour=1, linestyle=(0, (3, 1.2)))
+    shown = [name for name in _SHOWN if name in progress.names()]
+    for name in shown:
+        _line(returns, progress, name, _SHOWN[name], colour=3, marker="o", markersize=3)
     if goal is not None:
-        returns.axhline(goal, color=FAINT, linewidth=1, linestyle=(0, (1, 2)), label="goal")
+        # Beside the title there is room for three words.
+        words = "_goal" if shown else "goal"
+        returns.axhline(goal, color=FAINT, linewidth=1, linestyle=(0, (1, 2)), label=words)
     beside = throughput.twinx()
     beside.spines[["top", "left", "bottom"]].set_visible(False)
     beside.spines["right"].set_color(FAINT)

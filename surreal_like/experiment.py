@@ -98,6 +98,7 @@ def _check_without_algorithm(user: Config) -> None:
     check_choices(known.extend(wanted, strict=True))
     check_ranges(known)
     _check_stop(known.session_config)
+    _check_modes(known.session_config.evaluator)
     _check_parts(known.session_config)
 
 
@@ -184,6 +185,19 @@ def _check_stop(session: Config) -> None:
         raise ConfigError(
             f"session_config.stop.metric is {stop.metric} and above is {stop.above}: a goal needs "
             "both, as in {metric: my/score, above: 3}"
+        )
+
+
+def _check_modes(evaluator: Config) -> None:
+    """Refuses a list of modes that is empty, or has one that no evaluator plays in."""
+    modes, num = evaluator.mode, evaluator.num
+    if not modes:
+        raise ConfigError("session_config.evaluator.mode is [], expected at least one mode")
+    # Without evaluators there is nothing to judge, whatever the list says.
+    if 0 < num < len(modes):
+        raise ConfigError(
+            f"session_config.evaluator.mode has {len(modes)} modes, but "
+            f"session_config.evaluator.num is {num}: set num to {len(modes)}, or shorten the list"
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.charts import COLOURS, FAINT, INK, label, legend, title
 from session.folder import RunFolder
-from session.progress import Curve
+from session.progress import MODES, Curve, mode_name
 from surreal_like.comparison import Experiment, band
 from surreal_like.run_curves import RunCurves
 
@@ -50,8 +50,16 @@ RETURNS = (
     Kind(GREEDY, "greedy evaluation", width=2.4, dots=True, lasting=True),
     Kind(TRAINING, "training, last 100 episodes", dashes=(3.0, 1.2), width=1.7, lasting=True),
 )
+# Evaluations of the modes that do not judge, for runs that have them.
+SHOWN = tuple(
+    Kind(f"{mode}.mean_return", f"{mode_name(mode)} evaluation", dots=True, lasting=True)
+    for mode in MODES
+)
 # The returns by their other names; of rates, losses and the like nobody knows how they go on.
-LASTING = (GREEDY, TRAINING, "best_eval.mean_return", "return/greedy", "return/train")
+LASTING = (
+    *(kind.metric for kind in (*RETURNS, *SHOWN)),
+    *("best_eval.mean_return", "return/greedy", "return/train"),
+)
 
 
 class Picture:

@@ -12,7 +12,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.progress import AXES
 from surreal_like.comparison import Experiment, group
-from surreal_like.picture import LASTING, RETURNS, Kind, Picture
+from surreal_like.picture import LASTING, RETURNS, SHOWN, Kind, Picture
 from surreal_like.run_curves import RunCurves, check_metric
 
 if TYPE_CHECKING:
@@ -70,7 +70,11 @@ def draw(
     if metric is not None:
         check_metric(metric, list(curves.values()))
     figure, [axes] = make_figure(8.0, 4.6)
-    kinds = RETURNS if metric is None else (Kind(metric, metric, lasting=metric in LASTING),)
+    if metric is None:
+        known = {name for each in curves.values() for name in each.numbers()}
+        kinds = (*RETURNS, *(kind for kind in SHOWN if kind.metric in known))
+    else:
+        kinds = (Kind(metric, metric, lasting=metric in LASTING),)
     picture = Picture(axes, kinds, x)
     for number, experiment in enumerate(experiments):
         colour = COLOURS[number % len(COLOURS)] if len(experiments) > 1 else None

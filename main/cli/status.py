@@ -19,6 +19,7 @@ from session.figures import MISSING, count, decimal, duration, rate
 from session.launchers.adopted import adopt, launcher_of
 from session.launchers.asking import told
 from session.launchers.launcher import Adopted
+from session.progress import shown_evaluations
 from session.tensorplex.pages import Pages
 
 _WATCH_SECONDS = 1.0
@@ -113,6 +114,8 @@ def _head(view: View, adopted: Adopted) -> list[str]:
         ["training return", decimal(train["mean_return_100"]), "last 100 episodes"],
         ["greedy return", _mean(line.get("eval")), f"best {_mean(line.get('best_eval'))}"],
     ]
+    for name, shown in shown_evaluations(line).items():
+        rows.append([f"{name} return", _mean(shown), "does not judge"])
     for budget in view.budgets() if adopted.running else []:
         left = f"{duration(budget.left_seconds)} left" if budget.left_seconds is not None else ""
         show = duration if budget.name == "seconds" else count

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from main.cli.view import Budget, View
 from session.figures import bar, count, decimal, duration, percent, rate
+from session.progress import shown_evaluations
 
 _BAR_WIDTH = 24
 _STATE_STYLES = {
@@ -111,6 +112,9 @@ def _numbers(view: View) -> Table:
         decimal(rates.get("samples_per_insert")),
         _label("times each row"),
     )
+    for name, shown in shown_evaluations(line).items():
+        value = decimal(shown.get("mean_return"))
+        table.add_row("", "", "", _label(f"{name} return"), value, _label("does not judge"))
     return table
 
 

@@ -132,6 +132,9 @@ class View:
 
     def _is_best(self, score: Mapping[str, Any]) -> bool:
         """True once for a score above all that were told; parameters that never learned aside."""
+        judging = self.config.session_config.evaluator.mode[0]
+        if score.get("mode", judging) != judging:
+            return False
         if "env_steps" not in score or not score["mean_return"] > self._best:
             return False
         self._best = score["mean_return"]

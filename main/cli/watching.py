@@ -11,6 +11,7 @@ from session.config import Config
 from session.figures import count, decimal, duration, percent, rate
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
+from session.progress import shown_evaluations
 from session.tensorplex.pages import PAGES
 from surreal_like.watch import INTERRUPTED, Watch
 
@@ -123,6 +124,8 @@ def progress_line(view: View) -> str:
     if line.get("eval"):
         last, best = line["eval"]["mean_return"], line["best_eval"]["mean_return"]
         parts.append(f"greedy {decimal(last)}, best {decimal(best)}")
+    for name, shown in shown_evaluations(line).items():
+        parts.append(f"{name} {decimal(shown.get('mean_return'))}")
     parts.append(f"lag {decimal(line['lag']['mean_versions'])}")
     parts.append(f"replay {percent(view.replay_fill)}")
     for budget in view.budgets()[:1]:

@@ -9,6 +9,7 @@ import torch
 
 from session.context import Context
 from session.errors import ConfigError
+from session.progress import mode_name
 from session.service import Service
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
@@ -72,6 +73,10 @@ class EvaluatorService(Service):
             interval_seconds=_POLL_PARAMETERS_SECONDS,
         )
         self._scores = ScoreClient(context.wire.dealer("learner.control", SCORED), clock)
+        judging: str = session.evaluator.mode[0]
+        self._judges = agent.agent_mode == judging
+        # Curves of another mode must not be taken for those of the mode that judges.
+        self._section = "" if self._judges else f"{mode_name(agent.agent_mode)}/"
         self._pause_seconds: float = session.evaluator.interval_seconds
         self._leaves_at_end = session.at_end == "exit"
         self._parameters: Parameters | None = None
@@ -168,9 +173,10 @@ class EvaluatorService(Service):
             "iteration": parameters.iteration,
             "env_steps": self._agent.progress.env_steps,
             "confirm": self._confirm,
+            "mode": str(self._agent.agent_mode),
             "seconds": seconds,
         }
-        self._scores.report(score, parameters.flat)
+        self._scores.report(score, parameters.flat if self._judges else None)
         curves = {
             **mean_metrics(evaluation.finished),
             "return": summary["mean_return"],
@@ -180,7 +186,8 @@ class EvaluatorService(Service):
         if seconds > 0:
             self._steps_per_second = evaluation.env_steps / seconds
             curves["steps_per_second"] = self._steps_per_second
-        self._agent.tensorplex.add_scalars(curves, self._agent.progress.env_steps)
+        tagged = {f"{self._section}{name}": value for name, value in curves.items()}
+        self._agent.tensorplex.add_scalars(tagged, self._agent.progress.env_steps)
 
     def _report(self) -> bool:
         """Until the learner has noted the score; it may want the same version played again."""

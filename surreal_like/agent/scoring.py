@@ -45,12 +45,13 @@ class ScoreClient:
         """True while a score has not been noted."""
         return self._score is not None
 
-    def report(self, score: Mapping[str, Any], flat: npt.NDArray[np.uint8]) -> None:
+    def report(self, score: Mapping[str, Any], flat: npt.NDArray[np.uint8] | None) -> None:
         """Begins to report a score.
 
         Args:
             score: the fields of ``evaluated``.
-            flat: the parameters that were played; they go along where they are the best.
+            flat: the parameters that were played; they go along where they are the best; None:
+                they cannot become the best.
         """
         self._score, self._flat, self._id = score, flat, None
         self._give_up_at = self._clock.now() + _GIVE_UP_SECONDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,19 @@ import numpy.typing as npt
 from session.errors import SurrealError
 from session.launchers.commands import STOP
 from session.wire.requests import Request, RouterSocket
-from session.wire.schema import ArrayOf, Count, Flag, Incarnation, Kinds, Number, Schema
+from session.wire.schema import ArrayOf, Count, Flag, Incarnation, Kinds, Number, OneOf, Schema
 
 _RETURNS = ("mean_return", "std_return", "min_return", "max_return")
 
 Flat = npt.NDArray[np.uint8]
 
 
-def requests(flat_bytes: int) -> Kinds:
+def requests(flat_bytes: int, modes: Sequence[str]) -> Kinds:
     """Schema of each kind of message to ``learner.control``.
 
     Args:
         flat_bytes: bytes of this learner's parameters, which an evaluation may bring along.
+        modes: that the run's evaluators play in.
     """
     return {
         "evaluated": Schema(
@@ -36,6 +37,7 @@ def requests(flat_bytes: int) -> Kinds:
                 "iteration": Count(),
                 "env_steps": Count(),
                 "confirm": Flag(),
+                "mode": OneOf(*modes),
             },
             {"flat": ArrayOf("uint8", shape=(flat_bytes,), optional=True)},
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,10 +52,18 @@ class Judge:
     Args:
         stop: ``session_config.stop``: ``eval_return`` or ``metric`` with ``above`` is a goal,
             ``env_steps``, ``iterations`` and ``seconds`` are budgets.
+        modes: ``session_config.evaluator.mode``: the first one judges.
+
+    Attributes:
+        others: mode that does not judge -> its newest evaluation, None before the first.
     """
 
-    def __init__(self, stop: Mapping[str, Any]) -> None:
+    def __init__(self, stop: Mapping[str, Any], modes: Sequence[str]) -> None:
         self._stop = stop
+        self._mode = modes[0]
+        self.others: dict[str, Evaluation | None] = {
+            mode: None for mode in modes if not self.judges(mode)
+        }
         self.last: Evaluation | None = None
         self.best: Evaluation | None = None
         self.confirmed: tuple[float, float] | None = None
@@ -68,13 +76,20 @@ class Judge:
         """True if the run has something to reach."""
         return self._stop["eval_return"] is not None or self._stop["metric"] is not None
 
+    def judges(self, mode: str) -> bool:
+        """True for the mode whose evaluations decide; those of other modes are only shown."""
+        return mode == self._mode
+
     def hear(self, evaluation: Evaluation) -> bool:
         """Takes a finished evaluation; True if the same version must play again to confirm it.
 
         Args:
-            evaluation: ``mean_return`` and its spread, ``episodes``, ``incarnation``, ``version``,
-                ``iteration``, ``env_steps``, ``wall_seconds``, ``confirm``.
+            evaluation: ``mode``, ``mean_return`` and its spread, ``episodes``, ``incarnation``,
+                ``version``, ``iteration``, ``env_steps``, ``wall_seconds``, ``confirm``.
         """
+        if not self.judges(evaluation["mode"]):
+            self.others[evaluation["mode"]] = evaluation
+            return False
         order = (evaluation["incarnation"], evaluation["version"])
         mean = float(evaluation["mean_return"])
         goal = self._stop["eval_return"]
@@ -139,9 +154,14 @@ class Judge:
             },
         }
 
+    def shown(self) -> dict[str, Any]:
+        """Mode that does not judge -> its newest evaluation, for a line of progress."""
+        return {mode: _public(evaluation) for mode, evaluation in self.others.items()}
+
     def state(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
         return {
+            "others": self.others,
             "last": self.last,
             "best": self.best,
             "greedy": self.greedy,
@@ -153,6 +173,9 @@ class Judge:
         self.last, self.best = state["last"], state["best"]
         self.greedy = tuple(state["greedy"]) if state["greedy"] else None
         self.rolling = tuple(state["rolling"]) if state["rolling"] else None
+        # The modes may have changed since; earlier states have none.
+        others = state.get("others", {})
+        self.others = {mode: others.get(mode) for mode in self.others}
 
 
 def _public(evaluation: Evaluation | None) -> dict[str, Any] | None:

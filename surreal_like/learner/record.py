@@ -48,7 +48,7 @@ class Record:
         self._by_hand = "started" not in run
         joinable = session.launcher.host and not session.security.insecure
         self.accounts = Accounts(FIRST_INDEX if joinable else None)
-        self.judge = Judge(session.stop)
+        self.judge = Judge(session.stop, session.evaluator.mode)
         self.lag = Lag()
         self.iterations = 0
         self.repeated_iterations = 0
@@ -143,6 +143,7 @@ class Record:
             "train": self.train(),
             "eval": results["eval"],
             "best_eval": results["best_eval"],
+            **self.judge.shown(),
             "rates": {
                 **{f"{name}_per_second": kept.per_second() for name, kept in self._rates.items()},
                 "samples_per_insert": self._samples_per_insert(),
@@ -274,7 +275,8 @@ class Record:
 
     def _take(self, state: Mapping[str, Any], iteration: int) -> None:
         """Takes a state over; one that lacks something raises, and nothing has changed then."""
-        accounts, judge, lag = Accounts(), Judge(self._config.session_config.stop), Lag()
+        session = self._config.session_config
+        accounts, judge, lag = Accounts(), Judge(session.stop, session.evaluator.mode), Lag()
         accounts.restore(state["accounts"])
         judge.restore(state["judge"])
         lag.restore(state["lag"])

@@ -14,6 +14,7 @@ import torch
 from session.context import Context
 from session.loggerplex.append_file import AppendFile
 from session.periodic import Every
+from session.progress import mode_name
 from surreal_like.learner.record import Record
 
 _RECENT_UPDATES = 100
@@ -58,9 +59,10 @@ class Report:
         """Takes what ``learn`` returned."""
         self._updates.append(metrics)
 
-    def hear_evaluation(self, score: Mapping[str, Any]) -> None:
-        """Draws the return of one evaluation."""
-        name = "confirmed" if score["confirm"] else "greedy"
+    def hear_evaluation(self, score: Mapping[str, Any], *, judges: bool) -> None:
+        """Draws the return of one evaluation; of a mode that does not judge, under its name."""
+        judged = "confirmed" if score["confirm"] else "greedy"
+        name = judged if judges else mode_name(score["mode"])
         self._curves["return"].add_scalar(name, score["mean_return"], score["env_steps"])
 
     def write(

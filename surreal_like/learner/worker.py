@@ -58,7 +58,9 @@ class LearnerService(Service):
         learner.connect(context)
         learner.publisher.version = max(learner.publisher.version, self._version)
         self._control = Control(
-            context.wire.router("learner.control", requests(self._flat_bytes())),
+            context.wire.router(
+                "learner.control", requests(self._flat_bytes(), session.evaluator.mode)
+            ),
             evaluated=self._evaluated,
             save=self._save,
             stop=self._stop,
@@ -320,21 +322,25 @@ class LearnerService(Service):
 
     def _evaluated(self, evaluation: Mapping[str, Any], flat: Flat | None) -> dict[str, Any]:
         judge = self._record.judge
-        best = self._saver.best_return
+        best, mode = self._saver.best_return, evaluation["mode"]
+        judges = judge.judges(mode)
         seen = {**evaluation, "wall_seconds": self._record.wall_seconds}
         confirm = judge.hear(seen)
-        if not evaluation["confirm"] and (best is None or evaluation["mean_return"] > best):
+        better = best is None or evaluation["mean_return"] > best
+        if judges and better and not evaluation["confirm"]:
             self._save_best(seen, flat)
         self._context.event(
             "evaluation",
             f"mean return {evaluation['mean_return']:.2f} over {evaluation['episodes']} episodes"
+            + ("" if judges else f", {mode}")
             + (" (again)" if evaluation["confirm"] else ""),
+            mode=mode,
             iteration=evaluation["iteration"],
             env_steps=evaluation["env_steps"],
             mean_return=evaluation["mean_return"],
             episodes=evaluation["episodes"],
         )
-        self._report.hear_evaluation(seen)
+        self._report.hear_evaluation(seen, judges=judges)
         if self._ending is None:
             self._judge()
         return {"confirm": confirm, "best": self._saver.best_return}

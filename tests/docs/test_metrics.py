@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -66,8 +67,15 @@ class Ended:
     result: dict[str, Any]
 
 
-def play(path: Path, algorithm: str, env_name: str, **stop: Any) -> Ended:
-    words = [f"{key}={json.dumps(value)}" for key, value in SMALL.items()]
+def play(
+    path: Path,
+    algorithm: str,
+    env_name: str,
+    *,
+    changed: Mapping[str, Any] = MappingProxyType({}),
+    **stop: Any,
+) -> Ended:
+    words = [f"{key}={json.dumps(value)}" for key, value in {**SMALL, **changed}.items()]
     words.append(f"session_config.stop={json.dumps(stop)}")
     config = resolve(read_experiment(None, words, algorithm=algorithm, env_name=env_name))
     config["run"] = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
@@ -116,7 +124,12 @@ def dqn(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 def own(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     path = tmp_path_factory.mktemp("own") / "run"
     place = "tests.docs.own_numbers"
-    stop = {"metric": "my/score", "above": 3, "env_steps": 20_000, "eval_episodes": 20}
+    stop: dict[str, Any] = {
+        "metric": "my/score",
+        "above": 3,
+        "env_steps": 20_000,
+        "eval_episodes": 20,
+    }
     return play(path, f"{place}:Telling", f"{place}:Scored", **stop)
 
 
@@ -160,6 +173,36 @@ def paths(value: Any, at: Sequence[str] = ()) -> Iterator[str]:
 def test_a_run_draws_exactly_the_curves_of_the_glossary(dqn: Ended) -> None:
     assert dqn.result["goal_met"] is True
     assert set(dqn.curves) == listed(*TABLES) - WHEN_WRONG
+
+
+def test_evaluators_of_a_second_mode_are_shown_and_judge_nothing(tmp_path: Path) -> None:
+    """The random mode judges, so the goal that the best actions reach is not met."""
+    changed = {
+        "session_config.evaluator.num": 2,
+        "session_config.evaluator.mode": ["eval_stochastic", "eval_deterministic"],
+        "learner_config.algo.eval_epsilon": 1.0,
+    }
+    stop: dict[str, Any] = {"eval_return": 0.95, "env_steps": 4000, "eval_episodes": 20}
+    ended = play(tmp_path / "run", "dqn", "toy:bandit", changed=changed, **stop)
+    curves, result, line = ended.curves, ended.result, ended.lines[-1]
+    assert max(curves["learner", "return/deterministic"]) >= 0.95
+    assert result["goal_met"] is False
+    assert result["best_eval"]["mean_return"] < 0.95
+    greedy = curves["learner", "return/greedy"]
+    assert result["best_eval"]["mean_return"] == pytest.approx(max(greedy))
+    assert ("learner", "return/confirmed") not in curves
+    state = json.loads((tmp_path / "run/checkpoints/best/state.json").read_text())
+    assert (state["mode"], state["mean_return"]) == (
+        "eval_stochastic",
+        result["best_eval"]["mean_return"],
+    )
+    assert set(line["eval_deterministic"]) == set(result["best_eval"])
+    assert "eval_stochastic" not in line
+    assert "eval_deterministic" not in result
+    shown = listed("### Where evaluators play in several modes")
+    of_other_mode = {(place, tag.replace("<mode>", "deterministic")) for place, tag in shown}
+    of_one_mode = listed(*TABLES) - WHEN_WRONG - {("learner", "return/confirmed")}
+    assert set(curves) == of_one_mode | of_other_mode
 
 
 def test_a_queue_of_unrolls_counts_what_the_glossary_says() -> None:

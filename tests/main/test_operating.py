@@ -199,6 +199,12 @@ def test_attaching_needs_a_terminal(command: Command, tmp_path: Path) -> None:
     assert "attach needs a terminal; without one: surreal-like logs r --follow" in said
 
 
+def test_status_shows_a_mode_that_does_not_judge(command: Command, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "r", "stopped")
+    folder.progress.write_text(json.dumps(made_line(100, eval_stochastic=None)) + "\n")
+    assert re.search(r"stochastic return +- +does not judge", command("status", "r").out)
+
+
 def test_status_tells_seconds_as_its_clock_does(command: Command, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "r", launcher="serial")
     config = Config.load_file(folder.config)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from main.cli.live import LiveTable
+from main.cli.table import render
 from main.cli.view import View
 from main.cli.watching import Lines
 from session.config import Config
@@ -152,6 +155,24 @@ def test_a_new_best_is_told_once(writer: Writer, config: Config) -> None:
     assert "greedy 20.0, best 20.0" in line
     writer.line(1100, best=20.0)
     assert told.look(10.1) == []
+
+
+def test_evaluations_of_a_mode_that_does_not_judge_are_shown_apart(
+    writer: Writer, config: Config
+) -> None:
+    told = Told(writer, config)
+    score = {"mean_return": 90.0, "episodes": 100, "env_steps": 1000, "mode": "eval_stochastic"}
+    writer.event("learner", "evaluation", "mean return 90.00, eval_stochastic", **score)
+    writer.line(1000, best=20.0, eval_stochastic=score)
+    best, line = told.look(0.0)
+    assert best == "best greedy return so far: 20.0 over 100 episodes, at 1,000 env steps"
+    assert "greedy 20.0, best 20.0  stochastic 90.0" in line
+    view = View(writer.folder, config)
+    view.look()
+    console = Console(file=io.StringIO(), width=120)
+    console.print(render(view, "1 s"))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"stochastic return +90\.0 +does not judge", text)
 
 
 def test_the_end_is_told_in_its_order(writer: Writer, config: Config) -> None:

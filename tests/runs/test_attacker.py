@@ -36,6 +36,7 @@ SCORE = {
     "iteration": 1,
     "env_steps": 1,
     "confirm": False,
+    "mode": "eval_deterministic",
 }
 ACCOUNT = {
     **dict.fromkeys(("pushed", "inserted", "env_steps", "episodes"), STEPS),

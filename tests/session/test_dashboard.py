@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from session.dashboard import Dashboard, best_launcher
@@ -109,6 +110,18 @@ def test_the_figure_has_returns_throughput_and_lag(board: Dashboard) -> None:
     assert points(updates.lines[0]) == [[1.0, 10.0], [2.0, 10.0]]
     assert points(lag.lines[0]) == [[1.0, 2.5], [2.0, 2.5]]
     assert board.picture().startswith(b"\x89PNG")
+
+
+def test_a_mode_that_does_not_judge_is_shown(board: Dashboard, run: FakeRun) -> None:
+    shown = {"mean_return": 7.0, "env_steps": 150, "iteration": 15, "wall_seconds": 1.5}
+    with run.folder.progress.open("a") as file:
+        file.write(json.dumps(made_line(200, greedy=3.0, eval_deterministic=shown)) + "\n")
+    board.refresh()
+    assert ("deterministic return", "7.0") in board.headline()
+    figure = board.figure()
+    drawn = {str(line.get_label()): points(line) for line in figure.axes[0].lines}
+    assert drawn["deterministic"] == [[1.5, 7.0]]
+    check_legends(figure)
 
 
 def points(line: Line2D) -> list[list[float]]:
@@ -227,13 +240,17 @@ def test_what_a_notebook_needs_is_imported_only_for_widgets_and_pictures() -> No
 
 
 def test_no_legend_covers_a_line(board: Dashboard) -> None:
-    figure = board.figure()
+    check_legends(board.figure())
+
+
+def check_legends(figure: Figure) -> None:
     figure.canvas.draw()
     legends = 0
     for axes in figure.axes:
         if (legend := axes.get_legend()) is not None:
             legends += 1
             assert legend.get_window_extent().y0 >= axes.get_window_extent().y1
+            assert legend.get_window_extent().y1 <= figure.bbox.y1
             title = axes._left_title.get_window_extent()  # type: ignore[attr-defined]
             assert legend.get_window_extent().x0 >= title.x1
     assert legends == 3

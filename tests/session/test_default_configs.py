@@ -74,9 +74,15 @@ def test_every_key_has_a_comment_above_it() -> None:
 
 def test_choices_hold_the_defaults() -> None:
     known = leaves(defaults.BASE_CONFIG)
-    assert all(known[path] in choices for path, choices in defaults.CHOICES.items())
+    assert set(defaults.CHOICES) <= set(known)
     defaults.check_choices(defaults.BASE_CONFIG)
     defaults.check_choices(Config(USER))
+
+
+def test_each_entry_of_a_list_is_one_of_the_choices() -> None:
+    mode = {"mode": ["eval_stochastic", "eval_greedy"]}
+    with pytest.raises(ConfigError, match=r"evaluator\.mode is 'eval_greedy', expected one of"):
+        defaults.check_choices(Config({"session_config": {"evaluator": mode}}))
 
 
 def test_a_value_outside_its_choices_is_refused() -> None:

@@ -321,6 +321,17 @@ def test_a_text_in_place_of_a_model_is_its_torso() -> None:
     assert config == {"model": {"torso": "a.b:C", "torso_args": {}, "width": 1}}
 
 
+def test_a_text_in_place_of_a_list_of_texts_is_a_list_of_one() -> None:
+    base = {"modes": ["a", "b"]}
+    assert Config({"modes": "c"}).extend(base, strict=True) == {"modes": ["c"]}
+    assert "expected a list" in refusal({"modes": 1}, base)
+
+
+@pytest.mark.parametrize("default", [[], [1], ["_str_"], ["a", 1]])
+def test_a_text_is_no_list_of_anything_else(default: Any) -> None:
+    assert "expected a list" in refusal({"modes": "c"}, {"modes": default})
+
+
 @pytest.mark.parametrize("wrong", [True, "x", [1.0]])
 def test_nothing_else_is_taken_for_a_schedule(wrong: Any) -> None:
     assert "expected a mapping" in refusal({"rate": wrong}, {"rate": SCHEDULE})

@@ -29,6 +29,7 @@ env_config: {env_name: "toy:chain", num_envs: 4}
 session_config: {agent: {num: 3}}
 """
 
+TWO_MODES = "session_config.evaluator.mode=[eval_deterministic, eval_stochastic]"
 ALGORITHM = """\
 from surreal_like.algorithm.dqn import DQN
 
@@ -88,6 +89,8 @@ def test_a_recorded_config_is_an_experiment_again(file: Path, tmp_path: Path) ->
         (["env_config.vector=no"], "env_config.vector is 'no'"),
         (["session_config.stop.eval_return=1", "session_config.evaluator.num=0"], "no evaluator"),
         (["session_config.stop.above=1"], "a goal needs both"),
+        (["session_config.evaluator.mode=[]"], "expected at least one mode"),
+        ([TWO_MODES], "has 2 modes, but session_config.evaluator.num is 1: set num to 2, or"),
     ],
 )
 def test_what_is_wrong_in_any_case_is_found_without_the_algorithm(
@@ -96,6 +99,17 @@ def test_what_is_wrong_in_any_case_is_found_without_the_algorithm(
     monkeypatch.setitem(sys.modules, "surreal_like.algorithm.registry", None)
     with pytest.raises(ConfigError, match=part):
         read_experiment(file, words)
+
+
+def test_modes_are_one_or_a_list_and_may_wait_for_evaluators(file: Path) -> None:
+    def modes(*words: str) -> list[str]:
+        return list(resolve(read_experiment(file, words)).session_config.evaluator.mode)
+
+    assert modes() == ["eval_deterministic"]
+    assert modes("session_config.evaluator.mode=eval_stochastic") == ["eval_stochastic"]
+    for num in (0, 2, 3):
+        words = (TWO_MODES, f"session_config.evaluator.num={num}")
+        assert modes(*words) == ["eval_deterministic", "eval_stochastic"]
 
 
 def test_given_specs_are_checked_and_completed(file: Path) -> None:

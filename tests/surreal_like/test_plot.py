@@ -103,6 +103,17 @@ def test_one_run_has_neither_mean_nor_band(seeds: list[Path]) -> None:
     assert points(axes.lines[0])[1] == pytest.approx([1.0, 10.0])
 
 
+def test_a_mode_that_does_not_judge_has_a_line_of_its_own(
+    seeds: list[Path], tmp_path: Path
+) -> None:
+    shown = {"mean_return": 7.0, "env_steps": 150, "iteration": 15, "wall_seconds": 1.5}
+    lines = [made_line(200, greedy=1.0, eval_stochastic=shown)]
+    axes = axes_of([made_run(tmp_path / "a", lines).path])
+    assert said(axes)[-1] == "stochastic evaluation"
+    assert points(axes.lines[-1])[0] == pytest.approx([150, 7.0])
+    assert "stochastic evaluation" not in said(axes_of(seeds))
+
+
 def test_the_axis_begins_at_zero_also_where_reports_begin_late(tmp_path: Path) -> None:
     run = made_run(tmp_path / "a", [made_line(steps, greedy=1.0) for steps in (500, 900)])
     assert axes_of([run.path]).get_xlim()[0] == 0

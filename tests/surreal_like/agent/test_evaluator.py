@@ -20,7 +20,8 @@ from tests.surreal_like.agent.test_scoring import ControlPeer
 
 
 def build(context: Context) -> EvaluatorService:
-    mode = context.config.session_config.evaluator.mode
+    modes = context.config.session_config.evaluator.mode
+    mode = modes[context.component.index % len(modes)]
     return EvaluatorService(context, make_agent(context, LineAgent, mode))
 
 
@@ -60,6 +61,7 @@ def test_a_version_is_played_and_its_score_told(rig: Rig) -> None:
         "iteration": 10,
         "env_steps": 500,
         "confirm": False,
+        "mode": "eval_deterministic",
         "mean_return": 6.0,
         "std_return": 0.0,
         "min_return": 6.0,
@@ -142,7 +144,7 @@ def test_there_is_at_most_one_stream_per_episode(wanted: int, streams: int) -> N
 
 
 def test_A19_S3_it_acts_in_the_mode_of_the_config() -> None:
-    with make_rig(evaluator={"mode": "eval_stochastic"}) as rig:
+    with make_rig(evaluator={"mode": ["eval_stochastic"]}) as rig:
         rig.start("ps", main.ps.build)
         frame = started(rig)
         rig.until(lambda: frame._service)
@@ -221,6 +223,20 @@ def test_an_unanswered_score_is_given_up_and_the_next_version_played(rig: Rig) -
     learner.publish()
     rig.until(lambda: control.heard)
     assert [score["version"] for score, _ in control.heard] == [2]
+
+
+def test_a_mode_that_does_not_judge_has_its_own_tags_and_brings_no_parameters() -> None:
+    modes = ["eval_deterministic", "eval_stochastic"]
+    with make_rig(evaluator={"num": 2, "mode": modes}) as rig:
+        rig.start("ps", main.ps.build)
+        learner, control = LearnerPeer(rig), ControlPeer(rig)
+        rig.start("eval-1", build)
+        learner.publish()
+        rig.until(lambda: control.heard)
+        score, has_flat = control.heard[0]
+        assert (score["mode"], has_flat) == ("eval_stochastic", False)
+        rig.until(lambda: rig.scalars("eval/1"))
+        assert all(tag.startswith("stochastic/") for tag in rig.scalars("eval/1"))
 
 
 def test_it_reports_its_own_curves(rig: Rig) -> None:

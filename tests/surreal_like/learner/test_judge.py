@@ -17,12 +17,20 @@ NO_STOP: dict[str, Any] = {
 }
 
 
+GREEDY, SAMPLED = "eval_deterministic", "eval_stochastic"
+
+
 def judge(**stop: Any) -> Judge:
-    return Judge(NO_STOP | stop)
+    return Judge(NO_STOP | stop, [GREEDY, SAMPLED])
 
 
 def score(
-    mean: float, version: int = 1, *, confirm: bool = False, seconds: float = 1.0
+    mean: float,
+    version: int = 1,
+    *,
+    confirm: bool = False,
+    seconds: float = 1.0,
+    mode: str = GREEDY,
 ) -> dict[str, Any]:
     return {
         "mean_return": mean,
@@ -36,6 +44,7 @@ def score(
         "incarnation": 1,
         "version": version,
         "confirm": confirm,
+        "mode": mode,
     }
 
 
@@ -128,3 +137,22 @@ def test_a_resumed_run_keeps_its_best() -> None:
     two.hear(score(200, version=2))
     assert two.results()["best_eval"]["mean_return"] == 300
     assert two.results()["eval"]["mean_return"] == 200
+
+
+def test_a_mode_that_does_not_judge_is_only_shown() -> None:
+    one = judge(eval_return=475)
+    one.hear(score(300))
+    before = one.results()
+    assert not one.hear(score(480, version=2, mode=SAMPLED))
+    one.hear(score(480, version=2, mode=SAMPLED, confirm=True))
+    assert one.results() == before
+    assert one.verdict(Progress()) is None
+    assert one.shown()[SAMPLED]["mean_return"] == 480
+    two = judge(eval_return=475)
+    two.restore(one.state())
+    assert two.shown() == one.shown()
+
+
+def test_one_mode_shows_no_other() -> None:
+    assert Judge(NO_STOP, [GREEDY]).shown() == {}
+    assert Judge(NO_STOP, [GREEDY, SAMPLED, GREEDY]).shown() == {SAMPLED: None}
