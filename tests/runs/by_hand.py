@@ -38,7 +38,7 @@ class ByHand:
         self.folder = RunFolder(path)
         argv = [*COMMAND, "plan", CARTPOLE, *words]
         argv += ["--format", "shell", "--folder", str(path)]
-        # The lines hold paths relative to the folder where plan ran: where the processes will start.
+        # The lines hold paths relative to the folder where plan runs; the processes start there.
         said = subprocess.run(
             argv,
             cwd=path.parent,
