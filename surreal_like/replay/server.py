@@ -24,6 +24,8 @@ from surreal_like.replay.snapshot import Snapshots
 from surreal_like.replay.waiting import Waiting
 
 _PARKED_REQUESTS = 64
+# Requests, and messages of priorities, that are read in one tick.
+_AT_ONCE = 64
 # Answers that leave together, about.
 _TOGETHER_BYTES = 1 << 20
 _QUIET_SECONDS = 2.0
@@ -77,8 +79,7 @@ class ReplayService(Service):
 
     def tick(self) -> bool:
         """Takes in chunks, answers requests, and does what is due."""
-        heard = self._take_requests()
-        heard |= self._take_priorities()
+        requests, priorities = self._take_requests(), self._take_priorities()
         taken = self._intake.tick()
         self._chunks_taken += taken
         answered = self._answer_parked()
@@ -91,18 +92,20 @@ class ReplayService(Service):
         if self._end_due():
             self._look_for_the_end()
         self._done |= self._leaving and self._intake.empty
-        if heard or taken or answered:
+        if requests or priorities or taken or answered:
             self._heard_at = self._context.clock.now()
         # What was given may have made room for experience.
         more = answered and (bool(self._parked) or self._intake.waiting.held)
-        return more or taken == self._intake.MOST
+        return more or taken == self._intake.MOST or _AT_ONCE in (requests, priorities)
 
     # -- batches ---------------------------------------------------------------------------------
 
-    def _take_requests(self) -> bool:
-        busy = False
-        while (request := self._batches.receive()) is not None:
-            busy = True
+    def _take_requests(self) -> int:
+        """Reads some requests, for a flood of them never ends; how many."""
+        for taken in range(_AT_ONCE):
+            request = self._batches.receive()
+            if request is None:
+                return taken
             kind = request.message.kind
             if kind == "sample":
                 self._park(request)
@@ -110,7 +113,7 @@ class ReplayService(Service):
                 if kind == "drain":
                     self._intake.drain()
                 self._batches.reply(request, "counts", {"counts": self._counts(request)})
-        return busy
+        return _AT_ONCE
 
     def _park(self, request: Request) -> None:
         fields = request.message.fields
@@ -211,10 +214,12 @@ class ReplayService(Service):
             return {}
         return {**stamps, "asked": asked, "sampled": sampled, "answered": self._context.clock.now()}
 
-    def _take_priorities(self) -> bool:
-        busy = False
-        while (message := self._priorities.receive()) is not None:
-            busy = True
+    def _take_priorities(self) -> int:
+        """Reads some messages, as :meth:`_take_requests` does; how many."""
+        for taken in range(_AT_ONCE):
+            message = self._priorities.receive()
+            if message is None:
+                return taken
             indices, priorities = message.arrays["indices"], message.arrays["priorities"]
             if message.fields["replay"] != self._context.incarnation:
                 self._ignored_priorities += len(indices)
@@ -226,7 +231,7 @@ class ReplayService(Service):
                 self._replay.update_priorities(indices, priorities)
             except (SurrealError, ValueError, IndexError) as error:
                 self._priorities.reject(message, describe(error))
-        return busy
+        return _AT_ONCE
 
     # -- counts and the end ----------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from session.default_configs import BASE_CONFIG
 from session.errors import SurrealError, describe
 from session.service import IDLE_SECONDS, Frame
 from session.wire import AddressBook, Identity, Message, Wire
+from session.wire.requests import Request
 from session.wire.sockets import poll
 from surreal_like.data.experience import Chunk
 from surreal_like.replay import server
@@ -625,6 +626,34 @@ def test_a_replay_is_proven_after_some_chunks_and_some_batches(
     monkeypatch.undo()
     monkeypatch.setattr(server, "_PROVEN", 3)
     bench.until(lambda: bench.client.next() and bench.service.proven)
+
+
+@pytest.mark.parametrize(
+    ("socket", "item"),
+    [
+        ("_batches", Request(b"x", Message("counts", {"id": 1}))),
+        (
+            "_priorities",
+            Message(
+                "priorities",
+                {"replay": 7},
+                {"indices": np.zeros(1, np.int64), "priorities": np.ones(1, np.float32)},
+            ),
+        ),
+    ],
+)
+def test_a_flood_of_one_socket_leaves_time_for_the_others(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, socket: str, item: Any
+) -> None:
+    bench = make()
+    bench.until(lambda: bench.service)
+    flood = iter([item] * 1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(bench.service, socket), "receive", lambda: next(flood))
+        assert bench.service.tick()
+        assert len(list(flood)) == 1000 - 64
+    bench.step()
+    assert not bench.service.tick()
 
 
 def test_priorities_that_cannot_leave_at_once_leave_later(make: Callable[..., Bench]) -> None:
