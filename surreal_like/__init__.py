@@ -8,24 +8,41 @@ Call first:
     policy = load_policy("runs/first")
     actions = policy.act(observations)          # [N, ...]
 
-* train(experiment, ...) runs an experiment to its end; launch(...) starts it and returns.
-* evaluate(run), play(run), plot(runs) score a trained policy, show it, and draw its curves;
-  load_policy(run) gives it to your own program.
-* An experiment is a YAML file or a Config over BASE_LEARNER_CONFIG, BASE_ENV_CONFIG and
-  BASE_SESSION_CONFIG; docs/configuration.md lists every setting.
+Then look at one name with help(surreal_like.train); docs/api.md lists all signatures.
 
-Extend:
+Run an experiment, which is a YAML file or a Config (docs/configuration.md):
 
-* Env (reset, step): an environment. GymAdapter takes one of Gymnasium; Wrapper changes one;
-  make_vector_env builds N of them from a config.
-* Agent (act, module_dict), Learner (learn, module_dict) and an Algorithm that names both: see
-  docs/your_own_algorithm.md. Module is a network whose parameters travel as one piece.
-* UniformReplay, PrioritizedReplay, FIFOReplay: pass one to Algorithm.replay, or extend Replay or
-  TupleReplay (insert, sample): see docs/your_own_replay.md.
-* ExpSenderWrapper, the monitors and FrameStack wrap environments in scripts: see docs/scripts.md.
+    train, launch            run it to its end; start it and return what commands it
+    evaluate, play, plot     score the trained policy; show it; draw the curves of runs
+    load_policy              the trained policy for your own program
+    Config, ConfigError      settings with checked keys; what is wrong with one
+    BASE_LEARNER_CONFIG, BASE_ENV_CONFIG, BASE_SESSION_CONFIG    every default
 
-docs/api.md lists all names with their signatures. A name is loaded when it is first used, so that
-processes without tensors stay small.
+Bring an environment (docs/your_own_environment.md):
+
+    Env, VectorEnv           what you extend: reset and step, of one stream or of N
+    check_env                plays random steps and reports every mistake
+    GymAdapter               an environment of Gymnasium
+    Wrapper, FrameStack      change an environment; give the newest frames of each stream
+    make_vector_env          builds the N streams of an agent or evaluator from a config
+
+Write an algorithm (docs/your_own_algorithm.md) or a replay (docs/your_own_replay.md):
+
+    Algorithm                names your Agent, your Learner and their defaults
+    Agent, AgentMode         acts, to train or to be evaluated: write act, module_dict
+    Learner                  write learn, module_dict
+    Module                   a torch.nn.Module whose parameters travel as one piece
+    to_tensor, to_float_tensor   a nest of tensors from a nest of arrays
+    UniformReplay, PrioritizedReplay, FIFOReplay    what an algorithm can learn from
+    Replay, TupleReplay, ExpTuple   write insert, sample; on batches, or on single transitions
+    StringEnum               an enumeration of texts
+
+Connect a script of your own to a run (docs/scripts.md):
+
+    ExpSenderWrapper         sends what happens in an environment to replay
+    ConsoleMonitor, TrainingTensorplexMonitor, EvalTensorplexMonitor    report its episodes
+
+A name is loaded when it is first used, so that processes without tensors stay small.
 """
 
 from __future__ import annotations

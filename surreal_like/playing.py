@@ -42,21 +42,17 @@ def play(
     """Plays episodes in the environment as evaluators see it, and shows what it renders.
 
     Args:
-        folder: the run folder.
         video: ``.mp4`` or ``.gif`` to write; None: a window on this machine's screen.
         episodes: how many; a closed window ends them early.
-        checkpoint: ``best``, ``latest``, or an iteration of which there is a checkpoint.
-        seed: of the environment; None: derived from the run's, other than its evaluators had.
-        deterministic: the best actions, or actions drawn from the policy.
-        import_path: further folders with modules that the run needs.
+        folder, checkpoint, seed, deterministic, import_path: as of :func:`evaluate`.
 
     Returns:
         ``returns`` and ``lengths`` of the episodes that ended, ``frames``, ``fps``, ``checkpoint``
         and ``video``, None for a window.
 
     Raises:
-        UsageError: no run folder, no such checkpoint, no screen, no such kind of video, or an
-            environment without pictures.
+        UsageError: as of :func:`evaluate`; no screen, no such kind of video, or an environment
+            without pictures.
         MissingExtra: a package that writes videos or draws is not installed.
         CheckpointError: the checkpoint is not whole.
     """

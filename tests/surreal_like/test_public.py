@@ -1,5 +1,6 @@
 """The package as a user meets it: names, version, help, and errors that say what to do."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,10 +42,12 @@ def test_default_configs_are_copies() -> None:
     assert surreal_like.BASE_LEARNER_CONFIG.algo.gamma == 0.99
 
 
-def test_help_begins_with_what_to_call_first() -> None:
+def test_help_begins_with_one_page_that_has_what_to_call_first_and_every_name() -> None:
     text = getdoc(surreal_like) or ""
-    assert text.index("run = train(") < text.index("Extend:")
-    assert len(text.splitlines()) <= 45, "one page"
+    assert text.index("run = train(") < text.index("Run an experiment")
+    assert len(text.splitlines()) <= 50, "one page"
+    words = re.findall(r"\w+", text.partition("Run an experiment")[2])
+    assert [name for name in surreal_like.__all__ if name not in words] == []
 
 
 @pytest.mark.parametrize(
