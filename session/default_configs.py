@@ -8,10 +8,10 @@ any keys; a placeholder such as `_str_` must be given. CHOICES lists the texts t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 
 from session.config import Config
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.extension import leaves
 
@@ -495,7 +495,6 @@ def check_choices(config: Config) -> None:
             continue
         for value in given if isinstance(given, list) else [given]:
             if value not in choices:
-                near = get_close_matches(f"{value}", choices, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                hint = did_you_mean(f"{value}", choices, lead="; ")
                 expected = f"expected one of {', '.join(choices)}{hint}"
                 raise ConfigError(f"{path} is {value!r}, {expected}")

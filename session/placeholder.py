@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from session.config_file import plain_value
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 
 _EXPECTED = {
@@ -211,10 +211,9 @@ def _is_option(value: Any, option: str) -> bool:
 
 def _hint(word: str) -> str:
     forms = {kind: "_enum[a, b]_" if kind == "enum" else f"_{kind}_" for kind in _EXPECTED}
-    near = get_close_matches(word, [*_EXPECTED, *_MEANT], n=1)
-    if near:
-        return f"did you mean {forms[_MEANT.get(near[0], near[0])]}?"
-    return f"there are {', '.join(forms.values())}"
+    meant = forms | {word: forms[kind] for word, kind in _MEANT.items()}
+    otherwise = f"there are {', '.join(forms.values())}"
+    return did_you_mean(word, meant, shown=meant.__getitem__, otherwise=otherwise)
 
 
 def expectation(default: Any, path: str) -> Placeholder:

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from session.config import Config, apply_overrides, check_resolved
 from session.default_configs import BASE_CONFIG, check_choices
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
 from session.extension import leaves, paths
 from session.folder import RunFolder
@@ -86,8 +86,9 @@ def _load(path: str | Path) -> Config:
         return Config.load_file(str(path))
     there = [str(file) for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
     names = {Path(file).name: file for file in there}
-    near = get_close_matches(Path(path).name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {names[near[0]]}?" if near else "give the path of an experiment file"
+    otherwise = "give the path of an experiment file"
+    name = Path(path).name
+    hint = did_you_mean(name, names, cutoff=0.5, shown=names.__getitem__, otherwise=otherwise)
     raise ConfigError(f"{path}: cannot be read: No such file or directory; {hint}")
 
 

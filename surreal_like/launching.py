@@ -6,12 +6,12 @@ import importlib
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from session.config import Config
+from session.did_you_mean import did_you_mean
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
 from surreal_like.code_snapshot import keep_code, keep_package_list
@@ -112,8 +112,7 @@ def check_launcher(on: str) -> None:
         UsageError: says which there are, or what to install.
     """
     if on not in CLUSTERS:
-        near = get_close_matches(on, CLUSTERS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(on, CLUSTERS, lead="; ")
         if on == "serial":
             hint = ": serial runs in the thread that trains, with surreal-like train --on serial"
         raise UsageError(f"no launcher '{on}' for a detached run: local, tmux, kubernetes{hint}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from functools import cached_property
 
 import numpy as np
 
+from session.did_you_mean import did_you_mean
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.progress import AXES, Curve, Progress
@@ -98,11 +98,11 @@ def check_metric(metric: str, runs: Iterable[RunCurves]) -> None:
         known |= dict.fromkeys(run.tags())
     if not known:
         raise UsageError("nothing to plot: no progress was reported yet")
-    near = get_close_matches(metric, known, n=3, cutoff=0.5)
-    near = near or [name for name in known if metric.rpartition(".")[2] in name][:3]
-    hint = (
-        f"did you mean {' or '.join(near)}?" if near else "surreal-like plot RUN --list shows all"
-    )
+    ends_alike = [name for name in known if metric.rpartition(".")[2] in name][:3]
+    otherwise = "surreal-like plot RUN --list shows all"
+    if ends_alike:
+        otherwise = f"did you mean {' or '.join(ends_alike)}?"
+    hint = did_you_mean(metric, known, most=3, cutoff=0.5, otherwise=otherwise)
     raise UsageError(f"no metric '{metric}' in progress.jsonl or TensorBoard; {hint}")
 
 

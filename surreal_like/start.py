@@ -7,12 +7,12 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from session.component import Topology
 from session.config import Config
+from session.did_you_mean import did_you_mean
 from session.errors import RunError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Happening
@@ -102,8 +102,7 @@ def make_starter(launcher: str, algorithm: str) -> Starter:
         return LocalStarter(algorithm)
     if launcher == "serial":
         return SerialStarter()
-    near = get_close_matches(launcher, LAUNCHERS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(launcher, LAUNCHERS, lead="; ")
     raise UsageError(f"no launcher '{launcher}': there are {' and '.join(LAUNCHERS)}{hint}")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from main.cli.commands import COMMANDS, Command, overview
+from session.did_you_mean import did_you_mean
 from session.errors import SurrealError, UsageError
 from session.version import VERSION
 
@@ -59,6 +59,5 @@ def _find(name: str) -> Command:
         if command.name == name:
             return command
     names = [command.name for command in COMMANDS]
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    hint = did_you_mean(name, names, otherwise=f"there are {', '.join(names)}")
     raise UsageError(f"no command '{name}'; {hint}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from session.did_you_mean import did_you_mean
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.run_folder import RUNS
@@ -51,8 +51,8 @@ def find_run(text: str) -> RunFolder:
     if text == "latest":
         raise UsageError(f"there is no run below {RUNS.resolve()}; begin one: surreal-like train")
     names = [run.path.name for run in runs]
-    near = get_close_matches(text, names, n=2, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else "surreal-like list runs shows all"
+    otherwise = "surreal-like list runs shows all"
+    hint = did_you_mean(text, names, most=2, cutoff=0.4, otherwise=otherwise)
     raise UsageError(f"no run '{text}': neither {text} nor {RUNS / text} has a config.yaml; {hint}")
 
 

@@ -14,11 +14,11 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import NamedTuple
 
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, SurrealError
 from surreal_like.algorithm.base import Algorithm
 
@@ -92,10 +92,9 @@ def find_algorithm(name: str) -> type[Algorithm]:
 
 
 def _unknown(name: str) -> str:
-    near = get_close_matches(name, _REGISTERED, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(name, _REGISTERED, lead=" ")
     return (
-        f"unknown algorithm {name!r}: {hint}There are {', '.join(sorted(_REGISTERED))};"
+        f"unknown algorithm {name!r}:{hint} There are {', '.join(sorted(_REGISTERED))};"
         " your own is given as package.module:Class or as the path of a .py file"
     )
 
@@ -144,8 +143,7 @@ def _class_of(module: ModuleType, class_name: str, name: str) -> type[Algorithm]
     if class_name:
         if class_name in found:
             return found[class_name]
-        near = get_close_matches(class_name, found, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(class_name, found, lead="; ")
         raise ConfigError(
             f"algorithm {name!r}: {module.__file__} has no Algorithm {class_name!r}{hint}"
         )

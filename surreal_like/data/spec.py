@@ -15,7 +15,6 @@ there is none. Neither torch nor gymnasium is imported here.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session import nest
+from session.did_you_mean import did_you_mean
 from surreal_like.errors import DataError, SpecError
 
 OBS_TYPES = ("float32", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "bool")
@@ -209,8 +209,7 @@ def _member(spec: Mapping[str, Any], key: str, allowed: tuple[str, ...], where: 
 
 def _refuse_unknown(spec: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in sorted(set(spec) - known):
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+        hint = did_you_mean(key, known, otherwise=f"known are {', '.join(sorted(known))}")
         raise SpecError(f"{where} has no key {key!r}: {hint}")
 
 

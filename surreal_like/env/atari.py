@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from surreal_like.env.actions import ActionDoor
 from surreal_like.env.area_resize import AreaResize
@@ -94,8 +94,7 @@ def atari_settings(env_config: Mapping[str, Any], evaluation: bool = False) -> A
     known = [field.name for field in fields(AtariSettings)]
     for name in arguments:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            hint = did_you_mean(name, known, otherwise=f"there are {', '.join(known)}")
             raise ConfigError(f"env_config.env_args: an Atari game has no {name!r}; {hint}")
     return AtariSettings(**arguments)
 

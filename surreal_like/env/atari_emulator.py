@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, MissingExtra
 from surreal_like.env.base import Info
 
@@ -45,9 +45,9 @@ def rom_of(game: str) -> str:
     import_ale(f"{PREFIX}{game}")
     games = list_games()
     if game not in games:
-        near = difflib.get_close_matches(game, games, n=3)
-        hint = f"did you mean {' or '.join(PREFIX + one for one in near)}?" if near else ""
-        raise ConfigError(f"env_config.env_name: no {PREFIX}{game}; {hint or 'such as atari:Pong'}")
+        otherwise = "such as atari:Pong"
+        hint = did_you_mean(game, games, most=3, shown=PREFIX.__add__, otherwise=otherwise)
+        raise ConfigError(f"env_config.env_name: no {PREFIX}{game}; {hint}")
     rom: str = next(rom for rom in _roms().get_all_rom_ids() if _game_name(rom) == game)
     return rom
 

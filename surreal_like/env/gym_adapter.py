@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import logging
 import re
@@ -16,6 +15,7 @@ import gymnasium
 from gymnasium import error
 from gymnasium.envs.registration import EnvSpec
 
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, MissingExtra
 from session.nest import Nest
 from surreal_like.data.frames import frame_spec, stack_size
@@ -192,10 +192,9 @@ def _import_registrations(module: str, wanted: str) -> None:
 
 
 def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name, gymnasium.registry, n=3)
-    if not near:
-        return "`surreal-like list environments` shows what there is"
-    return "did you mean " + " or ".join(PREFIX + one for one in near) + "?"
+    otherwise = "`surreal-like list environments` shows what there is"
+    known = gymnasium.registry
+    return did_you_mean(name, known, most=3, shown=PREFIX.__add__, otherwise=otherwise)
 
 
 def _registered_by(name: str) -> str:

@@ -19,7 +19,6 @@ before these are checked.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -27,6 +26,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
@@ -295,8 +295,7 @@ def _load(path: str, where: str) -> Callable[..., Any]:
         ) from error
     found = getattr(module, attribute, None)
     if not callable(found):
-        near = difflib.get_close_matches(attribute, dir(module), n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(attribute, dir(module), most=3, lead="; ")
         raise ConfigError(f"{where}: {module_name} has no {attribute!r}{hint}")
     loaded: Callable[..., Any] = found
     return loaded
@@ -316,10 +315,8 @@ def _call(
 def _suggest(name: str) -> str:
     """A hint for a name that is none: those that look like it, with their prefix."""
     bare = {full.partition(":")[2]: full for full in reversed(list_environments())}
-    near = [bare[one] for one in difflib.get_close_matches(name, bare, n=3)]
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return (
+    otherwise = (
         "expected gym:NAME, atari:NAME, toy:NAME or package.module:Class "
         "(`surreal-like list environments`)"
     )
+    return did_you_mean(name, bare, most=3, shown=bare.__getitem__, otherwise=otherwise)

@@ -181,7 +181,7 @@ RESOLVED = (
     Case(
         "unknown algorithm",
         ("train", "small.yaml", "--on", "serial", "--algorithm", "dqnn"),
-        ("'dqnn'", "did you mean 'dqn'"),
+        ("'dqnn'", "did you mean dqn"),
     ),
     Case(
         "no such algorithm file",

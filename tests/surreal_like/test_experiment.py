@@ -166,7 +166,7 @@ def test_request_and_answer_go_through_files(file: Path, tmp_path: Path) -> None
     user.algorithm = "dqnn"
     asked, answer = write_request(user, tmp_path)
     assert main([str(asked), str(answer)]) == 2
-    with pytest.raises(UsageError, match="did you mean 'dqn'"):
+    with pytest.raises(UsageError, match="did you mean dqn"):
         read_answer(answer, "")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from session.config import Config
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 
 EVERY_ROLE = "all"
@@ -50,8 +50,7 @@ def check_pods(config: Config) -> None:
 def _check_name(key: str, name: str, known: Iterable[str], what: str) -> None:
     if name in (known := list(known)):
         return
-    near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name, known, lead="; ")
     raise ConfigError(f"{key} has no {what} '{name}'; there are {', '.join(known)}{hint}")
 
 

@@ -66,7 +66,7 @@ WRONG_OBS = [
     ({"type": "float32", "dim": 4}, "dim is 4"),
     ({"type": "float32", "dim": [-1]}, "dim is"),
     ({"type": "float32", "dim": [True]}, "dim is"),
-    ({"type": "float32", "dim": [4], "lwo": 1}, "no key 'lwo'.*did you mean 'low'"),
+    ({"type": "float32", "dim": [4], "lwo": 1}, "no key 'lwo'.*did you mean low"),
     ({"type": "float32", "dim": [4], "num": 3}, "num is 3"),
     ({"type": "int64", "dim": [], "num": 0}, "num is 0"),
     ({"type": "uint8", "dim": [4], "low": [1, 2]}, r"low is \[1, 2\].*shape \[4\]"),

@@ -1,0 +1,32 @@
+"""The hint in an error about an unknown name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(
+    name: str,
+    known: Iterable[str],
+    *,
+    lead: str = "",
+    otherwise: str = "",
+    most: int = 1,
+    cutoff: float = 0.6,
+    shown: Callable[[str], str] = str,
+) -> str:
+    """Returns ``did you mean X?`` for the known names that are most like an unknown one.
+
+    Args:
+        name: the unknown name.
+        known: the names that exist.
+        lead: text before the hint, such as "; ".
+        otherwise: what is returned if no name is like it, without the lead.
+        most: how many names are shown at most, the most similar one first.
+        cutoff: the least similarity, 0 to 1, as of ``difflib.get_close_matches``.
+        shown: known name -> its form in the hint.
+    """
+    near = get_close_matches(name, list(known), n=most, cutoff=cutoff)
+    names = " or ".join(map(shown, near))
+    return f"{lead}did you mean {names}?" if near else otherwise
