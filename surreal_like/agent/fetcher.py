@@ -101,11 +101,14 @@ class Fetcher:
             return client.receive()
         now = self._clock.now()
         due = self._wanted and now - self._fetched_at >= self._interval_seconds
-        if due or self._patient:
-            account = self._account() if self._account is not None else None
-            if client.ask(account, patient=self._patient):
-                self._wanted = self._patient = False
-                self._fetched_at = self._asked_at = now
-        elif now - self._asked_at >= _INFO_SECONDS and client.ask_info():
+        if not (due or self._patient or now - self._asked_at >= _INFO_SECONDS):
+            return None
+        account = self._account() if self._account is not None else None
+        if not (due or self._patient):
+            asked = client.ask_info(account)
+        elif asked := client.ask(account, patient=self._patient):
+            self._wanted = self._patient = False
+            self._fetched_at = now
+        if asked:
             self._asked_at = now
         return None

@@ -67,7 +67,7 @@ class AgentService(Service):
             clock,
             mode=session.agent.fetch_parameter_mode,
             interval_seconds=session.agent.fetch_interval_seconds,
-            account=self._sender.account,
+            account=self._account,
         )
         self._grace_seconds: float = session.launcher.grace_seconds
         self._leaves_at_end = session.at_end == "exit"
@@ -218,10 +218,19 @@ class AgentService(Service):
         """Rates and queue lengths for the heartbeat."""
         return {
             "steps_per_second": self._report.steps_per_second,
-            "version": float(self._agent.version),
+            **self._waits_for(),
             "version_lag": float(self._fetcher.lag),
             "unreceipted_bytes": float(self._sender.window.unreceipted_bytes),
             "env_steps": float(self._sender.env_steps),
+        }
+
+    def _account(self) -> dict[str, Any]:
+        """Rows by their fate, and what this agent waits for."""
+        return {**self._sender.account(), "status": self._waits_for()}
+
+    def _waits_for(self) -> dict[str, float]:
+        return {
+            "version": float(self._agent.version),
             "waits_for_receipts": float(not self._window.ready),
             "waits_above_version": float(self._behind[1] if self._behind is not None else 0),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 SECONDS = 30.0
 
@@ -54,6 +55,27 @@ class Standstill:
         return True
 
 
+def reported(
+    accounts: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Status]:
+    """What agents and replay shards say of themselves in their messages: component -> status.
+
+    Where components share no folder, as on Kubernetes, the learner sees no heartbeat of them.
+
+    Args:
+        accounts: agent with incarnation (``agent-0/17...``) -> its account, as the parameter server
+            passes it on; one that has left is left out.
+        counts: shard with incarnation -> its newest counts.
+    """
+    newest: dict[str, tuple[int, Status]] = {}
+    for key, told in [*accounts.items(), *counts.items()]:
+        name, _, incarnation = key.rpartition("/")
+        status = None if told.get("final") else told.get("status")
+        if name not in newest or int(incarnation) >= newest[name][0]:
+            newest[name] = (int(incarnation), status or {})
+    return {name: status for name, (_, status) in newest.items() if status}
+
+
 def explain(stood: Mapping[str, float], statuses: Mapping[str, Status]) -> str | None:
     """What stands still and which component waits for what, in a sentence; None if all is well.
 
@@ -82,7 +104,7 @@ def shortest(stood: Mapping[str, float]) -> float:
 def _agents(statuses: Mapping[str, Status]) -> Iterable[str]:
     agents = {name: status for name, status in statuses.items() if name.startswith("agent-")}
     if not agents:
-        yield "there is no agent"
+        yield "no agent has reported"
     reasons: dict[str, list[str]] = {}
     for name, status in agents.items():
         reasons.setdefault(_agent(status), []).append(name)

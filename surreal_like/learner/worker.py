@@ -26,7 +26,7 @@ from surreal_like.learner.quarantine import NotFinite, Quarantine
 from surreal_like.learner.record import Record
 from surreal_like.learner.report import Report
 from surreal_like.learner.saver import Saver
-from surreal_like.learner.standstill import Standstill, explain, shortest
+from surreal_like.learner.standstill import Standstill, explain, reported, shortest
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.ps.kinds import ANSWERS
 from surreal_like.replay.client import Sampled
@@ -74,6 +74,8 @@ class LearnerService(Service):
         bad = context.config.learner_config.max_bad_updates
         self._quarantine = Quarantine(folder.quarantine, bad)
         self._standstill = Standstill(clock.now())
+        # Sender with incarnation -> what it has told the parameter server.
+        self._told: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
         self._verdict: Verdict | None = None
         self._ending: Ending | None = None
@@ -208,7 +210,8 @@ class LearnerService(Service):
             if answer.kind == "refused":
                 # A younger learner has taken over, and two of them must not write one folder.
                 raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
-            for key, account in answer.fields.get("accounts", {}).items():
+            self._told = answer.fields.get("accounts", {})
+            for key, account in self._told.items():
                 self._record.accounts.hear_sender(key, account)
 
     def _count(self) -> None:
@@ -383,8 +386,12 @@ class LearnerService(Service):
             self._standstill.due(None)
             return None
         beats = read_beats(self._context.folder.alive) if self._context.folder is not None else {}
-        statuses = {name: beat.status for name, beat in beats.items()}
-        why = explain(stood, {**statuses, self._context.name: self.status()})
+        statuses = {
+            **reported(self._told, self._learner.replay.counts()),
+            **{name: beat.status for name, beat in beats.items()},
+            self._context.name: self.status(),
+        }
+        why = explain(stood, statuses)
         if self._standstill.due(None if why is None else shortest(stood)):
             self._context.event("standstill", why or "")
         return why

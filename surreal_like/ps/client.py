@@ -74,9 +74,10 @@ class ParameterClient:
         fields = self._fetch_fields(account)
         return self._ask("fetch", {**fields, "patient": True} if patient else fields)
 
-    def ask_info(self) -> bool:
+    def ask_info(self, account: Account | None = None) -> bool:
         """Asks what the newest parameters are; False if that cannot be asked now."""
-        return self._ask("info", {"policy": self._policy})
+        told = {} if account is None else {"account": account}
+        return self._ask("info", {"policy": self._policy, **told})
 
     def farewell(self, account: Account) -> bool:
         """Leaves the final account; call it until it is True: then it has been noted."""

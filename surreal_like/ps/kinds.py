@@ -15,19 +15,24 @@ from session.wire.schema import (
     Kinds,
     MapOf,
     Name,
+    Number,
     Optional,
     Row,
     Schema,
     SenderKey,
+    Text,
 )
 from surreal_like.data.parameters import ABOUT, PARAMETERS
 
+STATUS = MapOf(Text(200), Number(), 100)
 # What a sender of experience says of its rows.
 ACCOUNT = Fields(
     {
         **dict.fromkeys(("pushed", "inserted", "dropped", "unreceipted"), Count()),
         **dict.fromkeys(("env_steps", "episodes"), Count(most=STEPS_LIMIT)),
         "final": Flag(),
+        # What its heartbeat says, for the learner, which may not share a folder with it.
+        "status": Optional(STATUS),
     }
 )
 REQUESTS: Kinds = {
@@ -40,7 +45,7 @@ REQUESTS: Kinds = {
             "patient": Optional(Flag()),
         }
     ),
-    "info": Schema({"policy": Name()}),
+    "info": Schema({"policy": Name(), "account": Optional(ACCOUNT)}),
     "farewell": Schema({"account": ACCOUNT}),
     "accounts": Schema(),
 }

@@ -112,6 +112,7 @@ class ParameterServer(Service):
             self._note(request, fields.get("account"))
             self._fetch(request)
         elif kind == "info":
+            self._note(request, fields.get("account"))
             newest = self._store.newest(fields["policy"])
             self._reply_info(request, "info", newest)
         elif kind == "farewell":

@@ -58,6 +58,7 @@ COUNTS = Fields(
         "waiting_insert_seconds": Number(0.0),
         "waiting_sample_seconds": Number(0.0),
         "draining": Flag(),
+        "status": MapOf(Text(200), Number(), _ARRAYS),
         "senders": MapOf(
             SenderKey(),
             # A sender that counts wrongly has more rows inserted than it says that it cut.

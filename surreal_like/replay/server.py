@@ -255,6 +255,7 @@ class ReplayService(Service):
             "waiting_insert_seconds": self._intake.waiting.seconds,
             "waiting_sample_seconds": self._waiting.seconds,
             "draining": self._intake.draining,
+            "status": self._waits_for(statistics),
             "senders": self._intake.ledger.senders(),
             "finished": self._intake.take_finished(request.peer),
         }
@@ -275,6 +276,7 @@ class ReplayService(Service):
             "duplicates": totals["duplicates"],
             "priorities_ignored": self._priorities_ignored(statistics),
             **self._rates(),
+            "requests_waiting": float(len(self._parked)),
         }
         self._context.tensorplex.add_scalars({f".core/{k}": v for k, v in numbers.items()}, step)
 
@@ -311,10 +313,13 @@ class ReplayService(Service):
 
     def status(self) -> dict[str, float]:
         """Rates and queue lengths for the heartbeat, and what is waited for."""
+        return {**self._rates(), **self._waits_for(self._replay.statistics())}
+
+    def _waits_for(self, statistics: Mapping[str, float]) -> dict[str, float]:
         return {
-            **self._rates(),
+            "requests_waiting": float(len(self._parked)),
             "needs_rows": float(self._needed_rows()),
-            "has_rows": self._replay.statistics().get("sampleable", 0.0),
+            "has_rows": float(statistics.get("sampleable", 0.0)),
             "takes_no_rows": float(self._intake.waiting.held),
         }
 
@@ -322,7 +327,6 @@ class ReplayService(Service):
         return {
             "inserts_per_second": self._intake.inserts.per_second(),
             "samples_per_second": self._samples.per_second(),
-            "requests_waiting": float(len(self._parked)),
             "waiting_insert_seconds": self._intake.waiting.seconds,
             "waiting_sample_seconds": self._waiting.seconds,
         }

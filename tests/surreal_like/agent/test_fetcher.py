@@ -32,8 +32,9 @@ class Client:
         self.waiting = True
         return True
 
-    def ask_info(self) -> bool:
+    def ask_info(self, account: Mapping[str, Any] | None = None) -> bool:
         self.asked.append("info")
+        self.accounts.append(account)
         self.waiting = True
         return True
 
@@ -153,6 +154,8 @@ def test_without_a_fetch_it_looks_for_the_end_once_a_second() -> None:
     for _ in range(25):
         bench.step(seconds=0.125)
     assert bench.client.asked == ["info"] * 3
+    # What it waits for may be said in no other message.
+    assert bench.client.accounts == [{"pushed": 1}] * 4
     bench.client.newest = Newest((9, 3), 4, {"final": True})
     assert bench.fetcher.final
     assert bench.fetcher.lag == 3

@@ -50,7 +50,7 @@ NO_STEP = {"env_steps": 31.0, "inserted": 31.0}
             "update of them",
         ),
         (ALL, {"agent-0": NEW}, "nothing has moved for 30 s: agents wait for the first parameters"),
-        (ALL, {}, "nothing has moved for 30 s: there is no agent"),
+        (ALL, {}, "nothing has moved for 30 s: no agent has reported"),
         (
             NO_UPDATE,
             {"agent-0": STEPPING, "replay-0": SILENT},
@@ -100,8 +100,33 @@ def test_what_rises_does_not_stand() -> None:
     assert watch.look(62.5, {"updates": 1}) == {"updates": 30.5}
 
 
-def test_a_run_in_which_all_wait_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_start_of_each_component_counts_of_what_they_report() -> None:
+    accounts: dict[str, Any] = {
+        "agent-0/5": {"final": False, "status": FULL},
+        "agent-0/7": {"final": False, "status": WAITING},
+        "agent-1/9": {"final": False, "status": STEPPING},
+        "agent-1/8": {"final": False, "status": FULL},
+        # It has left.
+        "agent-2/5": {"final": True, "status": STEPPING},
+        "agent-3/5": {"final": False, "status": FULL},
+        "agent-3/6": {"final": True, "status": FULL},
+        # A script says nothing of it.
+        "agent-4/5": {"final": False},
+    }
+    counts = {"replay-0/3": {"inserted": 5, "status": LACKING}}
+    said = {"agent-0": WAITING, "agent-1": STEPPING, "replay-0": LACKING}
+    assert standstill.reported(accounts, counts) == said
+    assert standstill.reported({}, {}) == {}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_run_in_which_all_wait_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
     monkeypatch.setattr(standstill, "SECONDS", 1.0)
+    if not shared:
+        # As on Kubernetes, where components share no folder.
+        monkeypatch.setattr("surreal_like.learner.worker.read_beats", lambda folder: {})
     config = experiment(
         "learner_config.algo.synchronous=true",
         "learner_config.replay.batch_size=2",

@@ -198,6 +198,9 @@ def test_accounts_come_with_fetches_and_end_with_the_farewell(rig: Rig) -> None:
         return asking.request("accounts", timeout_seconds=5.0).fields["accounts"]
 
     assert accounts() == {"agent-0/5": ACCOUNT}
+    waiting = {**ACCOUNT, "status": {"version": 3.0, "waits_for_receipts": 1.0}}
+    rig.until(lambda: agent.ask_info(waiting))
+    rig.until(lambda: accounts() == {"agent-0/5": waiting})
     final = {**ACCOUNT, "inserted": 9, "unreceipted": 0, "final": True}
     rig.until(lambda: agent.farewell(final))
     agent.fetch(5.0, ACCOUNT)  # what comes after the farewell is older
