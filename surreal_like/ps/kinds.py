@@ -20,19 +20,21 @@ from session.wire.schema import (
     Row,
     Schema,
     SenderKey,
-    Text,
 )
 from surreal_like.data.parameters import ABOUT, PARAMETERS
 
-STATUS = MapOf(Text(200), Number(), 100)
+# These and no more: the accounts of all senders must fit into one header.
+_STATUS = Fields(
+    dict.fromkeys(("version", "waits_for_receipts", "waits_above_version"), Optional(Number()))
+)
 # What a sender of experience says of its rows.
 ACCOUNT = Fields(
     {
         **dict.fromkeys(("pushed", "inserted", "dropped", "unreceipted"), Count()),
         **dict.fromkeys(("env_steps", "episodes"), Count(most=STEPS_LIMIT)),
         "final": Flag(),
-        # What its heartbeat says, for the learner, which may not share a folder with it.
-        "status": Optional(STATUS),
+        # What it waits for, for the learner, which may not share a folder with it.
+        "status": Optional(_STATUS),
     }
 )
 REQUESTS: Kinds = {

@@ -36,6 +36,8 @@ _WAY = Fields(
     {name: Optional(Number()) for name in (*STAMPS, "inserted", "asked", "sampled", "answered")}
 )
 _SEEN = ("rows", "base", "inserted", "dropped", "holes", "env_steps", "episodes")
+# What a shard waits for.
+_STATUS = ("requests_waiting", "needs_rows", "has_rows", "takes_no_rows")
 _COUNTED = (
     "inserted",
     "duplicates",
@@ -58,7 +60,7 @@ COUNTS = Fields(
         "waiting_insert_seconds": Number(0.0),
         "waiting_sample_seconds": Number(0.0),
         "draining": Flag(),
-        "status": MapOf(Text(200), Number(), _ARRAYS),
+        "status": Fields(dict.fromkeys(_STATUS, Number())),
         "senders": MapOf(
             SenderKey(),
             # A sender that counts wrongly has more rows inserted than it says that it cut.

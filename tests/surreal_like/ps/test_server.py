@@ -13,8 +13,11 @@ import main.ps
 from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.folder import RunFolder
 from session.hello import Hello
-from session.wire import Message, Wire
+from session.wire import Identity, Message, Wire
+from session.wire.codec import encode
+from session.wire.schema import SENDERS_LIMIT
 from surreal_like.ps.client import ParameterClient
+from surreal_like.ps.kinds import ANSWERS
 from tests.surreal_like.agent.rig import LEARNER_INCARNATION, LearnerPeer, Rig, make_rig
 
 ACCOUNT = {
@@ -187,6 +190,20 @@ def test_a_replaced_process_is_refused_whatever_it_asks(rig: Rig) -> None:
     with pytest.raises(RefusedError, match="replaced by incarnation 200"):
         client(rig, old).fetch(5.0)
     assert client(rig, new).fetch(5.0) is None
+
+
+def test_the_accounts_of_all_senders_fit_into_one_answer() -> None:
+    numbers = {name: 2**44 - 1 for name, value in ACCOUNT.items() if value is not False}
+    status = dict.fromkeys(("version", "waits_for_receipts", "waits_above_version"), 1e15)
+    account = {**numbers, "final": True, "status": status}
+    keys = (f"{'a' * 63}/{10**15 + number}" for number in range(SENDERS_LIMIT))
+    answer = Message("accounts", {"id": 1, "accounts": dict.fromkeys(keys, account)})
+    answer.sender = Identity("ps", 1, bytes(8))
+    schema = ANSWERS["accounts"]
+    assert schema.complaint(answer) is None
+    assert len(encode(answer)[0]) < schema.header_bytes
+    account["status"] = {**status, "more": 1.0}
+    assert schema.complaint(answer) is not None
 
 
 def test_accounts_come_with_fetches_and_end_with_the_farewell(rig: Rig) -> None:
