@@ -12,6 +12,8 @@ from session.errors import ConfigError
 
 # What is no component and speaks to a run: operators' commands, a joined machine, the supervisor.
 COMMANDS = ("command", "join", "supervisor")
+# Group of the metrics of scripts that are no component; their names begin with it.
+CLIENT = "client"
 
 _SEVERAL = ("agent", "eval")
 _INDEX_DIGITS = 5
@@ -85,6 +87,11 @@ class Component:
 
 
 SESSION_KINDS = ("ps", "tensorplex", "loggerplex", "tensorboard")
+
+
+def is_client(name: str) -> bool:
+    """True for the name of a script that is no component, such as ``client-simulator-0``."""
+    return name.startswith(f"{CLIENT}-") and _NAME.fullmatch(name) is not None
 
 
 class Topology:

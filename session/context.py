@@ -136,6 +136,10 @@ class Context:
         """A metrics client with another id than the component's, on the same socket."""
         return TensorplexClient(client_id, self._channels["tensorplex"], clock=self.clock)
 
+    def channel(self, plex: str) -> Channel:
+        """Where records for ``tensorplex`` or ``loggerplex`` wait until they leave."""
+        return self._channels[plex]
+
     @property
     def seed(self) -> int:
         """Seed of this start of this component, in this part of the run."""

@@ -41,6 +41,8 @@ Connect a script of your own to a run (docs/scripts.md):
 
     ExpSenderWrapper         sends what happens in an environment to replay
     ConsoleMonitor, TrainingTensorplexMonitor, EvalTensorplexMonitor    report its episodes
+    TensorplexClient, LoggerplexClient   report metrics and log lines from any script
+    Telemetry                collects both in a folder where there is no run (docs/metrics.md)
 
 A name is loaded when it is first used, so that processes without tensors stay small.
 """
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from surreal_like.agent.base import Agent
     from surreal_like.agent.mode import AgentMode
     from surreal_like.algorithm.base import Algorithm
+    from surreal_like.clients import LoggerplexClient, TensorplexClient
     from surreal_like.env.base import Env, VectorEnv, Wrapper
     from surreal_like.env.check import check_env
     from surreal_like.env.exp_sender import ExpSenderWrapper
@@ -94,6 +97,7 @@ if TYPE_CHECKING:
     from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
     from surreal_like.replay.uniform_replay import UniformReplay
     from surreal_like.run import train
+    from surreal_like.telemetry import Telemetry
 
 __version__ = VERSION
 _HERE = Path(__file__).resolve().parent.parent
@@ -139,6 +143,9 @@ _HOMES = {
     "Module": "surreal_like.network.module",
     "to_float_tensor": "surreal_like.network.tensors",
     "to_tensor": "surreal_like.network.tensors",
+    "LoggerplexClient": "surreal_like.clients",
+    "Telemetry": "surreal_like.telemetry",
+    "TensorplexClient": "surreal_like.clients",
 }
 
 __all__ = [
@@ -159,10 +166,13 @@ __all__ = [
     "FrameStack",
     "GymAdapter",
     "Learner",
+    "LoggerplexClient",
     "Module",
     "PrioritizedReplay",
     "Replay",
     "StringEnum",
+    "Telemetry",
+    "TensorplexClient",
     "TrainingTensorplexMonitor",
     "TupleReplay",
     "UniformReplay",

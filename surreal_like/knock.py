@@ -18,6 +18,7 @@ import zmq
 from session.config import Config
 from session.errors import DeadlineError, RunError, UsageError
 from session.folder import RunFolder
+from session.tensorplex.groups import name_of, own_client_id
 from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.security import Security, write_private
 from surreal_like.code_snapshot import file_hash
@@ -36,6 +37,7 @@ class Invitation:
         token: as ``launch`` has printed it.
         agents: how many are to run here.
         algorithm: the run's own algorithm file, on this machine.
+        clients: names for the metrics and logs of scripts, such as ``simulator/0``.
         folder: for what this machine writes; None: one below the folder of temporary files, the
             same for the same token, so that who comes back has the same key.
     """
@@ -45,6 +47,7 @@ class Invitation:
     agents: int = 1
     algorithm: Path | None = None
     folder: Path | None = None
+    clients: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,11 @@ def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
 
 
 def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFolder) -> Message:
-    fields: dict[str, Any] = {"secret": token.secret, "agents": invitation.agents}
+    fields: dict[str, Any] = {"secret": token.secret}
+    if invitation.agents or not invitation.clients:
+        fields["agents"] = invitation.agents
+    if invitation.clients:
+        fields["clients"] = [name_of(own_client_id(name)) for name in invitation.clients]
     if invitation.algorithm is not None:
         fields["algorithm_sha256"] = file_hash(invitation.algorithm)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -136,7 +136,7 @@ def run_in_background(
         zmq_context.destroy(0)
         raise
     thread = threading.Thread(
-        target=_serve, args=(frame, zmq_context), name=frame.context.name, daemon=True
+        target=serve, args=(frame, zmq_context), name=frame.context.name, daemon=True
     )
     _SCRIPT.background.append(_Background(frame, thread))
     thread.start()
@@ -196,7 +196,8 @@ def _leave_at_exit() -> None:
     _leave()
 
 
-def _serve(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
+def serve(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
+    """Steps a service until it is done, then gives its sockets back; for a thread of its own."""
     try:
         while not frame.finished:
             if not frame.step():

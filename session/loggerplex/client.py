@@ -39,12 +39,12 @@ _EVENT_LEVELS = {**dict.fromkeys(_WARNINGS, logging.WARNING), "failed": logging.
 class Log(logging.LoggerAdapter[logging.Logger]):
     """A component's log: what any ``logging`` logger does, sections, and events.
 
-    Made by :func:`make_log`.
+    Made by :func:`make_log`. Its ``handler`` may be added to other loggers.
     """
 
     def __init__(self, logger: logging.Logger, handler: ChannelHandler) -> None:
         super().__init__(logger, {})
-        self._handler = handler
+        self.handler = handler
 
     def section(self, title: str) -> None:
         """Logs a ruled line with a title."""
@@ -67,19 +67,19 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         if self.isEnabledFor(level):
             words = [f"{kind}:", detail, *(f"{name}={value}" for name, value in plain.items())]
             note["text"] = sendable(" ".join(word for word in words if word).rstrip(":"))
-        self._handler.put(level, note)
+        self.handler.put(level, note)
 
     def join(self, log: Log) -> Log:
         """Gives the records that wait here to the log of a running component, and returns that.
 
         What is still recorded here goes there, too.
         """
-        self._handler.join(log._handler, log.logger.level)
+        self.handler.join(log.handler, log.logger.level)
         return log
 
     def show(self, show: Show) -> None:
         """From now on also gives each record to ``show``: its time, level and text."""
-        self._handler.show = show
+        self.handler.show = show
 
 
 class ChannelHandler(logging.Handler):

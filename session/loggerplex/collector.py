@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from session.component import is_client
 from session.context import Context
 from session.errors import SurrealError
 from session.loggerplex.append_file import AppendFile
@@ -57,6 +58,9 @@ class Collector(Service):
         self._context = context
         self._kind = kind
         self._schemas = schemas
+        # Scripts that are no component of the run may speak here, and nowhere else.
+        known = context.wire.knows
+        context.wire.knows = lambda name: known(name) or is_client(name)
         self._records = context.wire.pull(f"{kind}.records", {kind: _MESSAGE})
         self._rate = Rate(clock=context.clock.now)
         self._write_due = Every(seconds=_WRITE_SECONDS, clock=context.clock.now)
@@ -145,7 +149,7 @@ class Collector(Service):
             self._reject(sender, _BOUND, f"it sent more than {rate} in the long run")
             return 0
         if sender.name != self._context.name:  # its own heartbeats must not keep it alive
-            self._ending.heard()
+            self._ending.heard(of_script=is_client(sender.name))
         records = message.fields["records"]
         for record, arrays in zip(records, _arrays_by_record(message, len(records)), strict=True):
             kind = record.get("kind", self._kind)
@@ -166,8 +170,11 @@ class Collector(Service):
         return len(records)
 
     def _check_speaker(self, message: Message, record: Mapping[str, Any]) -> None:
-        """Raises ValueError where the key of the sender is not for the component of the record."""
-        speaker = self.speaker(record) or message.sender.name
+        """Raises ValueError where the sender may not speak for the component of the record."""
+        sender = message.sender.name
+        speaker = self.speaker(record) or sender
+        if speaker != sender and is_client(sender):
+            raise ValueError(f"a script may not send a record of '{speaker[:80]}'")
         if not message.grant.owns(speaker):
             raise ValueError(f"a record of '{speaker[:80]}', for which its key is not")
 
@@ -182,6 +189,9 @@ class Collector(Service):
     def _compare_dropped(self, message: Message) -> None:
         sender, count = message.sender, message.fields["dropped"]
         incarnation, known = self._dropped.get(sender.name, (sender.incarnation, 0))
+        if sender.incarnation < incarnation:
+            # Of two scripts that go under one name the newer one counts.
+            return
         if count > (known if incarnation == sender.incarnation else 0):
             self._dropped[sender.name] = (sender.incarnation, count)
             self.take_dropped(sender, count, message)
@@ -217,9 +227,10 @@ class Ending:
         self._over = False
         self._heard = context.clock.now()
 
-    def heard(self) -> None:
-        """Something came."""
-        self._heard = self._clock.now()
+    def heard(self, *, of_script: bool = False) -> None:
+        """Something came; of a script that does not know when the run ends only the last counts."""
+        if self._draining or not of_script:
+            self._heard = self._clock.now()
 
     def drain(self) -> None:
         """Asked to end; what is under way still has its moment to arrive."""

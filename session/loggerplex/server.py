@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from session.component import is_client
 from session.context import Context
 from session.errors import UsageError
 from session.loggerplex.append_file import AppendFile
@@ -21,6 +23,8 @@ _REORDER_SECONDS = 0.5
 _HELD_LINES = 20_000
 # Of components that join or are added, besides those that were planned.
 _LOGS = 1000
+# The same for scripts that are no component, apart, so that they take no agent's place.
+_SCRIPTS = 200
 _RESERVED = ("time", "component", "event", "detail")
 _LINE = Text((1 << 14) + 64)
 _RECORDS = {
@@ -58,6 +62,7 @@ class Loggerplex(Collector):
         if settings.overwrite and context.welcome.starts <= 1:  # not when started again mid-run
             self._begin_anew()
         self._files: dict[str, AppendFile] = {}
+        self._logs: Counter[bool] = Counter()
         self._events = AppendFile(context.folder.events)
         self._merge = Reorder(_REORDER_SECONDS)
         # The first one, for there is always room for it.
@@ -117,8 +122,12 @@ class Loggerplex(Collector):
 
     def _file(self, stem: str) -> AppendFile:
         if stem not in self._files:
-            if len(self._files) > _LOGS + len(self._context.topology.components):
-                raise Bound(f"there are {len(self._files)} log files already")
+            script = is_client(stem)
+            # Of the others one is the merged log.
+            most = _SCRIPTS if script else 1 + _LOGS + len(self._context.topology.components)
+            if self._logs[script] >= most:
+                raise Bound(f"there are {most} log files already")
+            self._logs[script] += 1
             path = self._folder / f"{stem}.log"
             self._files[stem] = AppendFile(path, rotate_bytes=self._rotate_bytes)
         return self._files[stem]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NoReturn, Self, SupportsFloat, SupportsInt
+from typing import Any, NoReturn, SupportsFloat, SupportsInt
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +50,10 @@ class TensorplexClient:
         hint = f"; metrics are reported with {_KINDS}" if name.startswith("add_") else ""
         raise AttributeError(f"a Tensorplex client has no '{name}'{hint}")
 
-    @classmethod
-    def early(cls, client_id: str, clock: Clock | None = None) -> Self:
+    @staticmethod
+    def early(client_id: str, clock: Clock | None = None) -> TensorplexClient:
         """A client before its component has a process: its records wait for :meth:`join`."""
-        return cls(client_id, Channel(None, "tensorplex"), clock=clock or WallClock())
+        return TensorplexClient(client_id, Channel(None, "tensorplex"), clock=clock or WallClock())
 
     def join(self, client: TensorplexClient) -> TensorplexClient:
         """Gives the records that wait here to a connected client, and returns that.
@@ -82,10 +82,13 @@ class TensorplexClient:
         self._put("scalar", tag, global_step, {"value": self._number(tag, value)})
 
     def add_scalars(
-        self, tag_value_dict: Mapping[str, SupportsFloat], global_step: SupportsInt
+        self, tag_value_dict: Mapping[str, SupportsFloat], global_step: SupportsInt | None = None
     ) -> None:
-        """Reports several numbers of one step."""
+        """Reports several numbers of one step; without a step it is the next one of these tags."""
         values = self.checked(tag_value_dict)
+        if global_step is None:
+            global_step = 1 + max((self._counts.get(tag, -1) for tag in values), default=-1)
+            self._counts |= dict.fromkeys(values, global_step)
         if values:
             self._put("scalars", "", global_step, {"values": values})
 

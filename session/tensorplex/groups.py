@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from session.component import CLIENT, is_client
 from session.errors import ConfigError, UsageError
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)+", re.ASCII)
@@ -34,6 +35,34 @@ def check_client_id(client_id: Any) -> str:
             "agent/3, in letters, digits, '_', '-' and '.', no part beginning with '.' or '-'"
         )
     return str(client_id)
+
+
+def own_client_id(name: Any) -> str:
+    """The id of a script that is no component: ``client/`` and the name that its user gives it.
+
+    Args:
+        name: ``<group>/<id>``, such as ``simulator/0``, of a group that no component has.
+
+    Raises:
+        UsageError: it is not.
+    """
+    client_id = f"{CLIENT}/{name}"
+    if not isinstance(name, str) or "/" not in name or not is_client(name_of(client_id)):
+        raise UsageError(
+            f"client name {str(name)[:_ID_LIMIT]!r}: write <group>/<id>, such as simulator/0, in "
+            "lower case letters, digits and '-', at most 56 characters"
+        )
+    group = name.partition("/")[0]
+    if group in (*NORMAL_GROUPS, *INDEXED_GROUPS):
+        raise UsageError(
+            f"client name '{name}': the group {group} belongs to components of the run"
+        )
+    return check_client_id(client_id)
+
+
+def name_of(client_id: str) -> str:
+    """The name under which the messages of a client come: ``agent-3`` of ``agent/3``."""
+    return client_id.replace("/", "-")
 
 
 def check_tag(tag: Any) -> str:
@@ -87,6 +116,8 @@ class Groups:
             UsageError: the id is unsafe, of no group, or not a number in an indexed group.
         """
         group, _, name = check_client_id(client_id).partition("/")
+        if group == CLIENT:
+            return self._place_of_script(name, check_tag(tag))
         if group not in self._bins:
             known = ", ".join(self._bins)
             raise UsageError(f"metrics client id '{client_id}': the groups are {known}")
@@ -100,6 +131,14 @@ class Groups:
                 f"as in {group}/0"
             )
         return Place(f"{group}/{int(name)}", _join(group, tag) + _suffix(int(name), bin_size))
+
+    def _place_of_script(self, own_name: str, tag: str) -> Place:
+        """In a script's own group, ids that are numbers have a folder each, words share one."""
+        own_client_id(own_name)
+        group, _, name = own_name.partition("/")
+        if name.isdigit():
+            return Place(f"{group}/{int(name)}", _join(group, tag))
+        return Place(group, _join(name, tag))
 
 
 def _join(section: str, tag: str) -> str:

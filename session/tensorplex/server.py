@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from session.component import is_client
 from session.context import Context
 from session.errors import UsageError
 from session.loggerplex.collector import Bound, Collector
 from session.tensorplex.event_files import EventFiles, summary_values
-from session.tensorplex.groups import bin_size_of, standard_groups
+from session.tensorplex.groups import bin_size_of, name_of, standard_groups
 from session.tensorplex.prometheus import Page, exposition
 from session.tensorplex.records import RECORDS, REQUESTS
 from session.tensorplex.table import ComponentTable
@@ -21,6 +23,8 @@ _REQUESTS_PER_TICK = 100
 # Clients that join or are added, besides those that were planned; curves of each of them.
 _CLIENTS = 1000
 _TAGS = 2000
+# The same for scripts that are no component, apart, so that they take no agent's place.
+_SCRIPTS = 200
 
 
 class Tensorplex(Collector):
@@ -47,6 +51,7 @@ class Tensorplex(Collector):
         self._newest: dict[tuple[str, str], float] = {}
         self._steps: dict[str, int] = {}
         self._tags: dict[str, set[str]] = {}
+        self._clients: Counter[bool] = Counter()
         port: int = session.tensorplex.prometheus_port
         self._page = Page(port) if port else None
         if self._page is not None:
@@ -74,7 +79,7 @@ class Tensorplex(Collector):
 
     def speaker(self, record: Mapping[str, Any]) -> str:
         """The component that a metric is of: ``agent-3`` has the id ``agent/3``."""
-        return str(record.get("id", "")).replace("/", "-")
+        return name_of(str(record.get("id", "")))
 
     def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
         """Draws how many records a component has lost, over the step that it last reported."""
@@ -126,8 +131,11 @@ class Tensorplex(Collector):
     def _bound(self, client_id: str, record: Mapping[str, Any]) -> None:
         """Raises Bound where a record would open one file or curve too many."""
         if client_id not in self._tags:
-            if len(self._tags) >= _CLIENTS + len(self._context.topology.components):
-                raise Bound(f"{len(self._tags)} clients have reported metrics already")
+            script = is_client(name_of(client_id))
+            most = _SCRIPTS if script else _CLIENTS + len(self._context.topology.components)
+            if self._clients[script] >= most:
+                raise Bound(f"{most} clients have reported metrics already")
+            self._clients[script] += 1
             self._tags[client_id] = set()
         tags = self._tags[client_id]
         new = set(record["values"] if record["kind"] == "scalars" else (record["tag"],)) - tags

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from itertools import islice
+from threading import RLock
 from typing import Any
 
 from session.errors import OversizeError
@@ -40,6 +39,9 @@ class Channel:
         self._records: deque[Record] = deque()
         self._buffer = buffer
         self._array_bytes = 0
+        # Held for moments only: one thread may put records while another one sends. A signal
+        # handler may put one in the middle of that.
+        self._lock = RLock()
         self._successor: tuple[Channel, Change] | None = None
 
     def __len__(self) -> int:
@@ -48,11 +50,10 @@ class Channel:
     def put(self, record: dict[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
         """Takes one record of plain data; never blocks."""
         record_and_arrays = (record, arrays or {})
-        self._array_bytes += _array_bytes(record_and_arrays)
-        self._records.append(record_and_arrays)
-        while len(self._records) > self._buffer or self._array_bytes > _ARRAY_BYTES_KEPT:
-            self._take(1)
-            self.dropped += 1
+        with self._lock:
+            self._array_bytes += _array_bytes(record_and_arrays)
+            self._records.append(record_and_arrays)
+            self._drop_oldest()
         if self._successor is not None:
             self._forward()
 
@@ -75,53 +76,63 @@ class Channel:
         # Whoever puts a record looks for a successor after that, so none is left behind.
         assert self._successor is not None  # the callers have looked
         successor, change = self._successor
-        while self._records:
-            with suppress(IndexError):  # another thread was faster
-                record, arrays = held = self._records.popleft()
-                self._array_bytes -= _array_bytes(held)
-                changed = change(record)
-                if changed is not None:
-                    successor.put(changed, arrays)
+        # Another thread may be faster, and leave none.
+        while held := self._take(1):
+            [(record, arrays)] = held
+            changed = change(record)
+            if changed is not None:
+                successor.put(changed, arrays)
 
     def flush(self) -> bool:
         """Sends what can leave now; True if nothing is left."""
         while self._records and self._socket is not None and self._socket.writable():
-            batch = self._batch()
+            batch = self._take(_RECORDS_PER_MESSAGE)
             arrays = {f"{i}/{k}": a for i, (_, held) in enumerate(batch) for k, a in held.items()}
             fields = {"records": [record for record, _ in batch], "dropped": self.dropped}
             try:
-                sent = self._socket.send(Message(self._kind, fields, arrays))
+                if not self._socket.send(Message(self._kind, fields, arrays)):
+                    self._put_back(batch)
+                    return False
             except OversizeError:
                 # Telemetry never ends a component, however small session_config.max_message_bytes.
-                self.dropped += len(batch)
-                sent = True
-            if not sent:
-                return False
-            self._take(len(batch))
+                with self._lock:
+                    self.dropped += len(batch)
         return not self._records
 
-    def _batch(self) -> list[Record]:
+    def _take(self, most: int) -> list[Record]:
+        """Removes the oldest records, as many as one message may hold."""
         batch: list[Record] = []
         size = 0
-        for record in islice(self._records, _RECORDS_PER_MESSAGE):
-            size += _array_bytes(record)
-            if batch and size > _ARRAY_BYTES_PER_MESSAGE:
-                break
-            batch.append(record)
+        with self._lock:
+            while self._records and len(batch) < most:
+                size += _array_bytes(self._records[0])
+                if batch and size > _ARRAY_BYTES_PER_MESSAGE:
+                    break
+                batch.append(self._records.popleft())
+                self._array_bytes -= _array_bytes(batch[-1])
         return batch
 
-    def _take(self, count: int) -> None:
-        for _ in range(count):
+    def _put_back(self, batch: list[Record]) -> None:
+        with self._lock:
+            self._records.extendleft(reversed(batch))
+            self._array_bytes += sum(map(_array_bytes, batch))
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Makes room; the caller holds the lock."""
+        while len(self._records) > self._buffer or self._array_bytes > _ARRAY_BYTES_KEPT:
             self._array_bytes -= _array_bytes(self._records.popleft())
+            self.dropped += 1
 
     def close(self, timeout_seconds: float = 1.0) -> None:
-        """Flushes with a deadline; what could not leave is dropped and counted."""
+        """Flushes with a deadline; what could not leave, or comes later, is dropped and counted."""
         waits = max(1, round(timeout_seconds / 0.02))
         while not self.flush() and self._socket is not None and waits:
             waits -= 1
             poll([], 0.02)
-        self.dropped += len(self._records)
-        self._take(len(self._records))
+        with self._lock:
+            self._buffer = 0
+            self._drop_oldest()
 
 
 def _array_bytes(record: Record) -> int:

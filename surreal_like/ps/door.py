@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from session.component import is_client
 from session.context import Context
 from session.errors import UsageError
 from session.folder import RunFolder
@@ -23,6 +25,7 @@ from session.wire.schema import (
     Plain,
     Schema,
     Text,
+    Type,
 )
 from session.wire.security import allow
 from session.wire.sockets import Socket
@@ -30,11 +33,21 @@ from surreal_like.ps.tokens import Guest, TokenFolder
 
 ENDPOINT = "ps.door"
 AGENTS_LIMIT = 1000
+_CLIENTS_LIMIT = 50
+
+
+def _is_script(value: Any) -> bool:
+    return type(value) is str and is_client(value)
+
+
 REQUESTS: Kinds = {
     "join": Schema(
         {
             "secret": Bytes(64),
-            "agents": Count(1, AGENTS_LIMIT),
+            # Without them only its scripts are let in.
+            "agents": Optional(Count(1, AGENTS_LIMIT)),
+            # Names for the metrics and logs of scripts.
+            "clients": Optional(ListOf(Type("the name of a script", _is_script), _CLIENTS_LIMIT)),
             "algorithm_sha256": Optional(Text(64)),
         },
         any_run=True,
@@ -110,7 +123,7 @@ class Door:
 
     def _admit(self, request: Request) -> dict[str, Any]:
         guest = self._redeem(request.key, request.message.fields)
-        joined = ", ".join(guest.names)
+        joined = ", ".join((*guest.names, *guest.clients))
         self._context.event("joined", f"a machine with {joined}", key=guest.key)
         book = self._context.wire.addresses
         return {
@@ -123,7 +136,7 @@ class Door:
 
     def _redeem(self, key: str, fields: Mapping[str, Any]) -> Guest:
         """Exchanges a token for names; a machine that comes back gets those that it had."""
-        now, agents = self._context.clock.now(), fields["agents"]
+        now, agents = self._context.clock.now(), fields.get("agents", 0)
         if len(self._wrong) == _WRONG_TOKENS and now - self._wrong[0] < _WINDOW_SECONDS:
             raise _NotAdmittedError("too many wrong tokens: try again in a minute")
         token = self._tokens.find(fields["secret"])
@@ -137,13 +150,25 @@ class Door:
             raise _NotAdmittedError(f"this token has been used by another machine; {_AGAIN}")
         if self._folder.over:
             raise _NotAdmittedError("the run is over")
-        self._check_algorithm(fields.get("algorithm_sha256"))
+        if agents:
+            self._check_algorithm(fields.get("algorithm_sha256"))
         if guest is not None and self._context.wire.security.grant(key.encode()) is None:
             raise _NotAdmittedError("the key of this machine has been taken away from the run")
-        guest = self._tokens.name(key, guest.names if guest else (), agents)
-        allow(self._keys, key, Grant(GUEST, guest.names))
+        guest = self._tokens.name(guest or Guest(key, ()), agents)
+        guest = self._add_clients(guest, fields.get("clients", ()))
+        allow(self._keys, key, Grant(GUEST, (*guest.names, *guest.clients)))
         self._tokens.give(token, guest)
-        return Guest(key, guest.names[:agents])
+        return replace(guest, names=guest.names[:agents])
+
+    def _add_clients(self, guest: Guest, wanted: Sequence[str]) -> Guest:
+        """The machine with further names for its scripts."""
+        taken = self._tokens.taken(wanted, guest.key)
+        if taken is not None:
+            raise _NotAdmittedError(f"another machine reports as '{taken}': choose another name")
+        clients = tuple(dict.fromkeys((*guest.clients, *wanted)))
+        if len(clients) > _CLIENTS_LIMIT:
+            raise _NotAdmittedError(f"a machine has at most {_CLIENTS_LIMIT} names of scripts")
+        return replace(guest, clients=clients)
 
     def _check_algorithm(self, theirs: object) -> None:
         """The same file must lie on both machines, for no code goes over the network."""

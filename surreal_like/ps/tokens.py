@@ -11,9 +11,9 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +99,12 @@ class Guest:
     Args:
         key: public key of the machine, in Z85.
         names: of its agents.
+        clients: names of its scripts.
     """
 
     key: str
     names: tuple[str, ...]
+    clients: tuple[str, ...] = ()
 
 
 class TokenFolder:
@@ -124,19 +126,26 @@ class TokenFolder:
     def guest(self, token: Path) -> Guest | None:
         """Who has used a token, None if nobody has."""
         entry: dict[str, Any] = json.loads(token.read_text())
-        return Guest(entry["key"], tuple(entry["names"])) if entry else None
+        if not entry:
+            return None
+        return Guest(entry["key"], tuple(entry["names"]), tuple(entry.get("clients", ())))
 
-    def name(self, key: str, known: Sequence[str], agents: int) -> Guest:
-        """A machine with names for its agents that no other machine has.
+    def name(self, guest: Guest, agents: int) -> Guest:
+        """The machine with names for its agents that no other machine has.
 
         Args:
-            key: of the machine.
-            known: names that it has already.
+            guest: the machine, with the names that it has already.
             agents: how many it wants to run.
         """
-        first = max(self._taken(), default=FIRST_INDEX - 1) + 1
-        more = (f"agent-{first + index}" for index in range(agents - len(known)))
-        return Guest(key, (*known, *more))
+        taken = (int(name.rpartition("-")[2]) for each in self._guests() for name in each.names)
+        first = max(taken, default=FIRST_INDEX - 1) + 1
+        more = (f"agent-{first + index}" for index in range(agents - len(guest.names)))
+        return replace(guest, names=(*guest.names, *more))
+
+    def taken(self, clients: Iterable[str], key: str) -> str | None:
+        """The first of these names of scripts that another machine than that of the key has."""
+        others = {name for each in self._guests() if each.key != key for name in each.clients}
+        return next((name for name in clients if name in others), None)
 
     def give(self, token: Path, guest: Guest) -> None:
         """Notes that a machine has used a token.
@@ -145,13 +154,11 @@ class TokenFolder:
             token: from :meth:`find`.
             guest: the machine.
         """
-        write_atomically(token, json.dumps({"key": guest.key, "names": guest.names}) + "\n")
+        write_atomically(token, json.dumps(asdict(guest)) + "\n")
 
-    def _taken(self) -> Iterator[int]:
-        """Numbers of agents that are some machine's."""
-        for path in self._files():
-            guest = self.guest(path)
-            yield from (int(name.rpartition("-")[2]) for name in (guest.names if guest else ()))
+    def _guests(self) -> Iterator[Guest]:
+        """The machines that have used a token."""
+        return filter(None, map(self.guest, self._files()))
 
     def _files(self) -> list[Path]:
         if not self._folder.is_dir():

@@ -80,6 +80,35 @@ def test_a_joined_machine_writes_into_the_logs_of_its_own_names_only(make_rig: M
     assert texts(rig.folder.logs / "agent-1000.log") == ["x"]
 
 
+def test_a_script_writes_into_its_own_log_only(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    names = ("learner", "all", "client-simulator-1", "client-simulator-0")
+    records = [{"time": 1.0, "level": "info", "component": name, "text": "x"} for name in names]
+    sender = Identity("client-simulator-0", 1)
+    server._take_message(Message("loggerplex", {"records": records, "dropped": 0}, sender=sender))
+    server.close()
+    assert server.rejected == 3
+    found = sorted(path.name for path in rig.folder.logs.iterdir())
+    assert found == ["all.log", "client-simulator-0.log"]
+
+
+def test_scripts_take_no_place_of_agents(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("session.loggerplex.server._SCRIPTS", 3)
+    monkeypatch.setattr("session.loggerplex.server._LOGS", 0)
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    for name in (*(f"client-simulator-{number}" for number in range(10)), "agent-0"):
+        record = {"time": 1.0, "level": "info", "component": name, "text": "x"}
+        fields = {"records": [record], "dropped": 0}
+        server._take_message(Message("loggerplex", fields, sender=Identity(name, 1)))
+    server.close()
+    assert server.rejected == 7
+    assert len(list(rig.folder.logs.iterdir())) == 5
+
+
 def test_names_do_not_make_files_without_end(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

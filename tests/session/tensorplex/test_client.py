@@ -69,6 +69,17 @@ def test_scalars_are_one_record() -> None:
     assert (record["kind"], record["values"], record["step"]) == ("scalars", {"a": 1, "b": 2}, 3)
 
 
+def test_scalars_without_a_step_are_the_next_of_their_tags() -> None:
+    kept = Kept()
+    one = client(kept)
+    one.add_scalars({"a": 1, "b": 2})
+    one.add_scalar("b", 3)
+    one.add_scalars({"a": 4, "b": 5})
+    one.add_scalar("a", 6)
+    one.add_scalars({})
+    assert [record["step"] for record, _ in kept._records] == [0, 1, 2, 3]
+
+
 def test_no_scalars_are_no_record() -> None:
     kept = Kept()
     client(kept).add_scalars({}, 3)

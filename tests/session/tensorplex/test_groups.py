@@ -13,6 +13,7 @@ from session.tensorplex.groups import (
     bin_size_of,
     check_client_id,
     check_tag,
+    own_client_id,
     standard_groups,
 )
 
@@ -105,6 +106,27 @@ def test_no_accepted_id_leaves_the_root(client_id: str) -> None:
 def test_tags_that_name_no_curve_are_refused(tag: object) -> None:
     with pytest.raises(UsageError, match="metric tag"):
         check_tag(tag)
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "folder", "key"),
+    [
+        ("simulator/0", "fps", "simulator/0", "simulator/fps"),
+        ("simulator/07", ":fps", "simulator/7", "simulator.fps"),
+        ("simulator/left", "fps", "simulator", "left/fps"),
+        ("baseline/return", "train", "baseline", "return/train"),
+        ("a/b/c", "x", "a", "b/c/x"),
+    ],
+)
+def test_scripts_have_groups_of_their_own(name: str, tag: str, folder: str, key: str) -> None:
+    groups = standard_groups(8)
+    assert groups.place(own_client_id(name), tag) == Place(folder, key)
+
+
+@pytest.mark.parametrize("client_id", ["client/simulator", "client/agent/0", "client/A/0"])
+def test_other_names_of_scripts_are_refused(client_id: str) -> None:
+    with pytest.raises(UsageError, match="client name"):
+        standard_groups(0).place(client_id, "x")
 
 
 def test_unknown_groups_and_names_in_a_counted_group_are_refused() -> None:

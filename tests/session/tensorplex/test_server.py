@@ -295,3 +295,92 @@ def test_clients_and_curves_are_bounded(make_rig: MakeRig, monkeypatch: pytest.M
 
 def scalar_of(client_id: str, tag: str) -> dict[str, Any]:
     return {"kind": "scalar", "id": client_id, "tag": tag, "value": 1.0, "step": 1, "time": 1.0}
+
+
+SCRIPT = Identity("client-simulator-0", 5)
+
+
+def from_script(*ids: str, dropped: int = 0, incarnation: int = 5) -> Message:
+    records = [SCALAR | {"id": each} for each in ids]
+    sender = SCRIPT._replace(incarnation=incarnation)
+    return Message("tensorplex", {"records": records, "dropped": dropped}, sender=sender)
+
+
+def test_a_script_reports_under_its_own_name_only(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    ids = ("client/simulator/0", "client/simulator/1", "agent/0", "simulator/0", "learner/x")
+    server._take_message(from_script(*ids))
+    server.close()
+    assert server.rejected == 4
+    assert curves(rig.folder.tensorboard) == {"simulator/0": ["simulator/a"]}
+
+
+@pytest.mark.parametrize("name", ["client-agent-0", "client-learner-x"])
+def test_a_script_has_no_group_of_the_run(make_rig: MakeRig, name: str) -> None:
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    message = from_script(name.replace("-", "/", 2))
+    message.sender = Identity(name, 1)
+    server._take_message(message)
+    server.close()
+    assert server.rejected == 1
+    assert curves(rig.folder.tensorboard) == {}
+
+
+def test_scripts_speak_to_telemetry_and_to_nothing_else(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    tensorplex, learner = rig.context("tensorplex"), rig.context("learner")
+    server = Tensorplex(tensorplex)
+    assert tensorplex.wire.knows(SCRIPT.name)
+    assert not tensorplex.wire.knows("client-" + "x" * 57)
+    assert not tensorplex.wire.knows("client-simulator/0")
+    assert not learner.wire.knows(SCRIPT.name)
+    server.close()
+
+
+def test_scripts_take_no_place_of_agents(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("session.tensorplex.server._SCRIPTS", 3)
+    monkeypatch.setattr("session.tensorplex.server._CLIENTS", 0)
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    for number in range(10):
+        message = from_script(f"client/simulator/{number}")
+        message.sender = Identity(f"client-simulator-{number}", 1)
+        server._take_message(message)
+    assert server.rejected == 7
+    agent = Message("tensorplex", {"records": [SCALAR], "dropped": 0}, sender=Identity("agent-0"))
+    server._take_message(agent)
+    server.close()
+    assert server.rejected == 7
+    assert len(curves(rig.folder.tensorboard)) == 4
+
+
+def test_of_two_scripts_of_one_name_the_newer_says_what_it_dropped(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    for incarnation, dropped in ((5, 3), (6, 7), (5, 3), (6, 7), (5, 4)):
+        server._take_message(
+            from_script("client/simulator/0", dropped=dropped, incarnation=incarnation)
+        )
+    server.close()
+    lost = scalars(rig.folder.tensorboard / "session", "dropped_records/client-simulator-0")
+    assert [value for _, _, value in lost] == [3, 7]
+
+
+def test_a_script_that_goes_on_does_not_keep_the_servers_of_a_run(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    end_run(rig)
+    rig.clock.seconds += 3.0
+    server._take_message(from_script("client/simulator/0"))
+    assert server.done
+    # Asked to end, it takes what a script has sent just before.
+    server.drain()
+    rig.clock.seconds += 0.2
+    server._take_message(from_script("client/simulator/0"))
+    rig.clock.seconds += 0.2
+    assert not server.done
+    server.close()

@@ -144,6 +144,63 @@ def test_nothing_is_lost_while_another_thread_records() -> None:
     assert (len(early), len(late)) == (0, 5000)
 
 
+class Refusing(Slow):
+    """Says that it can be written to, and then cannot, every other time."""
+
+    def send(self, message: Message) -> bool:
+        self.takes -= 1
+        if self.takes % 2:
+            return False
+        self.taken.append(message)
+        return True
+
+
+def test_nothing_is_lost_or_turned_round_while_another_thread_sends() -> None:
+    socket = Refusing(takes=1 << 60)
+    channel = Channel(socket, "loggerplex", buffer=1 << 30)
+    ended = threading.Event()
+
+    def send() -> None:
+        while not ended.is_set():
+            channel.flush()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        for n in range(5000):
+            channel.put({"n": n}, {"a": np.zeros(n % 7)})
+    finally:
+        ended.set()
+        thread.join()
+    while not channel.flush():
+        pass
+    assert numbers(socket) == list(range(5000))
+    assert (channel.dropped, channel._array_bytes) == (0, 0)
+
+
+def test_what_could_not_be_sent_is_dropped_where_newer_records_need_the_room() -> None:
+    channel = Channel(None, "loggerplex", buffer=3)
+
+    class Late(Slow):
+        def send(self, message: Message) -> bool:
+            channel.put({"n": 9})  # by another thread
+            return False
+
+    channel._socket = Late(takes=1)
+    for n in range(3):
+        channel.put({"n": n})
+    assert not channel.flush()
+    assert [record["n"] for record, _ in channel._records] == [1, 2, 9]
+    assert channel.dropped == 1
+
+
+def test_what_comes_after_the_end_is_dropped() -> None:
+    channel = Channel(Slow(takes=9), "loggerplex")
+    channel.close()
+    channel.put({"n": 1}, picture(1))
+    assert (len(channel), channel.dropped, channel._array_bytes) == (0, 1, 0)
+
+
 def test_closing_waits_for_a_dead_server_no_longer_than_its_deadline() -> None:
     channel = Channel(Slow(takes=0), "loggerplex")
     channel.put({"n": 0})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,14 +37,15 @@ class Host:
 
     Args:
         path: for the run folder.
+        endpoints: of the run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, endpoints: Sequence[str] = ALL) -> None:
         self.folder = RunFolder(path / "run")
         self.folder.create()
         write_keys(self.folder.keys)
         self.config = make_config(launcher={"host": "127.0.0.1"})
-        self.book = AddressBook.tcp(free_ports(ALL))
+        self.book = AddressBook.tcp(free_ports(endpoints))
         self.folder.addresses.write_text(self.book.dump())
         component = Component("ps", "ps", "main.ps", binds=(ENDPOINT,))
         launch = Launch(component, self.config, Topology([component]), self.book, self.folder)
@@ -213,6 +214,26 @@ def test_only_joining_is_possible_at_the_door(host: Host, guest: Invitation) -> 
     assert "'secret' is missing" in ask(host, admission, "join", {"agents": 1})
     wrong = {"agents": 1, "secret": "text"}
     assert "'secret' is 'text', expected" in ask(host, admission, "join", wrong)
+
+
+@pytest.mark.parametrize(
+    "names", [["learner"], ["agent-0"], ["client-a/0"], [3], ["client-a"] * 51]
+)
+def test_no_other_names_than_those_of_scripts_are_handed_out(
+    host: Host, guest: Invitation, names: list[Any]
+) -> None:
+    admission = knock(guest)
+    fields = {"secret": Token.decode(guest.token).secret, "clients": names}
+    assert "'clients' is " in ask(host, admission, "join", fields)
+    (file,) = (host.folder.keys / "allowed").iterdir()
+    assert file.read_text().splitlines()[1] == "guest agent-1000 agent-1001"
+
+
+def test_a_machine_has_some_names_of_scripts_and_not_more(guest: Invitation) -> None:
+    knock(replace(guest, clients=tuple(f"a/{number}" for number in range(50))))
+    knock(replace(guest, clients=("a/0",)))
+    with pytest.raises(AdmissionError, match="at most 50 names of scripts"):
+        knock(replace(guest, clients=("b/0",)))
 
 
 def ask(host: Host, admission: Admission, kind: str, fields: dict[str, Any]) -> str:

@@ -71,7 +71,7 @@ def test_a_token_is_found_by_its_secret_only(keys: Path) -> None:
 
 def give(keys: Path, token: Path, key: str, known: tuple[str, ...], agents: int) -> Guest:
     tokens = TokenFolder(keys)
-    guest = tokens.name(key, known, agents)
+    guest = tokens.name(Guest(key, known), agents)
     tokens.give(token, guest)
     return guest
 
