@@ -73,6 +73,10 @@ def poll(sockets: Sequence[Socket], timeout_seconds: float) -> None:
     What it has found counts for the next :meth:`Socket.readable` of each. libzmq's own poll asks
     the kernel twice for each socket, each time; this asks once for all that were silent.
     """
+    if not sockets:
+        # Several threads may rest at once, and a poller serves only one at a time.
+        time.sleep(max(0.0, timeout_seconds))
+        return
     deadline = time.monotonic() + timeout_seconds
     found = False
     for socket in sockets:

@@ -3,6 +3,7 @@
 import socket as tcp
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -244,6 +245,12 @@ def test_waiting_for_no_socket_still_waits() -> None:
     start = time.monotonic()
     poll([], 0.05)
     assert time.monotonic() - start >= 0.05
+
+
+def test_threads_wait_for_no_socket_at_the_same_time() -> None:
+    with ThreadPoolExecutor(4) as threads:
+        waits = [threads.submit(poll, [], 0.01) for _ in range(20)]
+    assert [wait.exception() for wait in waits] == [None] * 20
 
 
 def test_a_wire_closes_what_it_made(book: AddressBook, wires: Wires) -> None:
