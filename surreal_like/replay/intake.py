@@ -106,21 +106,22 @@ class Intake:
 
     def _take_chunk(self, message: Message) -> None:
         try:
-            chunk, unreadable = Chunk.from_message(message), ""
+            chunk, readable = Chunk.from_message(message), True
         except DecodeError as error:
-            chunk, unreadable = Chunk.unreadable(message), str(error)
+            chunk, readable = Chunk.unreadable(message), False
+            self._experience.reject(message, str(error))
         if message.grant.guest:
             self._door.suspect(chunk.sender)
             # A metric may be the goal of the run, which no guest is to reach for it.
             chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
-        self._insert(chunk, unreadable)
+        self._insert(chunk, readable=readable)
 
-    def _insert(self, chunk: Chunk, unreadable: str = "") -> None:
+    def _insert(self, chunk: Chunk, *, readable: bool) -> None:
         """Takes in a chunk; every chunk that is counted here is acknowledged, inserted or not.
 
         Args:
             chunk: what has come.
-            unreadable: why its columns cannot be read; empty where they can.
+            readable: False if it only counts its rows.
         """
         if not self.ledger.admit(
             chunk, receipted=chunk.receipted, receipted_rows=chunk.receipted_rows
@@ -128,8 +129,8 @@ class Intake:
             return
         self._news = True
         self._pressing |= chunk.filled >= _FILLED
-        if unreadable:
-            self._drop(chunk, WRONG_COLUMNS, unreadable)
+        if not readable:
+            self.ledger.dropped(chunk, WRONG_COLUMNS)
             return
         if (refusal := self._replay.refusal(chunk)) is not None:
             self.ledger.dropped(chunk, refusal)

@@ -556,6 +556,7 @@ def test_a_chunk_that_cannot_be_read_is_dropped_acknowledged_and_counted(
     assert (sender["rows"], sender["base"], sender["holes"]) == (40, 0, 0)
     assert len(told) == 1
     assert said in told[0]
+    assert wire.counters()["replay-0.experience"].rejected == 2
 
 
 def test_a_sender_whose_chunks_are_refused_goes_on_and_counts_them(tmp_path: Path) -> None:
