@@ -176,7 +176,7 @@ def rows(seconds: float, chosen: list[str]) -> Iterator[str]:
             _CARTPOLE, folder=folder.path, host="127.0.0.1", overrides=_LONG, seed=1
         )
         try:
-            door = AddressBook.load(folder.addresses)["ps.door"].connect
+            door = AddressBook.load(folder.addresses)["ps.join"].connect
             guest = Path(scratch) / "guest"
             token = make_token(folder.keys)
             knock(Invitation(door.removeprefix("tcp://"), token, 1, folder=guest))

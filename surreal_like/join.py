@@ -21,8 +21,8 @@ from surreal_like.code_snapshot import own_file
 from surreal_like.experiment import SECTIONS
 from surreal_like.interrupts import Interrupts
 from surreal_like.knock import Admission, Invitation, knock
-from surreal_like.ps.door import ENDPOINT
-from surreal_like.ps.kinds import ANSWERS
+from surreal_like.ps.join_server import ENDPOINT
+from surreal_like.ps.schemas import ANSWERS
 from surreal_like.ps.tokens import make_token
 from surreal_like.start import Launched, make_starter
 from surreal_like.topology import make_topology

@@ -22,7 +22,7 @@ from session.tensorplex.groups import name_of, own_client_id
 from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.security import Security, write_private
 from surreal_like.code_snapshot import file_hash
-from surreal_like.ps.door import ANSWERS, ENDPOINT
+from surreal_like.ps.join_server import ANSWERS, ENDPOINT
 from surreal_like.ps.tokens import Token
 
 _ANSWER_SECONDS = 4.5
@@ -33,7 +33,7 @@ class Invitation:
     """What a user says to join a run.
 
     Args:
-        address: ``host:port`` of the run's door.
+        address: ``host:port`` of the run's join server.
         token: as ``launch`` has printed it.
         agents: how many are to run here.
         algorithm: the run's own algorithm file, on this machine.
@@ -138,8 +138,8 @@ def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFol
     identity = Identity("join", time.time_ns() // 1_000_000)
     wire = Wire(context, book, identity, security=Security.load(folder.keys))
     try:
-        door = wire.dealer(ENDPOINT, ANSWERS)
-        return door.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
+        dealer = wire.dealer(ENDPOINT, ANSWERS)
+        return dealer.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
     except DeadlineError:
         raise UsageError(
             f"nobody answers at {address}: is the address right, does the run still go on, and "

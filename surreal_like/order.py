@@ -10,9 +10,9 @@ from typing import Any
 from session.config import Config, override
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.code_snapshot import own_file
 from surreal_like.experiment import read_experiment
+from surreal_like.named_checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.resume import (
     began_with,
     check_checkpoints,

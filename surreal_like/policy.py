@@ -16,10 +16,10 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
-from surreal_like.checkpoints import whole_checkpoint
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.errors import DataError
 from surreal_like.experiment import algorithm_of
+from surreal_like.named_checkpoints import whole_checkpoint
 from surreal_like.network.files import load_parameters
 from surreal_like.network.tensors import to_array, to_tensor
 

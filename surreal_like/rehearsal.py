@@ -17,12 +17,12 @@ from session.tensorplex.groups import bin_size_of
 from surreal_like.agent.fetcher import parse_mode
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.checkpoints import checkpoint_of
 from surreal_like.env.exp_sender import check_sender
 from surreal_like.learner.base import Learner
 from surreal_like.learner.content import PARAMETERS
 from surreal_like.learner.on_policy import check_synchronous
 from surreal_like.machine import replay_need
+from surreal_like.named_checkpoints import checkpoint_of
 from surreal_like.network.files import read_parameters
 from surreal_like.replay.kind import load_kind
 

@@ -10,7 +10,7 @@ from session.config import Config
 from session.errors import ConfigError
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")
-DOOR = "ps.door"
+_JOIN = "ps.join"
 _EVERYONE = ("ps.requests", *_TELEMETRY)
 
 
@@ -30,9 +30,9 @@ def make_topology(config: Config) -> Topology:
     replay_shards = config.learner_config.replay.replay_shards
     _at_least(1, "learner_config.replay.replay_shards", replay_shards)
     shards = range(replay_shards)
-    # Where agents of another machine ask to be let in; only keys can keep strangers out of it.
-    door = (DOOR,) if session.launcher.host and not session.security.insecure else ()
-    components = [*_telemetry_servers(), *_servers(shards, door), *_clients(config, shards)]
+    # Where agents of another machine ask to join; only keys can keep strangers out of it.
+    join = (_JOIN,) if session.launcher.host and not session.security.insecure else ()
+    components = [*_telemetry_servers(), *_servers(shards, join), *_clients(config, shards)]
     restart = Restart(session.launcher.max_restarts, session.launcher.restart_window_seconds)
     return Topology(
         replace(each, restart=restart, resources=Resources(**session.resources[each.kind]))
@@ -62,12 +62,12 @@ def _telemetry_servers() -> Iterator[Component]:
     )
 
 
-def _servers(shards: range, door: tuple[str, ...]) -> Iterator[Component]:
+def _servers(shards: range, join: tuple[str, ...]) -> Iterator[Component]:
     yield Component(
         "ps",
         "ps",
         "main.ps",
-        binds=("ps.requests", *door),
+        binds=("ps.requests", *join),
         connects=("learner.parameters", *_TELEMETRY),
     )
     for index in shards:

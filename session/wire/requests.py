@@ -136,7 +136,7 @@ class RouterSocket(Socket):
     def _refuse_message(self, message: Message, complaint: Complaint) -> None:
         if _complaint_of_id(message) is None:
             request = Request(self._asking, message)
-            # Of a door that is open to everybody each refusal is final.
+            # At a socket that is open to everybody each refusal is final.
             stranger = complaint.stranger or self.anybody
             self.refuse(request, complaint.reason, stranger=stranger)
 

@@ -23,7 +23,7 @@ from surreal_like.data.parameters import Parameters
 from surreal_like.errors import unwritten
 from surreal_like.network.flat import check_manifest, load_flat, manifest_of, named_tensors
 from surreal_like.ps.client import ParameterClient
-from surreal_like.ps.kinds import ANSWERS
+from surreal_like.ps.schemas import ANSWERS
 from surreal_like.script import script_context, this_is_agent
 
 _FETCH_SECONDS = 10.0

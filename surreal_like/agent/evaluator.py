@@ -24,7 +24,7 @@ from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.network.tensors import to_array, to_tensor
 from surreal_like.ps.client import ParameterClient
-from surreal_like.ps.kinds import ANSWERS
+from surreal_like.ps.schemas import ANSWERS
 
 _STREAMS = 100
 _STEPS_PER_TICK = 8

@@ -23,7 +23,7 @@ from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
-from surreal_like.ps.kinds import ANSWERS
+from surreal_like.ps.schemas import ANSWERS
 
 # Shares of the grace period: the last receipts, then the farewell.
 _RECEIPTS_SHARE = 0.7

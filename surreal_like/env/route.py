@@ -6,7 +6,7 @@ import math
 
 from session.context import Context
 from session.wire.sockets import PushSocket, SubscriberSocket
-from surreal_like.replay.kinds import RECEIPTS
+from surreal_like.replay.schemas import RECEIPTS
 
 
 class Way:

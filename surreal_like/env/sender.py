@@ -23,7 +23,7 @@ from surreal_like.data.timestep import StepType
 from surreal_like.env.episodes import EpisodeSummary
 from surreal_like.env.route import Route
 from surreal_like.env.sender_window import Kept, Receipt, SenderWindow
-from surreal_like.ps.kinds import ANSWERS
+from surreal_like.ps.schemas import ANSWERS
 
 # Plain numbers: numpy takes five times as long to compare with a member of an enumeration.
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)

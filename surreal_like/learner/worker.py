@@ -28,7 +28,7 @@ from surreal_like.learner.report import Report
 from surreal_like.learner.saver import Saver
 from surreal_like.learner.standstill import Standstill, explain, reported, shortest
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.ps.kinds import ANSWERS
+from surreal_like.ps.schemas import ANSWERS
 from surreal_like.replay.client import Sampled
 from surreal_like.resume import begins_anew
 

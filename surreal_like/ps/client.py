@@ -40,7 +40,7 @@ class ParameterClient:
     """Fetches parameters; never steps back.
 
     Args:
-        socket: a dealer of ``ps.requests`` for :data:`surreal_like.ps.kinds.ANSWERS`; nobody else
+        socket: a dealer of ``ps.requests`` for :data:`surreal_like.ps.schemas.ANSWERS`; nobody else
             may receive on it.
         clock: for giving up on an answer.
         policy: whose parameters.

@@ -14,10 +14,10 @@ from session.wire.requests import Request
 from session.wire.schema import SENDERS_LIMIT
 from session.wire.sockets import Socket
 from surreal_like.data.parameters import Parameters
-from surreal_like.ps.door import ENDPOINT as DOOR
-from surreal_like.ps.door import Door
-from surreal_like.ps.kinds import PUBLICATIONS, REQUESTS
+from surreal_like.ps.join_server import ENDPOINT as JOIN
+from surreal_like.ps.join_server import JoinServer
 from surreal_like.ps.roll import Refused, Roll
+from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 from surreal_like.ps.store import ParameterStore
 
 _REQUESTS_PER_TICK = 64
@@ -52,7 +52,7 @@ class ParameterServer(Service):
         self._patient: dict[bytes, Request] = {}
         self._requests = context.wire.router("ps.requests", REQUESTS)
         self._publications = context.wire.subscriber("learner.parameters", PUBLICATIONS)
-        self._door = Door(context) if DOOR in context.component.binds else None
+        self._join_server = JoinServer(context) if JOIN in context.component.binds else None
         self._look_due = Every(seconds=_LOOK_SECONDS, clock=context.clock.now)
         self._at_end: str = context.config.session_config.at_end
         self._heard_at = context.clock.now()
@@ -66,8 +66,8 @@ class ParameterServer(Service):
         if taken or answered:
             self._heard_at = self._context.clock.now()
         more = taken == _PUBLICATIONS_PER_TICK or answered == _REQUESTS_PER_TICK
-        if self._door is not None:
-            more |= self._door.tick()
+        if self._join_server is not None:
+            more |= self._join_server.tick()
         if self._look_due():
             self._look()
         return more
@@ -217,8 +217,8 @@ class ParameterServer(Service):
 
     def wait_on(self) -> list[Socket]:
         """Wakes on requests and publications."""
-        door = [self._door.socket] if self._door is not None else []
-        return [self._requests, self._publications, *door]
+        join = [self._join_server.socket] if self._join_server is not None else []
+        return [self._requests, self._publications, *join]
 
     def status(self) -> dict[str, float]:
         """What the heartbeat tells."""

@@ -18,8 +18,8 @@ from session.wire.endpoint import IPC
 from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket, Socket
 from surreal_like.data.batch import Collate, Columns, split
-from surreal_like.replay.kinds import ANSWERS
 from surreal_like.replay.refusals import Refusals
+from surreal_like.replay.schemas import ANSWERS
 from surreal_like.replay.slab import ANSWER_BYTES, HERE, Slab, large_bytes
 from surreal_like.replay.turns import Turns
 

@@ -13,10 +13,10 @@ from session.wire.sockets import Socket
 from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.base import Replay
-from surreal_like.replay.door import WRONG_COLUMNS, Door
-from surreal_like.replay.kinds import EXPERIENCE
+from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
 from surreal_like.replay.ledger import Ledger
 from surreal_like.replay.rest import Rest
+from surreal_like.replay.schemas import EXPERIENCE
 from surreal_like.replay.waiting import Waiting
 
 _ALIVE_SECONDS = 0.5
@@ -57,7 +57,7 @@ class Intake:
         self.draining = False
         self._context = context
         self._replay = replay
-        self._door = Door(context.config.env_config)
+        self._validator = ChunkValidator(context.config.env_config)
         self._experience = wire.pull(
             f"{name}.experience", EXPERIENCE, high_water_mark=high_water_mark
         )
@@ -111,7 +111,7 @@ class Intake:
             chunk, readable = Chunk.unreadable(message), False
             self._experience.reject(message, str(error))
         if message.grant.guest:
-            self._door.suspect(chunk.sender)
+            self._validator.suspect(chunk.sender)
             # A metric may be the goal of the run, which no guest is to reach for it.
             chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
         self._insert(chunk, readable=readable)
@@ -135,7 +135,7 @@ class Intake:
         if (refusal := self._replay.refusal(chunk)) is not None:
             self.ledger.dropped(chunk, refusal)
             return
-        if (wrong := self._door.refusal(chunk)) is not None:
+        if (wrong := self._validator.refusal(chunk)) is not None:
             self._drop(chunk, *wrong)
             return
         try:

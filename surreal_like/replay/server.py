@@ -18,7 +18,7 @@ from session.wire.requests import Request
 from session.wire.sockets import Socket
 from surreal_like.replay.base import Replay
 from surreal_like.replay.intake import Intake
-from surreal_like.replay.kinds import PRIORITIES, REQUESTS
+from surreal_like.replay.schemas import PRIORITIES, REQUESTS
 from surreal_like.replay.slab import Slabs
 from surreal_like.replay.snapshot import Snapshots
 from surreal_like.replay.waiting import Waiting

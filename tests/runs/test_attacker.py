@@ -55,7 +55,7 @@ class Attacker:
     """
 
     def __init__(self, run: RunFolder, path: Path) -> None:
-        door = AddressBook.load(run.addresses)["ps.door"].connect.removeprefix("tcp://")
+        door = AddressBook.load(run.addresses)["ps.join"].connect.removeprefix("tcp://")
         self.admission: Admission = knock(Invitation(door, make_token(run.keys), 1, folder=path))
         # It finds out by itself what it was not told.
         self._book = AddressBook.load(run.addresses)

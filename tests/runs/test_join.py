@@ -206,7 +206,7 @@ def test_strangers_are_refused_and_a_flood_of_them_does_no_harm(
     assert {name for name, number in restarts.items() if number} == {"eval-0"}
     said = (run.folder.logs / "all.log").read_text()
     assert f"'join' speaks protocol {THEIRS}, this is protocol {PROTOCOL_VERSION}" in said
-    assert "ps.door: wrong token" in said
+    assert "ps.join: wrong token" in said
     assert "ps.requests: refused a connection from 10.77.0.2" in said
 
 
@@ -220,7 +220,7 @@ def by_hand(run: HostedRun, keys: Path | None) -> Process:
 def flood(run: HostedRun) -> None:
     """Hundreds of connections that say nothing or garbage, held while the run goes on."""
     book = AddressBook.load(run.folder.addresses)
-    ends = ("ps.requests", "ps.door", "replay-0.experience", "learner.control")
+    ends = ("ps.requests", "ps.join", "replay-0.experience", "learner.control")
     ports = [book[end].connect.rpartition(":")[2] for end in ends]
     command = [*run.machines.guest, sys.executable, "-c", FLOOD, HOST_ADDRESS, *ports]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as own:

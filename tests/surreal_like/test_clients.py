@@ -26,7 +26,7 @@ from surreal_like.script import serve
 from tests.session.tensorplex.reading import curves, scalars
 from tests.session.tensorplex.rig import MakeRig
 from tests.session.tensorplex.rig import make_rig as make_rig
-from tests.surreal_like.ps.test_door import ALL, Host
+from tests.surreal_like.ps.test_join_server import ALL, Host
 
 DEADLINE_SECONDS = 10.0
 

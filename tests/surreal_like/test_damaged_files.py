@@ -19,9 +19,9 @@ from session.config import Config
 from session.context import Context
 from session.errors import CheckpointError
 from session.folder import RunFolder
-from surreal_like.checkpoints import whole_checkpoint
 from surreal_like.learner.record import Record
 from surreal_like.learner.saver import Saver
+from surreal_like.named_checkpoints import whole_checkpoint
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.replay.ledger import Ledger
 from surreal_like.replay.snapshot import Snapshots

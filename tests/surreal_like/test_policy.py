@@ -11,10 +11,10 @@ import pytest
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
-from surreal_like.checkpoints import whole_checkpoint
 from surreal_like.errors import DataError
 from surreal_like.evaluating import evaluate
 from surreal_like.experiment import resolve
+from surreal_like.named_checkpoints import whole_checkpoint
 
 OVERRIDES = {
     "learner_config.replay.min_size": 64,

@@ -61,9 +61,9 @@ def test_a_number_that_cannot_be_is_refused(
         make_topology(config)
 
 
-def test_only_a_run_that_others_can_reach_has_a_door(config: Config) -> None:
-    assert "ps.door" not in make_topology(config).endpoints
+def test_only_a_run_that_others_can_reach_can_be_joined(config: Config) -> None:
+    assert "ps.join" not in make_topology(config).endpoints
     config.session_config.launcher.host = "192.0.2.1"
-    assert make_topology(config)["ps"].binds == ("ps.requests", "ps.door")
+    assert make_topology(config)["ps"].binds == ("ps.requests", "ps.join")
     config.session_config.security.insecure = True
-    assert "ps.door" not in make_topology(config).endpoints
+    assert "ps.join" not in make_topology(config).endpoints

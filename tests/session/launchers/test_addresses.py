@@ -21,7 +21,7 @@ from session.launchers.launcher import (
 from session.wire import AddressBook
 from session.wire.security import KEY_FILES
 
-PS = Component("ps", "ps", "main.ps", binds=("ps.requests", "ps.door"))
+PS = Component("ps", "ps", "main.ps", binds=("ps.requests", "ps.join"))
 AGENT = Component("agent-1000", "agent", "main.agent", 1000, connects=("ps.requests",))
 
 

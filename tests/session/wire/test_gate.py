@@ -200,11 +200,11 @@ def test_keys_are_judged_while_the_component_is_busy(guarded: Guarded) -> None:
 
 def test_where_anybody_may_knock_every_key_comes_in(wires: Wires, tmp_path: Path) -> None:
     guarded = Guarded(wires, tmp_path)
-    book = AddressBook.tcp({"ps.requests": guarded.port, "ps.door": free_port()})
+    book = AddressBook.tcp({"ps.requests": guarded.port, "ps.join": free_port()})
     guarded.server.addresses = book
-    door = guarded.server.router("ps.door", anybody=True)
+    door = guarded.server.router("ps.join", anybody=True)
     guest = guarded.stranger()
-    client = wires.make(book, security=guest).dealer("ps.door")
+    client = wires.make(book, security=guest).dealer("ps.join")
     until(lambda: client.send("join"))
     assert until(door.receive).key.encode() == guest.client_public
     # There only: elsewhere it is a stranger as before.
@@ -213,10 +213,10 @@ def test_where_anybody_may_knock_every_key_comes_in(wires: Wires, tmp_path: Path
 
 def test_a_door_takes_only_small_messages(wires: Wires, tmp_path: Path) -> None:
     guarded = Guarded(wires, tmp_path)
-    book = AddressBook.tcp({"ps.requests": guarded.port, "ps.door": free_port()})
+    book = AddressBook.tcp({"ps.requests": guarded.port, "ps.join": free_port()})
     guarded.server.addresses = book
-    door = guarded.server.router("ps.door", anybody=True)
-    client = wires.make(book, security=guarded.security).dealer("ps.door")
+    door = guarded.server.router("ps.join", anybody=True)
+    client = wires.make(book, security=guarded.security).dealer("ps.join")
     until(lambda: client.send("join", {"secret": b"x" * 100_000}))
     until(lambda: False in client.connection_events())
     assert door.receive() is None

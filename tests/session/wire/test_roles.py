@@ -62,7 +62,7 @@ def test_the_table(endpoint: str, kind: str, role: str) -> None:
 @pytest.mark.parametrize("role", [AGENT, GUEST, EVALUATOR])
 def test_an_endpoint_without_business_is_not_entered(role: str) -> None:
     everywhere = {*(endpoint for endpoint, _ in MESSAGES), "replay-0.receipts"}
-    everywhere |= {"learner.parameters", "ps.door"}
+    everywhere |= {"learner.parameters", "ps.join"}
     entered = {each for each in everywhere if Grant(role).enters(each)}
     assert {each.rpartition(".")[2] for each in entered} == ENTERED[role]
     assert "tensorplex.requests" not in entered

@@ -12,7 +12,7 @@ from session.wire import Message
 from session.wire.requests import RouterSocket
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.client import ParameterClient
-from surreal_like.ps.kinds import ANSWERS
+from surreal_like.ps.schemas import ANSWERS
 from tests.surreal_like.agent.rig import LearnerPeer, Rig, make_rig
 
 

@@ -17,7 +17,7 @@ from session.wire import Identity, Message, Wire
 from session.wire.codec import encode
 from session.wire.schema import SENDERS_LIMIT
 from surreal_like.ps.client import ParameterClient
-from surreal_like.ps.kinds import ANSWERS
+from surreal_like.ps.schemas import ANSWERS
 from tests.surreal_like.agent.rig import LEARNER_INCARNATION, LearnerPeer, Rig, make_rig
 
 ACCOUNT = {

@@ -25,8 +25,8 @@ from session.wire.requests import Request
 from session.wire.sockets import poll
 from surreal_like.data.experience import Chunk
 from surreal_like.replay import server
+from surreal_like.replay.chunk_validator import ChunkValidator
 from surreal_like.replay.client import ReplayClient, Sampled
-from surreal_like.replay.door import Door
 from surreal_like.replay.kind import load_kind
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.tuple_replay import TupleReplay
@@ -855,7 +855,7 @@ def test_rows_that_are_none_of_this_run_are_dropped_counted_and_told_once(
     monkeypatch.setattr(
         bench.frame.context.wire, "_on_reject", lambda *words: told.append(words[2])
     )
-    bench.service._intake._door = Door(
+    bench.service._intake._validator = ChunkValidator(
         {"obs_spec": {}, "action_spec": {"type": "discrete", "dim": [2]}, "frame_stack": 0}
     )
     for action in (99, 0, 99, 1):

@@ -1,4 +1,4 @@
-"""Whether the rows of a chunk are rows of this run: columns and values as its specs say.
+"""Checks that the rows of a chunk are rows of this run: columns and values as its specs say.
 
 Senders check what their environment and agent give; this is for whatever else sends, and for code
 behind those checks. To look at every column costs a tenth of a chunk's time and more, so of senders
@@ -31,7 +31,7 @@ WRONG_COLUMNS = "wrong columns"
 WRONG_VALUES = "wrong values"
 
 
-class Door:
+class ChunkValidator:
     """Checks chunks against the specs of a run; without specs it checks what all runs share.
 
     Args:

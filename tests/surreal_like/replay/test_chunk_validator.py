@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from surreal_like.data.experience import Chunk
-from surreal_like.replay.door import WRONG_COLUMNS, WRONG_VALUES, Door
+from surreal_like.replay.chunk_validator import WRONG_COLUMNS, WRONG_VALUES, ChunkValidator
 
 T, N = 5, 2
 BOX = {"type": "float32", "dim": [3]}
 PARTS = {"position": BOX, "kind": {"type": "int64", "dim": [], "num": 4}}
 
 
-def door(obs: Any = None, action: Any = None, **env: Any) -> Door:
+def validator(obs: Any = None, action: Any = None, **env: Any) -> ChunkValidator:
     specs = {"obs_spec": obs or PARTS, "action_spec": action or {"type": "discrete", "dim": [2]}}
-    return Door({**specs, "frame_stack": 0, **env})
+    return ChunkValidator({**specs, "frame_stack": 0, **env})
 
 
 def columns() -> dict[str, Any]:
@@ -44,7 +44,7 @@ def spoilt(name: str, value: Any) -> dict[str, Any]:
 
 
 def test_what_the_specs_allow_passes_also_where_sums_would_overflow() -> None:
-    assert door().refusal(chunk(columns())) is None
+    assert validator().refusal(chunk(columns())) is None
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_what_the_specs_allow_passes_also_where_sums_would_overflow() -> None:
     ],
 )
 def test_a_value_that_no_environment_of_this_run_gives(name: str, value: Any, said: str) -> None:
-    refusal = door().refusal(chunk(spoilt(name, value)))
+    refusal = validator().refusal(chunk(spoilt(name, value)))
     assert refusal is not None
     assert refusal[0] == WRONG_VALUES
     assert refusal[1].startswith(said)
 
 
 def test_actions_of_other_kinds() -> None:
-    box = door(BOX, {"type": "continuous", "dim": [3], "low": -1.0, "high": 1.0})
+    box = validator(BOX, {"type": "continuous", "dim": [3], "low": -1.0, "high": 1.0})
     given = columns()
     given["obs"], given["action"] = given.pop("obs/position"), np.full((T, N, 3), 7.0, np.float32)
     # What is outside of the bounds is clipped by agents, and no mistake here.
@@ -81,7 +81,7 @@ def test_actions_of_other_kinds() -> None:
         WRONG_VALUES,
         "action: NaN at [0, 0, 1] of [5, 2, 3], expected a finite number",
     )
-    many = door(BOX, {"type": "multi_discrete", "dim": [3, 5]})
+    many = validator(BOX, {"type": "multi_discrete", "dim": [3, 5]})
     given["action"] = np.array([[[2, 4]] * N] * T)
     assert many.refusal(chunk(given)) is None
     given["action"][1, 1] = [3, 0]
@@ -94,36 +94,36 @@ def test_actions_of_other_kinds() -> None:
 def test_columns_that_are_not_those_of_the_specs() -> None:
     given = columns()
     given["obs/position"] = given["obs/position"].astype(np.float64)
-    assert door().refusal(chunk(given)) == (
+    assert validator().refusal(chunk(given)) == (
         WRONG_COLUMNS,
         "column 'obs/position' has rows of float64 [3], not float32 [3]",
     )
     given = columns()
     given["action"] = np.zeros((T, N, 1), np.int64)
-    assert door().refusal(chunk(given)) == (
+    assert validator().refusal(chunk(given)) == (
         WRONG_COLUMNS,
         "column 'action' has rows of int64 [1], not int64 []",
     )
     given = columns()
     del given["obs/kind"]
-    assert door().refusal(chunk(given)) == (WRONG_COLUMNS, "column 'obs/kind' is missing")
+    assert validator().refusal(chunk(given)) == (WRONG_COLUMNS, "column 'obs/kind' is missing")
 
 
 def test_rows_hold_single_frames_where_stacks_are_seen() -> None:
-    stacked = door({"type": "float32", "dim": [4, 3]}, frame_stack=4)
+    stacked = validator({"type": "float32", "dim": [4, 3]}, frame_stack=4)
     given = columns()
     given["obs"] = given.pop("obs/position")
     assert stacked.refusal(chunk(given)) is None
 
 
 def test_without_specs_it_looks_at_what_all_runs_share() -> None:
-    bare = Door({"obs_spec": {}, "action_spec": {}, "frame_stack": 0})
+    bare = ChunkValidator({"obs_spec": {}, "action_spec": {}, "frame_stack": 0})
     assert bare.refusal(chunk(spoilt("action", 99))) is None
     assert bare.refusal(chunk(spoilt("reward", np.nan))) is not None
 
 
 def test_whoever_has_been_wrong_or_is_a_guest_is_looked_at_each_time() -> None:
-    one, bad = door(), spoilt("action", 99)
+    one, bad = validator(), spoilt("action", 99)
     assert one.refusal(chunk(bad, sequence=2)) is None
     assert one.refusal(chunk(bad, sequence=17)) is not None
     assert one.refusal(chunk(bad, sequence=18)) is not None

@@ -1,4 +1,4 @@
-"""The door: a token for names, addresses and config; every other knock one clear line."""
+"""A token is exchanged for names, addresses and config; each refusal is one clear line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from session.wire.sockets import poll
 from surreal_like.code_snapshot import file_hash
 from surreal_like.join import further_line, join_line
 from surreal_like.knock import Admission, Invitation, default_folder, knock
-from surreal_like.ps.door import ENDPOINT, Door
+from surreal_like.ps.join_server import ENDPOINT, JoinServer
 from surreal_like.ps.tokens import Token, make_token
 from tests.surreal_like.agent.rig import make_config
 
@@ -33,7 +33,7 @@ ALL = (*OPEN, "replay-0.batches", "learner.control", ENDPOINT)
 
 
 class Host:
-    """The machine of a run, as far as its door goes: a thread that answers.
+    """The machine of a run, with its join server only: a thread that answers.
 
     Args:
         path: for the run folder.
@@ -57,21 +57,21 @@ class Host:
         self.context.event = (  # type: ignore[method-assign]
             lambda kind, detail="", **fields: self.events.append(f"{kind}: {detail}")
         )
-        self.door = Door(self.context)
+        self.join_server = JoinServer(self.context)
         self._ending = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
         while not self._ending:
-            if not self.door.tick():
-                poll([self.door.socket], 0.01)
+            if not self.join_server.tick():
+                poll([self.join_server.socket], 0.01)
 
     def again(self) -> None:
         """The parameter server dies and another one comes."""
         self._end_thread()
         self.context.wire.close(0)
-        self.door = Door(self.context)
+        self.join_server = JoinServer(self.context)
         self._ending = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
@@ -158,7 +158,7 @@ def test_a_wrong_secret_is_refused(host: Host, guest: Invitation) -> None:
     public = Token.decode(guest.token).server_public
     with pytest.raises(AdmissionError, match="wrong token: this run has given no such token"):
         knock(replace(guest, token=Token(public, b"x" * 16).encode()))
-    assert host.events[0].startswith("refused: ps.door: wrong token")
+    assert host.events[0].startswith("refused: ps.join: wrong token")
     assert knock(guest).names
 
 
@@ -208,9 +208,9 @@ def test_a_wrong_number_of_agents_is_refused(guest: Invitation, agents: int) -> 
         knock(replace(guest, agents=agents))
 
 
-def test_only_joining_is_possible_at_the_door(host: Host, guest: Invitation) -> None:
+def test_only_joining_is_possible_there(host: Host, guest: Invitation) -> None:
     admission = knock(guest)
-    assert "ps.door knows no 'fetch'" in ask(host, admission, "fetch", {})
+    assert "ps.join knows no 'fetch'" in ask(host, admission, "fetch", {})
     assert "'secret' is missing" in ask(host, admission, "join", {"agents": 1})
     wrong = {"agents": 1, "secret": "text"}
     assert "'secret' is 'text', expected" in ask(host, admission, "join", wrong)
@@ -344,7 +344,7 @@ def test_a_door_needs_keys(tmp_path: Path, host: Host) -> None:
     launch = Launch(component, host.config, Topology([component]), host.book, None)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     made = Context(launch, context, clock=CountedClock(), incarnation=1, pause=lambda *_: None)
-    with pytest.raises(UsageError, match=r"ps\.door needs the run folder with its keys"):
-        Door(made)
+    with pytest.raises(UsageError, match=r"ps\.join needs the run folder with its keys"):
+        JoinServer(made)
     made.close()
     context.destroy(0)

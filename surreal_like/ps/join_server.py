@@ -1,4 +1,4 @@
-"""Where agents of another machine are let into a run: a token for names, addresses and config."""
+"""Lets agents of another machine into a run: a token for names, addresses and config."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from session.wire.security import allow
 from session.wire.sockets import Socket
 from surreal_like.ps.tokens import Guest, TokenFolder
 
-ENDPOINT = "ps.door"
+ENDPOINT = "ps.join"
 AGENTS_LIMIT = 1000
 _CLIENTS_LIMIT = 50
 
@@ -76,7 +76,7 @@ class _NotAdmittedError(Exception):
     """Why a machine is not let in, in one line."""
 
 
-class Door:
+class JoinServer:
     """Answers ``join`` and nothing else; everybody with the run's public key may ask.
 
     Args:
@@ -103,7 +103,7 @@ class Door:
         return self._requests
 
     def tick(self) -> bool:
-        """Answers who knocks."""
+        """Answers requests to join."""
         for answered in range(_REQUESTS_PER_TICK):
             request = self._requests.receive()
             if request is None:

@@ -15,10 +15,10 @@ from session.config import Config
 from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
 from surreal_like import train as train_run
-from surreal_like.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.experiment import resolve
 from surreal_like.learner.saver import Saver
 from surreal_like.learner.target import TargetNetwork
+from surreal_like.named_checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
 from surreal_like.order import make_order
