@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+Array: TypeAlias = npt.NDArray[Any]
 Nest: TypeAlias = Any
 
 

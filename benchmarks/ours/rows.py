@@ -6,13 +6,12 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from steps import EPISODE_ROWS, frames
 
+from session.nest import Array
 from surreal_like.data.timestep import StepType, discounts, step_types
 from surreal_like.env.base import Info, VectorEnv, VectorStep
 
-Array = npt.NDArray[Any]
 Columns = dict[str, Array]
 
 OBS_SPEC = {"small": {"type": "float32", "dim": [4]}, "atari": {"type": "uint8", "dim": [84, 84]}}

@@ -10,10 +10,10 @@ from session.component import is_client
 from session.context import Context
 from session.errors import SurrealError
 from session.loggerplex.append_file import AppendFile
+from session.nest import Array
 from session.periodic import Every, Rate
 from session.service import IDLE_SECONDS, Service
 from session.wire import Identity, Message
-from session.wire.layout import Array
 from session.wire.schema import Count, Kinds, ListOf, Schema, Type, shown
 from session.wire.sockets import Socket
 from session.wire.turns import Bucket

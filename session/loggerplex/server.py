@@ -15,8 +15,8 @@ from session.context import Context
 from session.errors import UsageError
 from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Bound, Collector
+from session.nest import Array
 from session.wire import Identity, Message
-from session.wire.layout import Array
 from session.wire.schema import MapOf, Name, Optional, Plain, Schema, Text, Time
 
 _REORDER_SECONDS = 0.5

@@ -16,8 +16,8 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from session.loggerplex.append_file import AppendFile
+from session.nest import Array
 from session.tensorplex.pictures import animated_png, png
-from session.wire.layout import Array
 
 _PREFIX = "events.out.tfevents."
 

@@ -10,13 +10,13 @@ from session.component import is_client
 from session.context import Context
 from session.errors import UsageError
 from session.loggerplex.collector import Bound, Collector
+from session.nest import Array
 from session.tensorplex.event_files import EventFiles, summary_values
 from session.tensorplex.groups import bin_size_of, name_of, standard_groups
 from session.tensorplex.prometheus import Page, exposition
 from session.tensorplex.records import RECORDS, REQUESTS
 from session.tensorplex.table import ComponentTable
 from session.wire import Identity, Message
-from session.wire.layout import Array
 from session.wire.sockets import Socket
 
 _REQUESTS_PER_TICK = 100

@@ -8,8 +8,8 @@ from threading import RLock
 from typing import Any
 
 from session.errors import OversizeError
+from session.nest import Array
 from session.wire.codec import Message
-from session.wire.layout import Array
 from session.wire.sockets import PushSocket, poll
 
 _RECORDS_PER_MESSAGE = 500

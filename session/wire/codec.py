@@ -16,8 +16,9 @@ import msgpack
 import numpy as np
 
 from session.errors import DecodeError, OversizeError
+from session.nest import Array
 from session.wire import layout as layouts
-from session.wire.layout import Array, Buffer
+from session.wire.layout import Buffer
 from session.wire.roles import EVERYTHING, Grant
 
 PROTOCOL_VERSION = 4

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
-import numpy.typing as npt
 import zmq
 
 from session.errors import DecodeError
+from session.nest import Array
 
-Array = npt.NDArray[Any]
 Buffer = bytes | memoryview | zmq.Frame
 # (name, dtype as numpy spells it, shape) of each array
 Entries = tuple[tuple[str, str, tuple[int, ...]], ...]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from session.errors import AdmissionError, DeadlineError, RefusedError
+from session.nest import Array
 from session.wire.codec import Message, ProtocolError, size_bytes
-from session.wire.layout import Array, Buffer
+from session.wire.layout import Buffer
 from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, shown
 from session.wire.socket import Complaint, Socket, descriptor_of, proved_key
 from session.wire.turns import Turns

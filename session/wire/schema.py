@@ -16,8 +16,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from session.nest import Array
 from session.wire.codec import INCARNATION_LIMIT, NAME_LIMIT, Message
-from session.wire.layout import Array
 
 # A double, and so JSON in any language, holds every whole number up to here.
 COUNT_LIMIT = 1 << 53

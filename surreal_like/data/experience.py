@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from session.errors import DecodeError
+from session.nest import Array
 from session.wire import Message
 from session.wire.schema import (
     LARGE_HEADER_BYTES,
@@ -27,8 +27,6 @@ from session.wire.schema import (
     Text,
 )
 from surreal_like.errors import DataError
-
-Array = npt.NDArray[Any]
 
 REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
     "step_type": np.uint8,

@@ -7,17 +7,17 @@ chunk, where it is counted. Row t holds the reward and the discount that led to 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from session.nest import Array
 from surreal_like.data.experience import LEAD_IN
 from surreal_like.data.frames import stack_rows
 from surreal_like.data.timestep import StepType
 from surreal_like.transform.reward import RewardTransform
 
-Array = npt.NDArray[Any]
 Columns = Mapping[str, Array]
 
 _OF_STEPS = ("action", "extras", "version")

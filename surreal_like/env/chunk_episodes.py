@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from session.nest import Array
 from surreal_like.data.timestep import StepType
 from surreal_like.env.base import Info
 from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary
@@ -18,7 +18,6 @@ _LAST = int(StepType.LAST)
 
 _RECENT = 1000
 
-Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 Row = dict[str, Array]
 

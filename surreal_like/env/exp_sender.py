@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from session import nest
 from session.config import Config
 from session.context import Context
 from session.default_configs import BASE_SESSION_CONFIG
 from session.errors import ConfigError, DeadlineError, UsageError
-from session.nest import Nest
+from session.nest import Array, Nest
 from session.wire.sockets import poll
 from surreal_like.data.frames import stack_size
 from surreal_like.data.spec import parse_action_spec
@@ -33,8 +32,6 @@ _FULL_SECONDS = 120.0
 # Chunks of fast environments are full long before.
 _FLUSH_SECONDS = 5.0
 _NOT_COLUMNS = {"raw_reward", "metrics", "life_lost"}
-
-Array = npt.NDArray[Any]
 
 
 class ExpSenderWrapper(VectorWrapper):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from session.nest import Array
 from surreal_like.data.timestep import StepType
-
-Array = npt.NDArray[Any]
 
 
 class LeadIn:

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from session import nest
+from session.nest import Array
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import discounts, step_types
 from surreal_like.errors import DataError
 
-Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 
 _REWARD = ArraySpec("float32", ())

@@ -64,10 +64,6 @@ class Publisher:
         if (self._socket.new_subscribers() or quiet) and self.newest is not None:
             self._send()
 
-    def seconds_since(self) -> float:
-        """Seconds since the last publication or repeat."""
-        return self._clock.now() - self._sent_at
-
     def _send(self) -> None:
         if self.newest is not None:
             self._socket.publish(self.newest.to_message())

@@ -69,11 +69,6 @@ def adapted_kl_coefficient(coefficient: float, kl: float, target: float) -> floa
     return 0.5 * coefficient if kl < target / 1.5 else coefficient
 
 
-def entropy_loss(entropy: torch.Tensor) -> torch.Tensor:
-    """Minus the entropy: rewards a policy for staying undecided (Williams and Peng 1991)."""
-    return -entropy
-
-
 def deterministic_policy_loss(q: torch.Tensor) -> torch.Tensor:
     """Minus the critic's value of the policy's own action: Silver et al. 2014, equation 9."""
     return -q

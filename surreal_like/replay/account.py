@@ -18,7 +18,6 @@ class Account:
         handled_rows: the sender's row count there.
         inserted: rows inserted here up to there.
         dropped: rows dropped here up to there.
-        saved: highest chunk number on disk.
         seen_rows: highest row count that a chunk or a goodbye has named.
         env_steps: of the sender, cumulative.
         episodes: of the sender, cumulative.
@@ -30,7 +29,6 @@ class Account:
     handled_rows: int = 0
     inserted: int = 0
     dropped: int = 0
-    saved: int = 0
     seen_rows: int = 0
     env_steps: int = 0
     episodes: int = 0

@@ -8,12 +8,12 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from session import nest
 from session.clock import Clock, WallClock
 from session.config import Config
 from session.loggerplex.client import Log, early_log
+from session.nest import Array
 from session.tensorplex.client import TensorplexClient
 from surreal_like.data.batch import Collate, split
 from surreal_like.data.experience import Chunk
@@ -22,8 +22,6 @@ from surreal_like.replay.storage import Empty
 
 if TYPE_CHECKING:
     from session.context import Context
-
-Array = npt.NDArray[Any]
 
 
 class Replay:

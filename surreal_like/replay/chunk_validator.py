@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from session import nest
-from surreal_like.data.experience import Array, Chunk
+from session.nest import Array
+from surreal_like.data.experience import Chunk
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from session.config import Config
 from session.errors import SurrealError
+from session.nest import Array
 from surreal_like.data.batch import Collate, Columns
 from surreal_like.data.experience import Chunk
 from surreal_like.data.frames import stack_size
@@ -17,7 +18,7 @@ from surreal_like.data.unroll import UnrollBuffer
 from surreal_like.errors import DataError
 from surreal_like.replay import settings
 from surreal_like.replay.age import AgeRule
-from surreal_like.replay.base import Array, Replay
+from surreal_like.replay.base import Replay
 from surreal_like.replay.manifest import Manifest, check_chunk, check_lead_in, manifest_of
 from surreal_like.replay.storage import LINK_BYTES
 from surreal_like.replay.unroll_plan import plan_unrolls

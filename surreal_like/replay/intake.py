@@ -194,7 +194,6 @@ class Intake:
                 receipt.handled,
                 receipt.inserted,
                 receipt.dropped,
-                receipt.saved,
             ]
             message = Message("receipts", {"senders": {receipt.sender: numbers}})
             self._receipts.publish(message, to=receipt.sender)

@@ -32,7 +32,6 @@ class Receipt(NamedTuple):
         handled: highest chunk number up to which each was inserted or dropped.
         inserted: rows inserted up to there.
         dropped: rows dropped up to there.
-        saved: highest chunk number that is on disk.
     """
 
     sender: str
@@ -40,7 +39,6 @@ class Receipt(NamedTuple):
     handled: int
     inserted: int
     dropped: int
-    saved: int
 
 
 class Ledger:
@@ -137,17 +135,6 @@ class Ledger:
         self._news[sender, incarnation] = None
         self._newest[sender] = max(incarnation, self._newest.get(sender, incarnation))
 
-    def waiting_for(self) -> list[str]:
-        """Senders whose newest incarnation has not said goodbye, or still has chunks on the way."""
-        return [
-            sender
-            for sender, incarnation in self._newest.items()
-            if not self._is_complete(self._accounts[sender, incarnation])
-        ]
-
-    def _is_complete(self, account: Account) -> bool:
-        return account.ended and account.handled_rows >= account.seen_rows
-
     def receipts(self, *, news: bool = False) -> list[Receipt]:
         """One receipt per sender's newest incarnation, and per older one that has news.
 
@@ -168,7 +155,6 @@ class Ledger:
             account.handled,
             account.inserted,
             account.dropped,
-            account.saved,
         )
 
     def account(self, sender: str, incarnation: int) -> Account:
@@ -233,11 +219,3 @@ class Ledger:
             key = (values.pop("sender"), values.pop("incarnation"))
             self._accounts[key] = Account.restored(values)
         self._news = dict.fromkeys(self._accounts)
-
-    def mark_saved(self, state: Mapping[str, Any]) -> None:
-        """What :meth:`state` gave is on disk now, with the rows it speaks of."""
-        for entry in state["accounts"]:
-            key = (entry["sender"], entry["incarnation"])
-            account = self._accounts[key]
-            account.saved = max(account.saved, entry["handled"])
-            self._news[key] = None

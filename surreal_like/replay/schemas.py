@@ -74,8 +74,8 @@ COUNTS = Fields(
 EXPERIENCE: Kinds = {"chunk": CHUNK, "goodbye": GOODBYE}
 RECEIPTS: Kinds = {
     "receipts": Schema(
-        # incarnation, handled, inserted, dropped, saved
-        {"senders": MapOf(Name(), Row(Incarnation(), *[Count()] * 4), SENDERS_LIMIT)},
+        # incarnation, handled, inserted, dropped
+        {"senders": MapOf(Name(), Row(Incarnation(), *[Count()] * 3), SENDERS_LIMIT)},
         header_bytes=LARGE_HEADER_BYTES,
     )
 }

@@ -24,9 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import DecodeError
+from session.nest import Array
 from session.wire import layout as layouts
-
-Array = npt.NDArray[Any]
 
 # Smaller columns are sent: they cost less than a page that is touched for the first time.
 LEAST_BYTES = 1 << 16

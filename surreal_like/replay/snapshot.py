@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from session.checkpoint import Checkpoints
 from session.context import Context, run_part
 from session.errors import CheckpointError
+from session.nest import Array
 from surreal_like.replay.base import Replay
 from surreal_like.replay.ledger import Ledger
-
-Array = npt.NDArray[Any]
 
 # Stands in the plain data where an array was; no key of a state begins so.
 _ARRAY = "$array"

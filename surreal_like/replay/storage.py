@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import ConfigError
+from session.nest import Array
 from surreal_like.data.experience import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.manifest import Manifest, check_chunk, manifest_of, row_bytes
 from surreal_like.replay.ring import spans
 from surreal_like.replay.stream_table import NO_ROW, Rows, StreamTable
 
-Array = npt.NDArray[Any]
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 _NEVER = 2**31 - 1  # a distance back that leads to before the first row

@@ -10,19 +10,19 @@ to LAST)``, bootstrapped from the observation m rows on with ``gamma^m prod_{i<=
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from session.errors import ConfigError
+from session.nest import Array
 from surreal_like.data.timestep import StepType
 from surreal_like.replay.frame_stacks import FrameStacks
 from surreal_like.replay.storage import ColumnStorage, Empty
 from surreal_like.replay.stream_table import Rows
 from surreal_like.transform.reward import RewardTransform
 
-Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 

@@ -324,7 +324,7 @@ class ReplayPeer:
         now = self._rig.clock.now()
         if self.telling and now - self._told_at >= 0.1:
             self._told_at = now
-            told = [self.incarnation, self.handled, self.inserted, 0, 0]
+            told = [self.incarnation, self.handled, self.inserted, 0]
             senders = {self.sender: told} if self.sender else {}
             self._receipts.publish(Message("receipts", {"senders": senders}))
 

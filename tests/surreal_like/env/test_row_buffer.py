@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surreal_like.data.spec import ArraySpec
-from surreal_like.data.timestep import StepType, restart, termination, transition, truncation
+from surreal_like.data.timestep import StepType
 from surreal_like.env.row_buffer import RowBuffer
 from surreal_like.errors import DataError
 from tests.examples import examples
@@ -53,24 +52,30 @@ def row(step: int, letters: str, **changes: Array) -> dict[str, Array]:
     return leaves | changes
 
 
+class Step(NamedTuple):
+    """One time step of one stream."""
+
+    step_type: StepType
+    reward: float
+    discount: float
+
+
 @dataclass
 class Naive:
     """One stream, assembled step by step from time steps."""
 
-    steps: list[Any]
+    steps: list[Step]
 
     @classmethod
     def of(cls, letters: str, rewards: Array) -> Naive:
-        steps: list[Any] = []
-        spec = ArraySpec("int64", ())
+        steps: list[Step] = []
         for letter, reward in zip(letters, rewards.tolist(), strict=True):
-            if not steps or steps[-1].last():
-                steps.append(restart(None, spec))
+            if not steps or steps[-1].step_type == StepType.LAST:
+                steps.append(Step(StepType.FIRST, 0.0, 1.0))
             elif letter == "S":
-                steps.append(transition(reward, None, None))
+                steps.append(Step(StepType.MID, reward, 1.0))
             else:
-                make = truncation if letter == "U" else termination
-                steps.append(make(reward, None, None))
+                steps.append(Step(StepType.LAST, reward, 1.0 if letter == "U" else 0.0))
         return cls(steps)
 
     def column(self, name: str) -> list[float]:

@@ -13,7 +13,6 @@ from surreal_like.loss.policy import (
     adapted_kl_coefficient,
     clipped_surrogate_loss,
     deterministic_policy_loss,
-    entropy_loss,
     kl_estimate,
     masked_mean,
     normalized,
@@ -115,11 +114,6 @@ def test_the_estimate_of_kl_has_the_right_mean() -> None:
 )
 def test_a_kl_coefficient_follows_its_target(kl: float, coefficient: float) -> None:
     assert adapted_kl_coefficient(1.0, kl, 0.01) == coefficient
-
-
-def test_entropy_is_rewarded() -> None:
-    entropy = scalar(0.7, learns=True)
-    assert gradient(entropy_loss(entropy), entropy) == -1.0
 
 
 def test_a_deterministic_policy_climbs_its_critic() -> None:
