@@ -37,7 +37,7 @@ _SETTINGS = (
     "session_config.agent.num=1",
     # Full speed: DQN's own defaults keep chunks short and few.
     "session_config.sender.flush_iteration=100",
-    "session_config.sender.max_unreceipted_chunks=8",
+    "session_config.sender.max_unacked_chunks=8",
 )
 _BESIDE = {"gymnasium": "gymnasium", "ale-py": "ale_py"}
 _PROCESSOR = "bare processor"

@@ -52,7 +52,7 @@ class Ours:
         settings = {
             "learner_config.replay.capacity": CAPACITY,
             "learner_config.replay.batch_size": BATCH_SIZE,
-            "session_config.sender.max_unreceipted_chunks": CHUNKS_UNDER_WAY,
+            "session_config.sender.max_unacked_chunks": CHUNKS_UNDER_WAY,
             **changes,
         }
         self._seconds = given.seconds

@@ -67,7 +67,7 @@ def _metrics(number: int) -> Message:
 
 
 def _account(number: int) -> Message:
-    account = {"pushed": 10**8, "inserted": 10**8, "dropped": 0, "unreceipted": 0}
+    account = {"pushed": 10**8, "inserted": 10**8, "dropped": 0, "unacked": 0}
     account |= {"env_steps": 10**8, "episodes": 10**6, "final": False}
     fields = {"id": number + 1, "policy": "default", "have": [0, 0], "account": account}
     return Message("fetch", fields)
@@ -84,7 +84,7 @@ FLOODS: dict[str, tuple[str, str, Messages | None]] = {
     "guest: fetch with accounts": ("ps.requests", "guest", _account),
     "guest: hello of others": ("ps.requests", "guest", _request("hello", name="learner")),
     "guest: wrong experience": ("replay-0.experience", "guest", lambda n: Message("chunk", {})),
-    "guest: subscriptions": ("replay-0.receipts", "guest", None),
+    "guest: subscriptions": ("replay-0.acks", "guest", None),
     "guest: logs of others": ("loggerplex.records", "guest", _logs),
     "guest: own logs": ("loggerplex.records", "guest", _own_logs),
     "guest: metrics of others": ("tensorplex.records", "guest", _metrics),

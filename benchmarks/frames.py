@@ -37,7 +37,7 @@ def atari(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
         into, out = ours.both(1, "chunks", **shape)
         return {"in": into * STACKS_BYTES, "out": out * STACKS_BYTES}
 
-    sends = "ExpSender.send() of chunks 32 x 8 made before, each frame once; until receipted"
+    sends = "ExpSender.send() of chunks 32 x 8 made before, each frame once; until acked"
     reads = f"ReplayClient, batches of {BATCH_SIZE}, one per request; stacks made when sampling"
     sides = [
         Side("alone in", "surreal_like", sends, stacked(partial(ours.into, "chunks", **shape))),

@@ -26,7 +26,7 @@ from setting import Given, arguments  # noqa: E402
 from systems import NO_GOAL, load  # noqa: E402
 from whole import After, RunFailed, ours  # noqa: E402
 
-from session.allocator import keep_freed_memory  # noqa: E402
+from session.malloc import keep_freed_memory  # noqa: E402
 from surreal_like.data.batch import Batch  # noqa: E402
 
 ALONE = ("cartpole_dqn", "pendulum_sac", "cartpole_ppo", "cartpole_impala", "pong_impala")
@@ -37,7 +37,7 @@ AHEAD = {
         "cartpole_ppo",
         (
             "session_config.agent.num=1",
-            "session_config.sender.max_unreceipted_chunks=4",
+            "session_config.sender.max_unacked_chunks=4",
             "session_config.learner.prefetch_requests=2",
             "learner_config.replay.capacity=4096",
         ),

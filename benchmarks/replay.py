@@ -45,7 +45,7 @@ def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
         Side(
             f"steps {streams}",
             "surreal_like",
-            "ExpSenderWrapper.step() for every step, chunks of 100 steps; until receipted",
+            "ExpSenderWrapper.step() for every step, chunks of 100 steps; until acked",
             partial(ours.into, "steps", kind="small", num_envs=streams),
         )
         for streams in (1, 32)
@@ -55,7 +55,7 @@ def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
             f"rows {streams}",
             "surreal_like",
             "RowBuffer.write() for every row, its chunks of 100 steps through ExpSender.send(): "
-            "no environment, no account of episodes; until receipted",
+            "no environment, no account of episodes; until acked",
             partial(ours.into, "rows", kind="small", length=100, num_envs=streams),
         )
         for streams in (1, 32)
@@ -65,7 +65,7 @@ def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
         Side(
             f"chunks {name}",
             "surreal_like",
-            "ExpSender.send() of columns that were made before; until receipted",
+            "ExpSender.send() of columns that were made before; until acked",
             partial(ours.into, "chunks", kind="small", length=shape[0], num_envs=shape[1]),
         )
         for name, shape in shapes.items()

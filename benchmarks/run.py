@@ -162,7 +162,7 @@ def of_folder(folder: Path, result: Mapping[str, Any]) -> dict[str, Any]:
         "whole_run_rates": result.get("rates"),
         "steady_rates": steady(RunFolder(folder)),
         "policy_lag": result.get("lag"),
-        "way_seconds": result.get("way"),
+        "latency_seconds": result.get("latency"),
         "experience": result.get("experience"),
     }
 

@@ -1,6 +1,6 @@
 """What one more agent costs, and what a second shard costs, in processor seconds of replay.
 
-Simulated senders, each with its own sockets and receipts, send chunks that were made before at one
+Simulated senders, each with its own sockets and acks, send chunks that were made before at one
 fixed rate over all of them, so that what is compared is the cost and not the speed. Prints tables
 and JSON, and writes benchmarks/results/scale.json.
 

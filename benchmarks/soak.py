@@ -40,7 +40,7 @@ from session.service import Frame
 from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import DealerSocket
 from session.wire.sockets import poll
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.uniform_replay import UniformReplay
 
@@ -50,7 +50,7 @@ BATCH_SIZE, BATCHES = 256, 8
 EPISODE_STEPS = 20
 PARTS = 10
 NAME = "replay-0"
-ENDS = ("experience", "receipts", "batches", "priorities")
+ENDS = ("experience", "acks", "batches", "priorities")
 _MEMORY_SECONDS = 0.25
 _ANSWER_SECONDS = 30.0
 
@@ -124,17 +124,17 @@ def serve(folder: Path) -> None:
 
 
 def send(folder: Path, rows: int) -> None:
-    """The sender's process; ends when all its rows are receipted as inserted."""
+    """The sender's process; ends when all its rows are acked as inserted."""
     prebuilt = columns()
     with wire_of("agent-0", folder) as wire:
         push = wire.push(f"{NAME}.experience", high_water_mark=8)
-        receipts = wire.subscriber(f"{NAME}.receipts", name="agent-0")
+        acks = wire.subscriber(f"{NAME}.acks", name="agent-0")
         inserted = sequence = sent = 0
         while inserted < rows:
-            while (message := receipts.receive()) is not None:
+            while (message := acks.receive()) is not None:
                 _, _, inserted, *_ = message.fields["senders"].get("agent-0", (1, 0, inserted))
             if sent >= rows:
-                poll([receipts], 0.05)
+                poll([acks], 0.05)
                 continue
             sequence += 1
             sent += STEPS * STREAMS

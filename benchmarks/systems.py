@@ -55,7 +55,7 @@ LARGE = (
     "learner_config.algo.minibatches=1",
     "learner_config.replay.batch_size=64",
     "learner_config.replay.capacity=4096",
-    "session_config.sender.max_unreceipted_chunks=1",
+    "session_config.sender.max_unacked_chunks=1",
 )
 APPO_LARGE = (
     "--num_workers=2",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from session.context import Context
 from session.process import run_service
 from session.service import Service
-from surreal_like.replay.kind import load_kind
+from surreal_like.replay.kind import load_replay_class
 from surreal_like.replay.server import ReplayService
 from surreal_like.topology import make_topology
 
@@ -15,7 +15,7 @@ from surreal_like.topology import make_topology
 def build(context: Context) -> Service:
     """The replay that ``learner_config.replay.type`` names, served."""
     config = context.config
-    replay = load_kind(config.learner_config)(
+    replay = load_replay_class(config.learner_config)(
         learner_config=config.learner_config,
         env_config=config.env_config,
         session_config=config.session_config,

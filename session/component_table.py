@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from session.figures import MISSING, rate, short_time, size
+from session.format import MISSING, rate, short_time, size
 
 if TYPE_CHECKING:
     from session.launchers.status import ComponentStatus

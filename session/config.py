@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from session.config_file import inline_yaml, parse_yaml, read_file, write_file
 from session.errors import ConfigError
-from session.extension import (
+from session.merge import (
     Extension,
     join,
     leaves,

@@ -16,15 +16,15 @@ from session.clock import Clock, WallClock
 from session.component import Component, Topology
 from session.config import Config
 from session.folder import RunFolder
+from session.handshake import Accepted
 from session.heartbeat import Beat, write_beat
-from session.hello import Welcome
 from session.loggerplex.client import Log, make_log
 from session.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook, Identity, Wire
-from session.wire.channel import Channel
 from session.wire.security import Security
 from session.wire.sockets import PushSocket, Socket
+from session.wire.telemetry_buffer import Channel
 
 _NAMES_KEPT = 4096
 
@@ -100,7 +100,7 @@ class Context:
         self.clock = clock
         self.stopping = False
         self.orphaned = False
-        self.welcome = Welcome(incarnation=incarnation)
+        self.welcome = Accepted(incarnation=incarnation)
         session = launch.config.session_config
         self.fingerprint: str = launch.config.fingerprint()
         identity = Identity(self.name, incarnation, bytes.fromhex(self.fingerprint[:16]))
@@ -193,7 +193,7 @@ class Context:
     def _dropped_records(self) -> int:
         return sum(channel.dropped for channel in self._channels.values())
 
-    def accept(self, welcome: Welcome) -> None:
+    def accept(self, welcome: Accepted) -> None:
         """Takes over what the parameter server answered."""
         self.welcome = welcome
         self.wire.identity = self.wire.identity._replace(incarnation=welcome.incarnation)

@@ -1,6 +1,6 @@
 """One run as a notebook shows and steers it: plain tables, numbers, pictures and commands.
 
-Works for whatever launched the run, and for one that is over. Widgets are in `session.panel`.
+Works for whatever launched the run, and for one that is over. Widgets are in `session.notebook`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from session.charts import png
-from session.columns import columns
 from session.component_table import HEAD, cells, component_rows
 from session.config import Config
 from session.errors import DeadlineError, UsageError
-from session.figures import count, decimal, duration, percent, rate
 from session.folder import RunFolder
-from session.launchers.adopted import adopt
+from session.format import count, decimal, duration, percent, rate
 from session.launchers.asking import told
-from session.launchers.launcher import Adopted
+from session.launchers.handle import open_run
+from session.launchers.launcher import RunControl
 from session.progress import Progress, shown_evaluations
 from session.run_figure import CURVES, run_figure
 from session.tensorplex.pages import Pages
+from session.text_table import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from session.panel import Panel
+    from session.notebook import Panel
 
 # States of what the run keeps alive; who is draining ends for good.
 _KEPT = ("waiting", "starting", "running")
@@ -48,14 +48,14 @@ class Dashboard:
     """What is known of one run; :meth:`refresh` reads what is new.
 
     Args:
-        run: the run folder, or the run as ``adopt`` or ``launch`` gave it.
+        run: the run folder, or the run as ``open_run`` or ``launch`` gave it.
 
     Raises:
         UsageError: no run was ever started there.
     """
 
-    def __init__(self, run: str | Path | RunFolder | Adopted) -> None:
-        self._run = adopt(run) if isinstance(run, str | Path | RunFolder) else run
+    def __init__(self, run: str | Path | RunFolder | RunControl) -> None:
+        self._run = open_run(run) if isinstance(run, str | Path | RunFolder) else run
         self.folder: RunFolder = self._run.folder
         self.config: Config = self.folder.read_config()
         self._progress = Progress(self.folder.progress, CURVES)
@@ -247,7 +247,7 @@ class Dashboard:
         Raises:
             MissingExtra: ipywidgets is not installed.
         """
-        from session.panel import Panel
+        from session.notebook import Panel
 
         if self._panel is not None:
             self._panel.close()

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from session.config import Config
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
-from session.extension import leaves
+from session.merge import leaves
 
 # What is learned: networks, hyperparameters, replay. Algorithms add their own keys.
 BASE_LEARNER_CONFIG = Config(
@@ -216,9 +216,9 @@ BASE_SESSION_CONFIG = Config(
             # where replay takes whole unrolls only full ones.
             "flush_time": None,
             # An agent waits when so much was sent that replay has not confirmed [bytes].
-            "max_unreceipted_bytes": 67_108_864,
+            "max_unacked_bytes": 67_108_864,
             # An agent waits when so many chunks are unconfirmed, which bounds how old rows get.
-            "max_unreceipted_chunks": 8,
+            "max_unacked_chunks": 8,
             # Chunks go again when confirmations have stood still for so long [seconds].
             "resend_seconds": 2.0,
             # An agent goes to the next replay shard when its own is away for so long [seconds].

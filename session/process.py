@@ -16,7 +16,6 @@ from pathlib import Path
 import zmq
 from setproctitle import setproctitle
 
-from session.allocator import keep_freed_memory
 from session.clock import WallClock
 from session.component import Topology
 from session.config import Config
@@ -24,6 +23,7 @@ from session.context import Context, Launch
 from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError, describe
 from session.folder import RunFolder
 from session.loggerplex.terminal import Terminal
+from session.malloc import keep_freed_memory
 from session.periodic import Every
 from session.service import Build, Frame
 from session.wire import AddressBook
@@ -50,7 +50,7 @@ def run_service(
         build: makes the Service from its Context.
         topology_of: makes the topology of a resolved config.
         argv: command line, by default this process's own.
-        keeps_memory: large arrays come and go all the time; see :mod:`session.allocator`.
+        keeps_memory: large arrays come and go all the time; see :mod:`session.malloc`.
     """
     if keeps_memory:
         keep_freed_memory()

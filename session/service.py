@@ -18,7 +18,7 @@ from session.errors import (
     describe,
     may_pass,
 )
-from session.hello import ANSWERS, Hello
+from session.handshake import ANSWERS, Handshake
 from session.periodic import Every
 from session.wire.sockets import Socket, poll
 
@@ -129,11 +129,11 @@ class Frame:
         if launch.folder is not None:
             launch.folder.make_below()
 
-    def _make_hello(self) -> Hello | None:
+    def _make_hello(self) -> Handshake | None:
         context = self.context
         if "ps.requests" not in context.component.connects:
             return None
-        return Hello(
+        return Handshake(
             context.wire.dealer("ps.requests", ANSWERS),
             context.clock,
             name=context.name,

@@ -57,8 +57,8 @@ from typing import TYPE_CHECKING, Any
 
 import session
 from session.config import Config
-from session.enumeration import StringEnum
 from session.errors import ConfigError
+from session.string_enum import StringEnum
 from session.version import VERSION
 
 if TYPE_CHECKING:

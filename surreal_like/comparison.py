@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
-from session.extension import leaves
 from session.folder import RunFolder
+from session.merge import leaves
 from session.progress import Curve
 
 Array = npt.NDArray[np.float64]

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from session.config import Config, apply_overrides, check_resolved
+from session.constraints import check_ranges
 from session.default_configs import BASE_CONFIG, check_choices
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
-from session.extension import leaves, paths
 from session.folder import RunFolder
-from session.ranges import check_ranges
+from session.merge import leaves, paths
 from session.version import VERSION
 from surreal_like.code_snapshot import own_modules
 from surreal_like.errors import SpecError
@@ -133,7 +133,7 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
         SpecError: given specs differ from the environment's, or the algorithm cannot work on them.
     """
     from surreal_like.algorithm.registry import find_algorithm
-    from surreal_like.rehearsal import rehearse
+    from surreal_like.preflight import rehearse
 
     if must_be_installed:
         _check_import_path(user.session_config.get("import_path", []))

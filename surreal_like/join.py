@@ -108,7 +108,7 @@ class RunWatch:
         config = admission.config
         self.over = False
         self.timeout_seconds: float = config.session_config.heartbeat.timeout
-        self._heard_at = self._asked_at = time.monotonic()
+        self._last_answer_at = self._asked_at = time.monotonic()
         self._context: zmq.Context[Any] = zmq.Context()
         fingerprint = bytes.fromhex(config.fingerprint()[:16])
         identity = Identity("join", time.time_ns() // 1_000_000, fingerprint)
@@ -119,7 +119,7 @@ class RunWatch:
     @property
     def silent_seconds(self) -> float:
         """How long nothing has been heard of the run."""
-        return time.monotonic() - self._heard_at
+        return time.monotonic() - self._last_answer_at
 
     @property
     def lost(self) -> bool:
@@ -142,7 +142,7 @@ class RunWatch:
             self._asked_at = now
             self._requests.send("info", {"policy": "default"})
         while (answer := self._requests.receive()) is not None:
-            self._heard_at = now
+            self._last_answer_at = now
             if answer.kind == "info":
                 self.over |= answer.fields["info"]["final"]
         return [] if self.over else self._wire.check()
@@ -184,7 +184,7 @@ class _Stay:
                     self._say(f"{each.component} {each.kind}: {each.detail}".rstrip(": "))
             for line in self._watch.tick():
                 self._say(line)
-            self._leave_if_told()
+            self._leave_if_stopped()
         failed = [name for name, end in launched.components().items() if end["exit_code"] != 0]
         if self._told:
             self._say("left the run" if not failed else f"left; ended at once: {', '.join(failed)}")
@@ -201,7 +201,7 @@ class _Stay:
         self._say("the run is over; its agents here have left")
         return 0
 
-    def _leave_if_told(self) -> None:
+    def _leave_if_stopped(self) -> None:
         if self._interrupts.count > self._told:
             self._told += 1
             if self._told == 1:

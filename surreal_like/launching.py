@@ -17,13 +17,13 @@ from session.folder import RunFolder
 from surreal_like.code_snapshot import keep_code, keep_package_list
 from surreal_like.experiment import resolve_elsewhere
 from surreal_like.interrupts import Interrupts
-from surreal_like.order import Order, Overrides, begin, make_order, resolve_order
+from surreal_like.observer import RunObserver
 from surreal_like.run_folder import held, put_back_if_refused
+from surreal_like.run_request import Overrides, RunRequest, begin, make_request, resolve_request
 from surreal_like.topology import make_topology
-from surreal_like.watch import Watch
 
 if TYPE_CHECKING:
-    from session.launchers.launcher import Adopted, Cluster
+    from session.launchers.launcher import Cluster, RunControl
 
 # Where a run can go on by itself -> the class that launches it there.
 CLUSTERS = {
@@ -50,8 +50,8 @@ def launch(  # noqa: PLR0913 - one call says everything that a user may want
     allow_change: Iterable[str] = (),
     checkpoint: str | int | None = None,
     start_from: str | Path | None = None,
-    watch: Watch | None = None,
-) -> Adopted:
+    watch: RunObserver | None = None,
+) -> RunControl:
     """Launches a run that goes on when this process has ended; returns what commands it.
 
     Args:
@@ -88,7 +88,7 @@ def launch(  # noqa: PLR0913 - one call says everything that a user may want
         "session_config.launcher.host": host,
         "session_config.security.insecure": insecure or None,
     }
-    order = make_order(
+    order = make_request(
         experiment,
         settings,
         launcher=on,
@@ -102,7 +102,7 @@ def launch(  # noqa: PLR0913 - one call says everything that a user may want
         checkpoint=checkpoint,
         start_from=start_from,
     )
-    return _launch(order, watch or Watch())
+    return _launch(order, watch or RunObserver())
 
 
 def check_launcher(on: str) -> None:
@@ -122,7 +122,7 @@ def check_launcher(on: str) -> None:
         require_tmux()
 
 
-def _launch(order: Order, watch: Watch) -> Adopted:
+def _launch(order: RunRequest, watch: RunObserver) -> RunControl:
     died: RunError | None = None
     with ExitStack() as stack:
         stack.enter_context(Interrupts())
@@ -131,7 +131,7 @@ def _launch(order: Order, watch: Watch) -> Adopted:
         # On a cluster the image has the environment and the device, not this machine.
         here = order.launcher != "kubernetes"
         resolved = partial(resolve_elsewhere, must_be_installed=here)
-        config = resolve_order(order, resolved, folder, watch, order.started)
+        config = resolve_request(order, resolved, folder, watch, order.started)
         if order.launcher != "kubernetes":
             from surreal_like.machine import check_memory, check_ports
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from session.folder import RunFolder
 from surreal_like.code_snapshot import keep_code, keep_package_list
 from surreal_like.interrupts import Interrupts
-from surreal_like.order import Order, Overrides, begin, make_order, resolve_order
+from surreal_like.observer import INTERRUPTED, RunObserver, show
 from surreal_like.run_folder import held, put_back_if_refused
+from surreal_like.run_request import Overrides, RunRequest, begin, make_request, resolve_request
 from surreal_like.start import Launched, make_starter
 from surreal_like.topology import make_topology
-from surreal_like.watch import INTERRUPTED, Watch, show
 
 if TYPE_CHECKING:
     from session.launchers.launcher import Outcome
@@ -83,7 +83,7 @@ def train(  # noqa: PLR0913 - one call says everything that a user may want
     allow_change: Iterable[str] = (),
     checkpoint: str | int | None = None,
     start_from: str | Path | None = None,
-    watch: Watch | None = None,
+    watch: RunObserver | None = None,
     started: float | None = None,
 ) -> Run:
     """Trains until a stop condition of ``session_config.stop`` is met, and returns the run.
@@ -117,7 +117,7 @@ def train(  # noqa: PLR0913 - one call says everything that a user may want
         "session_config.agent.num": agents,
         "session_config.evaluator.num": evals,
     }
-    order = make_order(
+    order = make_request(
         experiment,
         settings,
         launcher=launcher,
@@ -131,10 +131,10 @@ def train(  # noqa: PLR0913 - one call says everything that a user may want
         checkpoint=checkpoint,
         start_from=start_from,
     )
-    return _run(order, watch or Watch())
+    return _run(order, watch or RunObserver())
 
 
-def _run(order: Order, watch: Watch) -> Run:
+def _run(order: RunRequest, watch: RunObserver) -> Run:
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         starter = make_starter(order.launcher, order.user.algorithm)
@@ -146,7 +146,7 @@ def _run(order: Order, watch: Watch) -> Run:
         from surreal_like.machine import check_memory, check_ports
 
         clock = starter.started(order.started)
-        config = resolve_order(order, starter.resolve, folder, watch, clock)
+        config = resolve_request(order, starter.resolve, folder, watch, clock)
         check_memory(config)
         check_ports(config)
         with put_back_if_refused(config, folder):
@@ -173,7 +173,9 @@ def _result(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
     return result
 
 
-def _follow(launched: Launched, folder: RunFolder, watch: Watch, interrupts: Interrupts) -> Outcome:
+def _follow(
+    launched: Launched, folder: RunFolder, watch: RunObserver, interrupts: Interrupts
+) -> Outcome:
     """Stays with the run until nobody is left of it."""
     heard = 0
     began, listed = time.monotonic(), False
@@ -191,7 +193,7 @@ def _follow(launched: Launched, folder: RunFolder, watch: Watch, interrupts: Int
     return outcome
 
 
-def _interrupt(launched: Launched, watch: Watch, times: int) -> None:
+def _interrupt(launched: Launched, watch: RunObserver, times: int) -> None:
     if times == 1:
         watch.note("stopping cleanly, with a checkpoint; Ctrl-C again ends everything at once")
         launched.stop(interrupted=True, reason=INTERRUPTED)

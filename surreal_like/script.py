@@ -255,12 +255,12 @@ def _watch() -> None:
         return
     # Whoever has a handler of their own knows what to do.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _hear_signal)
+        signal.signal(signal.SIGTERM, _on_signal)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _hear_signal)
+        signal.signal(signal.SIGINT, _on_signal)
 
 
-def _hear_signal(number: int, stack: FrameType | None) -> None:
+def _on_signal(number: int, stack: FrameType | None) -> None:
     _SCRIPT.asked_to_end = True
     if _SCRIPT.at_its_end:
         return

@@ -15,7 +15,7 @@ from session.config import Config
 from session.did_you_mean import did_you_mean
 from session.errors import RunError, SurrealError, UsageError
 from session.folder import RunFolder
-from session.launchers.instruction import Happening
+from session.launchers.instruction import Event
 from surreal_like.algorithm.registry import list_algorithms
 from surreal_like.experiment import read_answer, resolve_elsewhere, write_request
 
@@ -51,7 +51,7 @@ class Launched(Protocol):
         """How it ended, None while it goes on."""
         ...
 
-    def poll(self, timeout_seconds: float = 0.0) -> list[Happening]:
+    def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
         """Does what is to be done; returns what has happened since the last call."""
         ...
 
@@ -220,7 +220,7 @@ class SerialRun:
         outcome = self._launcher.outcome
         return outcome and replace(outcome, details=self._details or outcome.details)
 
-    def poll(self, timeout_seconds: float = 0.0) -> list[Happening]:
+    def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
         """Makes rounds for so long; the outcome tells of an error that ended the run."""
         until = time.monotonic() + timeout_seconds
         try:

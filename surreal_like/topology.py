@@ -90,7 +90,7 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
             "agent",
             "main.agent",
             index,
-            connects=(*_of_shards(shards, "experience", "receipts"), *_EVERYONE),
+            connects=(*_of_shards(shards, "experience", "acks"), *_EVERYONE),
             needs_torch=True,
         )
     for index in range(session.evaluator.num):
@@ -108,7 +108,7 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
 
 def _replay(index: int) -> Component:
     name = f"replay-{index}"
-    binds = (f"{name}.{end}" for end in ("experience", "receipts", "batches", "priorities"))
+    binds = (f"{name}.{end}" for end in ("experience", "acks", "batches", "priorities"))
     return Component(name, "replay", "main.replay", index, tuple(binds), _EVERYONE)
 
 

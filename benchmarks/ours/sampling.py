@@ -20,7 +20,7 @@ from worker import Answer, serve  # noqa: E402
 from session.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
 from surreal_like.replay.client import ReplayClient, Sampled  # noqa: E402
-from surreal_like.replay.kind import load_kind  # noqa: E402
+from surreal_like.replay.kind import load_replay_class  # noqa: E402
 
 _POLL_SECONDS = 0.01
 BATCH_SIZE = 256
@@ -54,7 +54,7 @@ class Sampling:
                 batch_size=BATCH_SIZE,
                 batches_per_request=batches_per_request,
                 requests_in_flight=under_way // batches_per_request,
-                collate=load_kind(config.learner_config).collate(config.learner_config),
+                collate=load_replay_class(config.learner_config).collate(config.learner_config),
             )
         return self._clients[batches_per_request]
 

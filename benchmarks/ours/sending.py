@@ -169,7 +169,7 @@ def _settle(sender: ExpSender) -> None:
     sender.pump()
     while not sender.window.empty:
         if time.perf_counter() > deadline:
-            raise RuntimeError(f"replay has not confirmed {sender.window.unreceipted} rows")
+            raise RuntimeError(f"replay has not confirmed {sender.window.unacked} rows")
         poll([sender.socket], _POLL_SECONDS)
         sender.pump()
 

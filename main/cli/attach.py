@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from main.cli.live import LiveTable
+from main.cli.live_table import LiveTable
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.errors import UsageError
-from session.launchers.adopted import adopt, launcher_of
-from session.launchers.launcher import Adopted
+from session.launchers.handle import launcher_of, open_run
+from session.launchers.launcher import RunControl
 
 _LOOK_SECONDS = 0.25
 
@@ -26,7 +26,7 @@ def run(argv: Sequence[str]) -> int:
     )
     add_run(parser)
     given = parser.parse_args(argv)
-    with adopt(find_run(given.run)) as adopted:
+    with open_run(find_run(given.run)) as adopted:
         refuse_over(adopted)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UsageError(
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _become(adopted: Adopted) -> None:
+def _become(adopted: RunControl) -> None:
     """Becomes the client of tmux."""
     from session.launchers.tmux import TmuxRun
 
@@ -47,7 +47,7 @@ def _become(adopted: Adopted) -> None:
         os.execvp(command[0], command)
 
 
-def _follow(adopted: Adopted) -> None:
+def _follow(adopted: RunControl) -> None:
     """Draws the live table until the run is over or the user has seen enough."""
     folder = adopted.folder
     config = folder.read_config()

@@ -14,7 +14,7 @@ _ORDER = ("agent", "replay", "learner", "ps", "evaluator")
 # Endpoint -> what stands on its arrow, and whether that points to who binds it.
 _ENDS = {
     "experience": ("experience: chunks", True),
-    "receipts": ("receipts", False),
+    "acks": ("acks", False),
     "batches": ("batches", False),
     "priorities": ("priorities", True),
     "parameters": ("parameters: published", False),

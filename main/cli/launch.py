@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.asked import add_experiment, add_folder, allowed_changes, asked_of
+from main.cli.arguments import add_experiment, add_folder, allowed_changes, asked_of
 from main.cli.parser import Parser
-from session.columns import columns
 from session.tensorplex.pages import Pages
+from session.text_table import columns
 from surreal_like.join import join_line
 from surreal_like.launching import launch
-from surreal_like.watch import Watch
+from surreal_like.observer import RunObserver
 
 # By then the pages of a run are there, if it was asked to have any.
 _PAGES_SECONDS = 5.0
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Notes(Watch):
+class _Notes(RunObserver):
     """Says what a resumed run takes over."""
 
     def prepare(self, path: Path) -> None:

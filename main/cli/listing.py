@@ -10,14 +10,14 @@ from typing import Any
 
 from main.cli.parser import Parser
 from main.cli.runs import all_runs
-from session.columns import GAP, columns
 from session.config import Config
 from session.errors import SurrealError, UsageError
-from session.figures import MISSING, count, decimal, duration
 from session.folder import RunFolder
+from session.format import MISSING, count, decimal, duration
 from session.heartbeat import read_beats
 from session.program import install_line
 from session.tail import last_object
+from session.text_table import GAP, columns
 from surreal_like.run_folder import RUNS
 
 _ALIVE = ("starting", "running", "draining")
@@ -184,7 +184,7 @@ def state_of(folder: RunFolder, launcher: str | None = None) -> str:
     """
     result = folder.read_result() or {}
     status = str(result.get("status", "running"))
-    if folder.in_use or (status == "running" and _is_heard(folder)):
+    if folder.in_use or (status == "running" and _is_alive(folder)):
         return "running"
     if status == "running" and launcher == "kubernetes":
         # Its files are there, and to ask for them takes a cluster.
@@ -207,7 +207,7 @@ def _without_result(folder: RunFolder) -> str:
     return "ended" if all(beat.state == "done" for beat in beats) else "cut off"
 
 
-def _is_heard(folder: RunFolder) -> bool:
+def _is_alive(folder: RunFolder) -> bool:
     """True if somebody is alive: components may have been started by hand."""
     beats = read_beats(folder.alive).values()
     return any(b.state in _ALIVE and not b.late(_SILENT_SECONDS) for b in beats)

@@ -12,7 +12,7 @@ from itertools import islice
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from session.errors import UsageError
-from session.launchers.adopted import adopt
+from session.launchers.handle import open_run
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
     since = time.time() - seconds_of(given.since) if given.since else 0.0
     if given.lines is not None and given.lines < 0:
         raise UsageError(f"--lines {given.lines}: expected a number of lines, 0 or more")
-    with adopt(find_run(given.run)) as adopted:
+    with open_run(find_run(given.run)) as adopted:
         name = given.component or ""
         there = list(adopted.log_lines(name))
         for line in deque(select(there, given.level, since), maxlen=given.lines):

@@ -11,16 +11,16 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from main.cli.asked import Asked, add_experiment, asked_of
+from main.cli.arguments import Asked, add_experiment, asked_of
 from main.cli.diagram import mermaid
 from main.cli.parser import Parser
-from session.columns import GAP, columns
 from session.component import Component, Topology
 from session.config import Config
 from session.errors import UsageError
-from session.figures import count, size
-from session.launchers.line import Line
+from session.format import count, size
+from session.launchers.shell_command import ShellCommand
 from session.program import interpreter
+from session.text_table import GAP, columns
 from surreal_like.machine import replay_need
 from surreal_like.planning import Plan, explain_experiment, plan_experiment, write_plan
 from surreal_like.run_folder import experiment_name, new_path
@@ -193,7 +193,7 @@ def _shell(plan: Plan, folder: Path) -> str:
     write_plan(plan, folder)
     before = plan.config.session_config.launcher.preamble_cmd
     commands = _commands(plan.topology, folder)
-    lines = [str(Line(shlex.join(command), before)) for _, command in commands]
+    lines = [str(ShellCommand(shlex.join(command), before)) for _, command in commands]
     return "\n".join([f"# one line for each terminal, all in {Path.cwd()}", *lines])
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from main.cli.parser import Parser
 from main.cli.policy import add_policy, policy_options, saying_where
 from main.cli.runs import find_run
-from session.figures import count, decimal, duration
 from session.folder import RunFolder
+from session.format import count, decimal, duration
 
 _EXAMPLES = """examples:
   surreal-like play latest --video out.mp4

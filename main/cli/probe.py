@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from session.errors import UsageError
-from session.figures import short_time
 from session.folder import RunFolder
+from session.format import short_time
 from session.heartbeat import Beat, read_beats
 
 _DEAD = 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
-from session.launchers.adopted import adopt
+from session.launchers.handle import open_run
 
 
 def run(argv: Sequence[str]) -> int:
@@ -19,7 +19,7 @@ def run(argv: Sequence[str]) -> int:
     add_run(parser)
     parser.add_argument("component", metavar="COMPONENT", help="such as learner or agent-0")
     given = parser.parse_args(argv)
-    with adopt(find_run(given.run)) as adopted:
+    with open_run(find_run(given.run)) as adopted:
         refuse_over(adopted)
         adopted.restart(given.component)
     print(f"{given.component} is being restarted; see: surreal-like status {given.run}")

@@ -13,7 +13,7 @@ from session.folder import RunFolder
 from surreal_like.run_folder import RUNS
 
 if TYPE_CHECKING:
-    from session.launchers.launcher import Adopted
+    from session.launchers.launcher import RunControl
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def find_run(text: str) -> RunFolder:
     raise UsageError(f"no run '{text}': neither {text} nor {RUNS / text} has a config.yaml; {hint}")
 
 
-def refuse_over(run: Adopted) -> None:
+def refuse_over(run: RunControl) -> None:
     """Refuses a run that cannot be commanded any more.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.errors import UsageError
-from session.launchers.adopted import adopt
+from session.launchers.handle import open_run
 
 _EXAMPLE = """example:
   surreal-like scale latest agent=8 eval=2
@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> int:
     )
     given = parser.parse_args(argv)
     numbers = dict(map(_parse, given.numbers))
-    with adopt(find_run(given.run)) as adopted:
+    with open_run(find_run(given.run)) as adopted:
         refuse_over(adopted)
         for kind, num in numbers.items():
             adopted.scale(kind, num)

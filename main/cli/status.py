@@ -13,14 +13,14 @@ from main.cli.listing import state_of
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from main.cli.view import View
-from session.columns import columns
 from session.component_table import component_cells, component_rows
-from session.figures import MISSING, count, decimal, duration, rate
-from session.launchers.adopted import adopt, launcher_of
+from session.format import MISSING, count, decimal, duration, rate
 from session.launchers.asking import told
-from session.launchers.launcher import Adopted
+from session.launchers.handle import launcher_of, open_run
+from session.launchers.launcher import RunControl
 from session.progress import shown_evaluations
 from session.tensorplex.pages import Pages
+from session.text_table import columns
 
 _WATCH_SECONDS = 1.0
 
@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="everything as JSON, on one line")
     given = parser.parse_args(argv)
     folder = find_run(given.run)
-    with adopt(folder) as adopted:
+    with open_run(folder) as adopted:
         view = View(folder)
         while True:
             view.show(adopted)
@@ -57,7 +57,7 @@ def _show(text: str, *, over: bool) -> None:
         print(text, flush=True)
 
 
-def _page(view: View, adopted: Adopted) -> str:
+def _page(view: View, adopted: RunControl) -> str:
     heard = told(view.folder) if adopted.running else {}
     states = view.states()
     known = [replace(row, state=states[name]) for name, row in view.rows.items()]
@@ -80,7 +80,7 @@ def _idle(view: View) -> str:
     return f"{idle_note(view.config, there)} {view.folder}"
 
 
-def _as_json(view: View, adopted: Adopted) -> str:
+def _as_json(view: View, adopted: RunControl) -> str:
     components = {}
     for name, state in view.states().items():
         beat, row = view.beats.get(name), view.rows.get(name)
@@ -98,7 +98,7 @@ def _as_json(view: View, adopted: Adopted) -> str:
     return json.dumps(data)
 
 
-def _head(view: View, adopted: Adopted) -> list[str]:
+def _head(view: View, adopted: RunControl) -> list[str]:
     line = view.line
     lines = [f"{view.title} · {view.folder}", _state_line(view, adopted)]
     if not line:
@@ -125,11 +125,11 @@ def _head(view: View, adopted: Adopted) -> list[str]:
     return [*lines, *missing, "", columns([], rows, right=(1,))]
 
 
-def _state(view: View, adopted: Adopted) -> str:
+def _state(view: View, adopted: RunControl) -> str:
     return "running" if adopted.running and not view.folder.over else state_of(view.folder)
 
 
-def _state_line(view: View, adopted: Adopted) -> str:
+def _state_line(view: View, adopted: RunControl) -> str:
     state, launcher = _state(view, adopted), launcher_of(view.folder)
     if state == "running" and launcher:
         state = f"running on {launcher}" if launcher != "serial" else "running in one thread"

@@ -9,9 +9,9 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.errors import RunError, WireError
 from session.folder import RunFolder
-from session.launchers.adopted import adopt, launcher_of
 from session.launchers.asking import ask, reachable
-from session.launchers.launcher import Adopted
+from session.launchers.handle import launcher_of, open_run
+from session.launchers.launcher import RunControl
 
 _ANSWER_SECONDS = 2.0
 _MARGIN_SECONDS = 15.0
@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     add_run(parser)
     given = parser.parse_args(argv)
     found = find_run(given.run)
-    with adopt(found) as adopted:
+    with open_run(found) as adopted:
         folder = adopted.folder
         supervised = adopted.running
         if supervised or not _ask_learner(folder):
@@ -53,7 +53,7 @@ def _ask_learner(folder: RunFolder) -> bool:
     return True
 
 
-def _wait(adopted: Adopted, *, supervised: bool) -> None:
+def _wait(adopted: RunControl, *, supervised: bool) -> None:
     """Until the run has ended: its result is written, or on a full disk its supervisor is gone."""
     folder = adopted.folder
     grace: float = folder.read_config().session_config.launcher.grace_seconds

@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from session.columns import columns
 from session.errors import SurrealError
-from session.figures import MISSING, count, decimal, duration, percent, short_time, tenths
 from session.folder import RunFolder
+from session.format import MISSING, count, decimal, duration, percent, short_time, tenths
 from session.program import program
+from session.text_table import columns
 from surreal_like.run import Run
 
 _WAY = {
@@ -118,7 +118,7 @@ def _experience(result: Mapping[str, Any]) -> str:
         f"{count(rows['pushed'])} rows pushed = {count(rows['inserted'])} inserted "
         f"+ {count(rows['dropped'])} dropped"
     )
-    lost = {name: rows[name] for name in ("holes", "unreceipted") if rows.get(name)}
+    lost = {name: rows[name] for name in ("holes", "unacked") if rows.get(name)}
     text += "".join(f" + {count(number)} {name}" for name, number in lost.items())
     times = (result.get("rates") or {}).get("samples_per_insert")
     return text + (f"; each sampled {decimal(times)} times" if times else "")
@@ -133,9 +133,9 @@ def _advice(ended: Run) -> str:
         if not unused:
             return ""
         # It brings numpy, for which a command that ends shall not wait.
-        from surreal_like.replay.kind import load_kind
+        from surreal_like.replay.kind import load_replay_class
 
-        if load_kind(learner).overlap:
+        if load_replay_class(learner).overlap:
             return ""
     except SurrealError:
         return ""
@@ -157,7 +157,7 @@ def _lag(result: Mapping[str, Any]) -> str:
 
 def _way(result: Mapping[str, Any]) -> str:
     """How long experience was at each place on its way, on average."""
-    way = result.get("way") or {}
+    way = result.get("latency") or {}
     return ", ".join(f"{said} {short_time(way[key])}" for key, said in _WAY.items() if key in way)
 
 

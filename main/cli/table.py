@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from main.cli.view import Budget, View
-from session.figures import bar, count, decimal, duration, percent, rate
+from session.format import bar, count, decimal, duration, percent, rate
 from session.progress import shown_evaluations
 
 _BAR_WIDTH = 24

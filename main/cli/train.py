@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from main.cli.asked import Asked, add_experiment, add_folder, allowed_changes, asked_of
-from main.cli.live import LiveTable
+from main.cli.arguments import Asked, add_experiment, add_folder, allowed_changes, asked_of
+from main.cli.live_lines import Lines
+from main.cli.live_table import LiveTable
 from main.cli.parser import Parser
 from main.cli.summary import seeds_table, summary
-from main.cli.watching import Lines
 from session.errors import UsageError
+from surreal_like.observer import RunObserver
 from surreal_like.run import Run, train
 from surreal_like.run_folder import experiment_name, new_path
-from surreal_like.watch import Watch
 
 _EXAMPLES = """examples:
   surreal-like train configs/cartpole_dqn.yaml
@@ -107,9 +107,9 @@ def _host(given: argparse.Namespace) -> list[str]:
     return [f"session_config.launcher.host={json.dumps(given.host)}"] if given.host else []
 
 
-def _watch(given: argparse.Namespace, started: float) -> Watch:
+def _watch(given: argparse.Namespace, started: float) -> RunObserver:
     if given.quiet:
-        return Watch()
+        return RunObserver()
     stream = _stream(given)
     return LiveTable(stream, started) if stream.isatty() else Lines(stream)
 

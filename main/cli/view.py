@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from session.component import Topology
 from session.component_table import last_death
 from session.config import Config
-from session.figures import duration
 from session.folder import RunFolder
+from session.format import duration
 from session.heartbeat import Beat, read_beats
 from session.tail import Tail
 from session.tensorplex.pages import PAGES
 from surreal_like.topology import make_topology
 
 if TYPE_CHECKING:
-    from session.launchers.launcher import Adopted, ComponentStatus
+    from session.launchers.launcher import ComponentStatus, RunControl
 
 # Events that a person at the terminal wants to know of; the rest is in events.jsonl. What the
 # launcher does it tells by itself.
@@ -86,7 +86,7 @@ class View:
         self._events = Tail(folder.events)
         self._told: dict[tuple[str, str, str], int] = {}
         self._best = -math.inf
-        self._missing_told = False
+        self._missing_shown = False
         self._first = ""
 
     def look(self, components: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
@@ -103,7 +103,7 @@ class View:
         self.beats = read_beats(self.folder.alive)
         return bool(lines)
 
-    def show(self, run: Adopted) -> None:
+    def show(self, run: RunControl) -> None:
         """Reads what is new, as far as who commands the run knows it better."""
         self.rows = {row.name: row for row in run.status()}
         self.look()
@@ -113,7 +113,7 @@ class View:
     def pass_over(self) -> None:
         """Takes what earlier parts of the run have left as known."""
         self.look()
-        self.take_new_best()
+        self.pop_new_best()
         self._events.lines()
 
     def new_events(self) -> list[dict[str, Any]]:
@@ -242,13 +242,13 @@ class View:
             f"(session_config.stop.metric); reported are: {there}"
         )
 
-    def take_missing_metric(self) -> str:
+    def pop_missing_metric(self) -> str:
         """The same, once."""
-        text = "" if self._missing_told else self.missing_metric()
-        self._missing_told |= bool(text)
+        text = "" if self._missing_shown else self.missing_metric()
+        self._missing_shown |= bool(text)
         return text
 
-    def take_new_best(self) -> Mapping[str, Any] | None:
+    def pop_new_best(self) -> Mapping[str, Any] | None:
         """The best evaluation, once after it has become that, if no event has told of it."""
         best: Mapping[str, Any] = self.line.get("best_eval") or {}
         return best if self._is_best(best) else None

@@ -12,13 +12,13 @@ from session.clock import WallClock
 from session.config import Config
 from session.errors import SurrealError
 from session.launchers.commands import ANSWERS, COMMANDS
-from session.launchers.instruction import Ask, Happening
+from session.launchers.instruction import Ask, Event
 from session.launchers.launcher import SUPERVISOR_CONTROL, Control
 from session.loggerplex.client import make_log
 from session.wire import AddressBook, Identity, Wire
-from session.wire.channel import Channel
 from session.wire.requests import RouterSocket
 from session.wire.security import Security
+from session.wire.telemetry_buffer import Channel
 
 NAME = "supervisor"
 _REQUESTS_PER_LOOK = 100
@@ -100,7 +100,7 @@ class ControlSockets:
         kind, self._asked = self._asked.kind, None
         return kind
 
-    def tell(self, happening: Happening) -> None:
+    def record_event(self, happening: Event) -> None:
         """Notes an event of the run."""
         words = [word for word in (happening.component, happening.detail) if word]
         about = {"name": happening.component} if happening.component else {}

@@ -16,8 +16,8 @@ from session.component import Topology
 from session.config import Config
 from session.errors import SurrealError
 from session.folder import RunFolder
-from session.launchers.adopted import launcher_of
-from session.launchers.instruction import Happening
+from session.launchers.handle import launcher_of
+from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.launchers.supervisor import Supervisor
 from session.loggerplex.terminal import Terminal
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_CODES = {"stopped": 0, "interrupted": 130}
 
-Tell = Callable[[Happening], None]
+Tell = Callable[[Event], None]
 
 
 def run_supervisor(
@@ -55,9 +55,9 @@ def run_supervisor(
         config = folder.read_config()
         topology = topology_of(config)
         names = [component.name for component in topology]
-        terminal.told(f"supervising {len(names)} components: {', '.join(names)}")
+        terminal.show(f"supervising {len(names)} components: {', '.join(names)}")
         launcher = _make_supervisor(config, topology, folder, preload)
-        outcome = supervise(launcher, lambda happening: terminal.told(_words(happening)))
+        outcome = supervise(launcher, lambda happening: terminal.show(_words(happening)))
     except SurrealError as error:
         sys.stderr.write(f"supervisor: {error}\n")
         return error.exit_code
@@ -76,7 +76,7 @@ def _make_supervisor(
     return LocalLauncher(config, topology, folder, preload=preload)
 
 
-def _words(happening: Happening) -> str:
+def _words(happening: Event) -> str:
     words = (happening.component or "run", happening.kind, happening.detail)
     return ": ".join(word for word in words if word)
 

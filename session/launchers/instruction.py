@@ -31,7 +31,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class Event:
     """Something to tell.
 
     Args:
@@ -45,7 +45,7 @@ class Happening:
     detail: str = ""
 
 
-Instruction = Start | Signal | Ask | Happening
+Instruction = Start | Signal | Ask | Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Launcher(Control, Protocol):
         ...
 
 
-class Adopted(Control, Protocol):
+class RunControl(Control, Protocol):
     """A run that goes on without this process, commanded from here; use it in a ``with``."""
 
     @property
@@ -130,7 +130,7 @@ class Adopted(Control, Protocol):
         ...
 
 
-class Cluster(Adopted, Protocol):
+class Cluster(RunControl, Protocol):
     """Turns a topology into something that runs by itself, detached from this process.
 
     Made from the resolved config, the topology and the run folder, which exists and is empty, or

@@ -14,8 +14,8 @@ import psutil
 from session.component import Topology
 from session.config import Config
 from session.folder import RunFolder
-from session.launchers.adopted import AdoptedRun
-from session.launchers.exits import Carrier
+from session.launchers.backend import Backend
+from session.launchers.handle import RunHandle
 from session.launchers.processes import Processes
 from session.launchers.starting import (
     SUPERVISOR_MODULE,
@@ -54,7 +54,7 @@ class LocalLauncher(Supervisor):
         self._preload = preload
         self._zygote = zygote
 
-    def _carry(self) -> Carrier:
+    def _carry(self) -> Backend:
         self._zygote = self._zygote or Zygote.start(self._preload)
         self._zygote.remove_at_end(str(self._folder.sockets))
         return Processes(self._folder, self._zygote)
@@ -78,7 +78,7 @@ class LocalLauncher(Supervisor):
             self._zygote.close()
 
 
-class LocalCluster(AdoptedRun):
+class LocalCluster(RunHandle):
     """Launches a run as processes that go on by themselves, without a terminal; then commands it.
 
     Args:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from session.component import Component
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.exits import Exit, LastWords
+from session.launchers.backend import Exit, StderrTail
 from session.launchers.forker import kill_group
 from session.launchers.out_of_memory import OutOfMemory
 from session.launchers.subreaper import group_lives, set_subreaper
@@ -33,7 +33,7 @@ class _Process:
     """
 
     component: Component
-    words: LastWords
+    words: StderrTail
     pid: int = 0
     waited_for: bool = False
     descriptor: int = -1
@@ -71,7 +71,7 @@ class Processes:
 
     def start(self, component: Component) -> None:
         """Starts a component: forked if it needs torch, else a spare one or by its command line."""
-        process = _Process(component, LastWords(self._folder, component.name, self._memory))
+        process = _Process(component, StderrTail(self._folder, component.name, self._memory))
         self._processes[component.name] = process
         try:
             if component.needs_torch:
@@ -143,12 +143,12 @@ class Processes:
 
     def poll(self) -> list[Exit]:
         """The processes that have ended since the last call, without waiting."""
-        exits = [*self._unborn, *self._hear_zygote(), *self._reap()]
+        exits = [*self._unborn, *self._read_fork_server(), *self._reap()]
         self._unborn.clear()
         self._groups = [group for group in self._groups if group_lives(group)]
         return exits
 
-    def _hear_zygote(self) -> Iterator[Exit]:
+    def _read_fork_server(self) -> Iterator[Exit]:
         if self._zygote.buried:
             return
         for report in self._zygote.receive():
@@ -174,7 +174,7 @@ class Processes:
         if self.keep_warm and not hopeless:
             self._zygote.restart()
         else:
-            self._zygote.bury()
+            self._zygote.reap()
         for process in list(self._processes.values()):
             if process.pid:
                 self._own(process)
@@ -211,7 +211,7 @@ class Processes:
             self._groups.append(process.pid)
         return process.words.exit(process.pid, exit_code, error)
 
-    def taken(self) -> list[str]:
+    def manual_restarts(self) -> list[str]:
         """Nobody: a process that was started by hand is not ours to supervise here."""
         return []
 

@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from session.component import Topology
-from session.enumeration import StringEnum
 from session.errors import UsageError
 from session.heartbeat import Beat
-from session.launchers.child import Child, Limits, Loss
-from session.launchers.crew import Crew
-from session.launchers.instruction import Ask, Failure, Happening, Instruction, Signal
+from session.launchers.component_process import ComponentProcess, Limits, Loss
+from session.launchers.component_processes import ComponentProcesses
+from session.launchers.instruction import Ask, Event, Failure, Instruction, Signal
+from session.string_enum import StringEnum
 
 _CLIENTS = ("agent", "evaluator")
 _TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
@@ -54,14 +54,14 @@ class Supervision:
         self.phase = Phase.running
         self.failure: Failure | None = None
         self.interrupted = False
-        self._crew = Crew(topology, limits)
+        self._crew = ComponentProcesses(topology, limits)
         self._topology = topology
         self._limits = limits
         self._deadline = math.inf
         self._ticked_at = math.inf
 
     @property
-    def children(self) -> dict[str, Child]:
+    def children(self) -> dict[str, ComponentProcess]:
         """Component name -> what is known of its process."""
         return self._crew.children
 
@@ -86,23 +86,23 @@ class Supervision:
         """
         return self._crew.adopt(starts, now, leave=_CLIENTS)
 
-    def taken(self, name: str, now: float) -> list[Instruction]:
+    def on_manual_restart(self, name: str, now: float) -> list[Instruction]:
         """Somebody has started a process of a component by hand; the one before it has gone."""
         child = self.children[name]
         if child.alive:
             child.end(0, now)
         self._crew.start(child, now)
         child.wanted, child.comes_back = True, False
-        instructions: list[Instruction] = [Happening(name, "restart", "by hand")]
+        instructions: list[Instruction] = [Event(name, "restart", "by hand")]
         if self.phase is Phase.terminating:
-            instructions.append(self._crew.tell(child))
+            instructions.append(self._crew.terminate(child))
         elif self.phase is Phase.killing:
             instructions.append(Signal(name, signal.SIGKILL))
         return instructions
 
-    def hear(self, beat: Beat, now: float) -> None:
+    def on_heartbeat(self, beat: Beat, now: float) -> None:
         """A component gave a sign of life."""
-        self._crew.hear(beat, now)
+        self._crew.on_heartbeat(beat, now)
 
     def exited(
         self, name: str, exit_code: int, error: str, now: float, *, details: str = ""
@@ -122,14 +122,14 @@ class Supervision:
             return self._advance(now)
         if child.comes_back:
             child.comes_back = False
-            return [Happening(name, "restart", "as asked"), self._crew.start(child, now)]
+            return [Event(name, "restart", "as asked"), self._crew.start(child, now)]
         if exit_code == 0 or not child.wanted:
-            return [Happening(name, "ended"), *self._advance(now)]
+            return [Event(name, "ended"), *self._advance(now)]
         return self._lose(child, Loss(now, child.cause or error, details))
 
-    def _lose(self, child: Child, loss: Loss) -> list[Instruction]:
-        lost = Happening(child.name, "lost", loss.error)
-        if self._crew.lose(child, loss):
+    def _lose(self, child: ComponentProcess, loss: Loss) -> list[Instruction]:
+        lost = Event(child.name, "lost", loss.error)
+        if self._crew.record_death(child, loss):
             return [lost, *self._crew.start_due(loss.time)]
         if child.component.kind in _TELEMETRY:
             # Without metrics and logs a run goes on.
@@ -151,9 +151,9 @@ class Supervision:
         self._ticked_at = now
         if absent > _ABSENCE_SECONDS:
             # This process itself was stopped; beats that were missed meanwhile prove nothing.
-            self._crew.forgive(absent)
+            self._crew.extend_deadlines(absent)
         if self.phase is Phase.running:
-            self._crew.condemn_silent(now)
+            self._crew.check_heartbeats(now)
         instructions = [*self._crew.start_due(now), *self._crew.kill_due(now)]
         if now >= self._deadline:
             end = self.kill if self.phase is Phase.terminating else self._terminate
@@ -165,14 +165,14 @@ class Supervision:
         if self.phase is not Phase.running:
             return []
         self.interrupted = interrupted
-        return [Happening("", "stop", reason), *self._end(now, reason)]
+        return [Event("", "stop", reason), *self._end(now, reason)]
 
     def fail(self, failure: Failure, now: float) -> list[Instruction]:
         """The run cannot go on; the first failure is the one that is kept."""
         if self.phase is not Phase.running:
             return []
         self.failure = failure
-        happening = Happening(failure.component, "failed", failure.error)
+        happening = Event(failure.component, "failed", failure.error)
         return [happening, *self._end(now, f"{failure.component}: {failure.error}")]
 
     def kill(self, now: float) -> list[Instruction]:
@@ -204,12 +204,12 @@ class Supervision:
             raise UsageError(f"cannot scale {kind} to {num}; expected 0 to {_SCALE_LIMIT}")
         wanted = [f"{kind}-{index}" for index in range(num)]
         all_of_kind = [c for c in self.children.values() if c.component.kind == kinds[kind]]
-        instructions: list[Instruction] = [Happening("", "scale", f"{kind}: {num}")]
+        instructions: list[Instruction] = [Event("", "scale", f"{kind}: {num}")]
         for name in wanted:
             instructions += self._crew.want(name, now)
         for child in all_of_kind:
             if child.name not in wanted:
-                instructions += self._crew.dismiss(child, now)
+                instructions += self._crew.scale_down(child, now)
         return instructions
 
     def restart(self, name: str, now: float) -> list[Instruction]:
@@ -223,11 +223,11 @@ class Supervision:
         if child is None or not child.wanted:
             raise UsageError(f"no component '{name}'; there are {', '.join(self.children)}")
         if not child.alive:
-            return [Happening(name, "restart", "as asked"), self._crew.start(child, now)]
+            return [Event(name, "restart", "as asked"), self._crew.start(child, now)]
         child.comes_back = True
         self._crew.end_by(child, now)
         # A learner that is asked to end would end the whole run.
-        return [Ask("save") if child is self._crew.learner else self._crew.tell(child)]
+        return [Ask("save") if child is self._crew.learner else self._crew.terminate(child)]
 
     def _refuse_unless_running(self) -> None:
         if self.phase is not Phase.running:
@@ -253,7 +253,7 @@ class Supervision:
 
     def _terminate(self, now: float) -> list[Instruction]:
         self._enter(Phase.terminating, now + self._limits.patience_seconds)
-        return [self._crew.tell(child) for child in self._crew.alive()]
+        return [self._crew.terminate(child) for child in self._crew.alive()]
 
     def _advance(self, now: float) -> list[Instruction]:
         """Goes on to the next phase once the present one is through."""
@@ -266,16 +266,16 @@ class Supervision:
                 self._enter(Phase.leaving, now + self._limits.patience_seconds)
             elif self.phase is Phase.ending:
                 return self._terminate(now)
-        return self._tell_next() if self.phase is Phase.leaving else []
+        return self._leave_next() if self.phase is Phase.leaving else []
 
-    def _tell_next(self) -> list[Instruction]:
+    def _leave_next(self) -> list[Instruction]:
         """Agents and evaluators leave by themselves; then servers, then telemetry is told to."""
         kinds = {child.component.kind for child in self._crew.alive()}
         if kinds & set(_CLIENTS):
             return []
         servers = kinds - set(_TELEMETRY)
         return [
-            self._crew.tell(child)
+            self._crew.terminate(child)
             for child in self._crew.alive()
             if not child.told and (not servers or child.component.kind in servers)
         ]

@@ -16,10 +16,10 @@ from session.config import Config
 from session.errors import DeadlineError
 from session.folder import RunFolder
 from session.heartbeat import read_beats
-from session.launchers.child import Limits
+from session.launchers.backend import Backend, Exit
+from session.launchers.component_process import Limits
 from session.launchers.control import ControlSockets
-from session.launchers.exits import Carrier, Exit
-from session.launchers.instruction import Ask, Happening, Instruction, Signal, Start
+from session.launchers.instruction import Ask, Event, Instruction, Signal, Start
 from session.launchers.launcher import (
     ComponentStatus,
     Outcome,
@@ -45,7 +45,7 @@ _KILL_SECONDS = 5.0
 class _Machinery:
     """What a launcher holds while its run goes on."""
 
-    carrier: Carrier
+    carrier: Backend
     sockets: ControlSockets
 
     def wait(self, timeout_seconds: float) -> None:
@@ -81,7 +81,7 @@ class Supervisor(ABC):
         )
         self._supervision = Supervision(topology, limits)
         self._listen_due = Every(seconds=_LISTEN_SECONDS, clock=time.monotonic)
-        self._happenings: list[Happening] = []
+        self._happenings: list[Event] = []
         self._locked = False
 
     def launch(self) -> None:
@@ -123,7 +123,7 @@ class Supervisor(ABC):
         shutil.rmtree(folder.sockets, ignore_errors=True)
 
     @abstractmethod
-    def _carry(self) -> Carrier:
+    def _carry(self) -> Backend:
         """Makes what the components live in."""
 
     def _begin(self, now: float) -> list[Instruction]:
@@ -135,7 +135,7 @@ class Supervisor(ABC):
         """True from the launch until nobody is left."""
         return self._machinery is not None
 
-    def poll(self, timeout_seconds: float = 0.0) -> list[Happening]:
+    def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
         """Does what is to be done; returns what has happened since the last call.
 
         Args:
@@ -150,14 +150,14 @@ class Supervisor(ABC):
     def _step(self, machinery: _Machinery) -> None:
         carrier, sockets, supervision = machinery.carrier, machinery.sockets, self._supervision
         carrier.keep_warm = supervision.phase is Phase.running
-        exits, taken = carrier.poll(), carrier.taken()
+        exits, taken = carrier.poll(), carrier.manual_restarts()
         if exits or taken or self._listen_due():
             self._listen(carrier)
         now = time.monotonic()
         for end in exits:
             self._lose(end, machinery, now)
         for name in taken:
-            self._obey(supervision.taken(name, now))
+            self._obey(supervision.on_manual_restart(name, now))
         sockets.serve(self)
         if (kind := sockets.answered()) is not None:
             self._obey(supervision.answered(kind, now))
@@ -176,12 +176,12 @@ class Supervisor(ABC):
         if child.state == "gone" and not child.wanted:
             machinery.carrier.remove(end.name)
 
-    def _listen(self, carrier: Carrier) -> None:
+    def _listen(self, carrier: Backend) -> None:
         """Hears the beats, but not those of processes that went before."""
         now = time.monotonic()
         for name, beat in read_beats(self._folder.alive).items():
             if name in self._supervision.children and beat.pid == carrier.pid(name):
-                self._supervision.hear(beat, now)
+                self._supervision.on_heartbeat(beat, now)
 
     def _obey(self, instructions: list[Instruction]) -> None:
         if self._machinery is None:
@@ -194,9 +194,9 @@ class Supervisor(ABC):
                     self._machinery.carrier.signal(name, number)
                 case Ask():
                     self._machinery.sockets.ask(instruction)
-                case Happening():
+                case Event():
                     self._happenings.append(instruction)
-                    self._machinery.sockets.tell(instruction)
+                    self._machinery.sockets.record_event(instruction)
 
     def scale(self, kind: str, num: int) -> None:
         """Makes it so many agents or evaluators (``agent``, ``eval``) while the run goes on.
@@ -227,7 +227,7 @@ class Supervisor(ABC):
         if self.running:
             self._supervision.interrupted = True
             self._obey(self._supervision.kill(time.monotonic()))
-        happenings: list[Happening] = []
+        happenings: list[Event] = []
         while self.running and time.monotonic() < deadline:
             happenings += self.poll(_POLL_SECONDS)
         self._happenings = happenings
@@ -270,7 +270,7 @@ class Supervisor(ABC):
             DeadlineError: that took longer than ``timeout_seconds``.
         """
         start = time.monotonic()
-        happenings: list[Happening] = []
+        happenings: list[Event] = []
         while self.outcome is None:
             if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
                 raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")

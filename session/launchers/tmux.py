@@ -13,9 +13,9 @@ from session.config import Config
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
-from session.launchers.adopted import AdoptedRun
+from session.launchers.handle import RunHandle
 from session.launchers.launcher import ComponentStatus, Outcome
-from session.launchers.line import Line
+from session.launchers.shell_command import ShellCommand
 from session.launchers.starting import (
     SUPERVISOR_MODULE,
     await_supervisor,
@@ -23,15 +23,15 @@ from session.launchers.starting import (
     write_config,
 )
 from session.launchers.status import state_by_beat, status_row
+from session.launchers.tmux_backend import SUPERVISOR
 from session.launchers.tmux_session import Pane, require_tmux
 from session.launchers.tmux_supervisor import find_session
-from session.launchers.windows import SUPERVISOR
 from session.wire.sockets import poll
 
 _LOOK_SECONDS = 0.05
 
 
-class TmuxRun(AdoptedRun):
+class TmuxRun(RunHandle):
     """A run in tmux, commanded from any shell of its machine, its supervisor dead or alive.
 
     Args:
@@ -144,11 +144,11 @@ class TmuxRun(AdoptedRun):
             self._session.open(SUPERVISOR, script, Path.cwd(), starts)
         await_supervisor(self._folder, lambda: not self._supervised())
 
-    def _line(self) -> Line:
+    def _line(self) -> ShellCommand:
         config = Config.load_file(self._folder.config)
         module = config["run"]["tmux"]["supervisor"]
         preamble_cmd = config.session_config.launcher.preamble_cmd
-        return Line.of_supervisor(module, str(self._folder), preamble_cmd)
+        return ShellCommand.of_supervisor(module, str(self._folder), preamble_cmd)
 
     def _supervised(self) -> bool:
         pane = self._session.panes().get(SUPERVISOR)
@@ -220,8 +220,8 @@ class TmuxCluster(TmuxRun):
     def dry_run(self) -> str:
         """The line of each window; pasted into shells they are the same run."""
         preamble_cmd, folder = self._config.session_config.launcher.preamble_cmd, str(self._folder)
-        supervisor = Line.of_supervisor(self._supervisor_module, folder, preamble_cmd)
-        lines = [Line.of(each, folder, preamble_cmd) for each in self._topology]
+        supervisor = ShellCommand.of_supervisor(self._supervisor_module, folder, preamble_cmd)
+        lines = [ShellCommand.of(each, folder, preamble_cmd) for each in self._topology]
         where = self._session.command("attach-session", "-t", f"={self._session.name}")
         return "\n".join([f"# windows of: {where}", str(supervisor), *map(str, lines)])
 

@@ -11,11 +11,11 @@ from session.component import Topology
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.exits import Carrier
+from session.launchers.backend import Backend
 from session.launchers.instruction import Instruction
 from session.launchers.supervisor import Supervisor
+from session.launchers.tmux_backend import TmuxBackend
 from session.launchers.tmux_session import TmuxSession, session_name
-from session.launchers.windows import Windows
 
 
 class TmuxSupervisor(Supervisor):
@@ -30,18 +30,18 @@ class TmuxSupervisor(Supervisor):
     def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
         super().__init__(config, topology, folder)
         self._session = find_session(folder)
-        self._windows: Windows | None = None
+        self._windows: TmuxBackend | None = None
 
     def _write_files(self) -> None:
         servers = [each.name for each in self._topology if each.binds]
         preamble_cmd = self._config.session_config.launcher.preamble_cmd
-        self._windows = Windows(
+        self._windows = TmuxBackend(
             self._folder, self._session, preamble_cmd=preamble_cmd, servers=servers
         )
         if not (self._windows.starts and self._folder.addresses.is_file()):
             super()._write_files()
 
-    def _carry(self) -> Carrier:
+    def _carry(self) -> Backend:
         if self._windows is None:
             raise UsageError("a supervisor is launched once")
         return self._windows

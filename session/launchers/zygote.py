@@ -199,11 +199,11 @@ class Zygote:
 
     def restart(self) -> None:
         """Starts it again after its death; its children live on and are no longer its own."""
-        self.bury()
+        self.reap()
         # Only a start has to be fast.
         self._open(self._preload)
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         """Waits for the end of a dead one: from then on its children are this process's own."""
         self._shut()
         self.spares.clear()

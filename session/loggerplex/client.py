@@ -9,8 +9,8 @@ from typing import Any
 
 from session.clock import Clock, WallClock, stamp_of
 from session.errors import ConfigError
-from session.extension import scalar
-from session.wire.channel import Channel
+from session.merge import scalar
+from session.wire.telemetry_buffer import Channel
 
 _TEXT_LIMIT = 1 << 14
 _RULE_WIDTH = 72

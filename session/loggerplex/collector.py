@@ -64,7 +64,7 @@ class Collector(Service):
         self._records = context.wire.pull(f"{kind}.records", {kind: _MESSAGE})
         self._rate = Rate(clock=context.clock.now)
         self._write_due = Every(seconds=_WRITE_SECONDS, clock=context.clock.now)
-        self._ending = Ending(context)
+        self._ending = QuietPeriod(context)
         self._dropped: dict[str, tuple[int, int]] = {}
         self._buckets: dict[str, Bucket] = {}
         self._rest_until = 0.0
@@ -211,7 +211,7 @@ class Collector(Service):
         )
 
 
-class Ending:
+class QuietPeriod:
     """When a server that others speak to may end.
 
     After :meth:`drain`: once nothing has come for a moment. By itself, where ``at_end`` is

@@ -54,7 +54,7 @@ class Terminal:
             with suppress(OSError):
                 os.write(self._descriptor, f"{shown}\n".encode("utf-8", "backslashreplace"))
 
-    def told(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Shows a line of now."""
         self.line(f"{_clock(time.time())} {text}")
 

@@ -12,7 +12,7 @@ import sys
 
 from session.context import Context
 from session.errors import UsageError
-from session.loggerplex.collector import Ending
+from session.loggerplex.collector import QuietPeriod
 from session.service import Service
 
 _HOST = "127.0.0.1"
@@ -36,7 +36,7 @@ class Board(Service):
         self._context = context
         self._logdir = context.folder.tensorboard
         self._scratch = self._logdir / ".program"
-        self._ending = Ending(context)
+        self._ending = QuietPeriod(context)
         self._process = self._start()
         self._started = context.clock.now()
         context.event("tensorboard", f"http://{_HOST}:{self.port}/")

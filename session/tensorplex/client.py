@@ -14,7 +14,7 @@ from session.clock import Clock, WallClock, stamp_of
 from session.errors import UsageError
 from session.loggerplex.client import sendable
 from session.tensorplex.groups import check_client_id, check_tag
-from session.wire.channel import Channel
+from session.wire.telemetry_buffer import Channel
 
 _RECORD_LIMIT_BYTES = 16 << 20
 _TEXT_LIMIT = 1 << 16

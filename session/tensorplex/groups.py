@@ -81,7 +81,7 @@ def check_tag(tag: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Group:
     """Where one curve is: a folder below the root, and the tag in its event file."""
 
     folder: str
@@ -109,7 +109,7 @@ class Groups:
         self._bins[name] = bin_size
         return self
 
-    def place(self, client_id: str, tag: str) -> Place:
+    def place(self, client_id: str, tag: str) -> Group:
         """Folder and tag of one client's curve.
 
         Raises:
@@ -124,21 +124,21 @@ class Groups:
         bin_size = self._bins[group]
         tag = check_tag(tag)
         if bin_size is None:
-            return Place(group, _join(name, tag))
+            return Group(group, _join(name, tag))
         if not name.isdigit():
             raise UsageError(
                 f"metrics client id '{client_id}': group {group} counts its clients, "
                 f"as in {group}/0"
             )
-        return Place(f"{group}/{int(name)}", _join(group, tag) + _suffix(int(name), bin_size))
+        return Group(f"{group}/{int(name)}", _join(group, tag) + _suffix(int(name), bin_size))
 
-    def _place_of_script(self, own_name: str, tag: str) -> Place:
+    def _place_of_script(self, own_name: str, tag: str) -> Group:
         """In a script's own group, ids that are numbers have a folder each, words share one."""
         own_client_id(own_name)
         group, _, name = own_name.partition("/")
         if name.isdigit():
-            return Place(f"{group}/{int(name)}", _join(group, tag))
-        return Place(group, _join(name, tag))
+            return Group(f"{group}/{int(name)}", _join(group, tag))
+        return Group(group, _join(name, tag))
 
 
 def _join(section: str, tag: str) -> str:

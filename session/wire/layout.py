@@ -37,7 +37,7 @@ DTYPES = {
 } | {f"<f{size}": np.dtype(f"<f{size}") for size in (2, 4, 8)}
 
 
-class Place(NamedTuple):
+class FrameSlice(NamedTuple):
     """One array: ``size`` bytes, at ``offset`` where all share one buffer."""
 
     name: str
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 class Layout(NamedTuple):
     """All arrays of a message, ``size`` bytes where they share one buffer."""
 
-    places: tuple[Place, ...]
+    places: tuple[FrameSlice, ...]
     size: int
 
     def arrays(self, buffers: Sequence[Buffer]) -> dict[str, Array]:
@@ -143,11 +143,11 @@ def _described(entry: Any) -> tuple[str, str, tuple[int, ...]]:
 
 
 def _lay_out(entries: Sequence[tuple[str, str, tuple[int, ...]]]) -> Layout:
-    places: list[Place] = []
+    places: list[FrameSlice] = []
     offset = 0
     for name, text, shape in entries:
         dtype = DTYPES[text]
         size = math.prod(shape) * dtype.itemsize
-        places.append(Place(name, dtype, shape, size, offset))
+        places.append(FrameSlice(name, dtype, shape, size, offset))
         offset += size + -size % _ALIGNMENT_BYTES
     return Layout(tuple(places), offset)

@@ -282,7 +282,7 @@ class DealerSocket(Socket):
         while time.monotonic() < deadline and not self._wire.stopping():
             if request_id is None:
                 request_id = self.send(kind, fields, arrays)
-            self._wire.say(self.check())
+            self._wire.add_warning(self.check())
             answer = self.receive()
             if answer is not None and answer.fields["id"] == request_id:
                 if answer.kind == "refused":

@@ -30,10 +30,10 @@ _EVERYONE: Rights = {
 }
 _AGENT: Rights = {
     **_EVERYONE,
-    "ps.requests": ("hello", "fetch", "info", "farewell"),
+    "ps.requests": ("hello", "fetch", "info", "leave"),
     "experience": ("chunk", "goodbye"),
     # Subscribed to; nothing is sent there.
-    "receipts": (),
+    "acks": (),
 }
 _RIGHTS: Mapping[str, Rights] = {
     AGENT: _AGENT,

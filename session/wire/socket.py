@@ -21,12 +21,20 @@ import zmq
 
 from session.errors import AdmissionError, OversizeError, UsageError, WireError
 from session.wire.codec import Message, ProtocolError, decode, encode, size_bytes
+from session.wire.connection_limits import end_connection
+from session.wire.connection_monitor import (
+    BROKEN_OFF,
+    LOST,
+    MADE,
+    WRONG_KEY,
+    WRONG_PROTOCOL,
+    ConnectionMonitor,
+    Monitor,
+)
 from session.wire.endpoint import IPC
 from session.wire.layout import Buffer
-from session.wire.link import BROKEN_OFF, LOST, MADE, WRONG_KEY, WRONG_PROTOCOL, Link, Monitor
 from session.wire.schema import Kinds, shown
 from session.wire.security import TCP
-from session.wire.visitors import end_connection
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire
@@ -135,7 +143,7 @@ class Socket:
         self.kinds = kinds
         self.counters = Counters()
         self._wire = wire
-        self.link: Link | None = None
+        self.link: ConnectionMonitor | None = None
         self._monitor: Monitor | None = None
         self._file: tuple[Path, int] | None = None
         self.guarded = False
@@ -145,7 +153,7 @@ class Socket:
             self._limits.append(max((each.header_bytes for each in kinds.values()), default=0))
         address = wire.addresses[endpoint]
         if self.binds:
-            wire.say(wire.security.check_bind(endpoint, address.bind))
+            wire.add_warning(wire.security.check_bind(endpoint, address.bind))
         self.raw: zmq.Socket[bytes] = wire.context.socket(self.pattern)
         # pyzmq's own looks for options that are not used here, each time.
         self._send_frame: Any = cast(Any, super(zmq.Socket, self.raw)).send
@@ -178,7 +186,7 @@ class Socket:
         self.raw.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         # A machine that vanishes says nothing: the kernel asks after a silent one, and ends a
         # connection on which nothing got through for so long. One that was only held back is made
-        # again at once, and what was not receipted goes again.
+        # again at once, and what was not acked goes again.
         self.raw.setsockopt(zmq.TCP_KEEPALIVE, 1)
         self.raw.setsockopt(zmq.TCP_KEEPALIVE_IDLE, _SILENT_SECONDS)
         self.raw.setsockopt(zmq.TCP_KEEPALIVE_INTVL, _SILENT_SECONDS // 3)
@@ -195,7 +203,7 @@ class Socket:
                 self.raw.curve_serverkey = security.server_public
             self.raw.setsockopt(zmq.HANDSHAKE_IVL, round(1000 * security.handshake_seconds))
             where = f"{address} ({self.endpoint})"
-            self.link = Link(where, has_keys=bool(security), now=time.monotonic())
+            self.link = ConnectionMonitor(where, has_keys=bool(security), now=time.monotonic())
             # From the first moment, for a refusal is seen only once.
             self._monitor = Monitor(self.raw, _MONITORED)
         self.raw.connect(address)
@@ -254,7 +262,7 @@ class Socket:
             if self.link is None:
                 change: bool | None = number == MADE
             else:
-                change = self.link.take(number, value, time.monotonic())
+                change = self.link.on_event(number, value, time.monotonic())
             if change is not None:
                 self._events.append(change)
 

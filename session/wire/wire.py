@@ -9,12 +9,12 @@ import zmq
 
 from session.wire.codec import Identity
 from session.wire.endpoint import AddressBook
-from session.wire.gate import Gate
 from session.wire.requests import DealerSocket, RouterSocket
 from session.wire.schema import Kinds
 from session.wire.security import Security
 from session.wire.socket import Counters, Socket, poll
 from session.wire.sockets import PublisherSocket, PullSocket, PushSocket, SubscriberSocket
+from session.wire.zap_handler import Gate
 
 _COMPLAINTS = 1000
 
@@ -138,7 +138,7 @@ class Wire:
         said += [] if self._gate is None else self._gate.news()
         return [*said, *filter(None, [socket.check() for socket in self.sockets])]
 
-    def say(self, text: str | None) -> None:
+    def add_warning(self, text: str | None) -> None:
         """Keeps a warning for the next :meth:`check`."""
         if text:
             self._said.append(text)

@@ -16,9 +16,9 @@ from session.loggerplex.client import Log, early_log
 from session.periodic import Every
 from session.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
-from surreal_like.agent.acting import acting_of
+from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.mode import AgentMode
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.data.parameters import Parameters
 from surreal_like.errors import unwritten
 from surreal_like.network.flat import check_manifest, load_flat, manifest_of, named_tensors

@@ -14,9 +14,9 @@ from session.service import Service
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import Evaluation
+from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
+from surreal_like.agent.evaluation_reporter import EvaluationReporter
 from surreal_like.agent.fetcher import Fetcher
-from surreal_like.agent.scoring import ANSWERS as SCORED
-from surreal_like.agent.scoring import ScoreClient
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.episodes import mean_metrics
@@ -72,7 +72,7 @@ class EvaluatorService(Service):
             mode="step",
             interval_seconds=_POLL_PARAMETERS_SECONDS,
         )
-        self._scores = ScoreClient(context.wire.dealer("learner.control", SCORED), clock)
+        self._scores = EvaluationReporter(context.wire.dealer("learner.control", SCORED), clock)
         judging: str = session.evaluator.mode[0]
         self._judges = agent.agent_mode == judging
         # Curves of another mode must not be taken for those of the mode that judges.
@@ -86,7 +86,7 @@ class EvaluatorService(Service):
         self._began_at = self._next_at = clock.now()
         self._played = (0, 0)
         self._steps_per_second = 0.0
-        self._over = self._told_to_stop = self._advised = False
+        self._over = self._stop_received = self._advised = False
 
     def tick(self) -> bool:
         """A few steps of an evaluation, or whatever comes between two of them."""
@@ -200,7 +200,7 @@ class EvaluatorService(Service):
 
     def drain(self) -> None:
         """Told to end: an open evaluation is given up."""
-        self._over = self._told_to_stop = True
+        self._over = self._stop_received = True
 
     @property
     def doing(self) -> str:
@@ -219,7 +219,7 @@ class EvaluatorService(Service):
     @property
     def done(self) -> bool:
         """True once the run is over, unless the process is to stay."""
-        return self._over and (self._leaves_at_end or self._told_to_stop)
+        return self._over and (self._leaves_at_end or self._stop_received)
 
     @property
     def ready(self) -> bool:

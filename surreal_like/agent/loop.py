@@ -25,8 +25,8 @@ from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
 
-# Shares of the grace period: the last receipts, then the farewell.
-_RECEIPTS_SHARE = 0.7
+# Shares of the grace period: the last acks, then the leave message.
+_ACKS_SHARE = 0.7
 _FAREWELL_SHARE = 0.2
 
 
@@ -34,7 +34,7 @@ class AgentService(Service):
     """Acts in N environments until the run is over.
 
     It waits for the first parameters before it takes its first step, and whenever too much of what
-    it sent is unreceipted.
+    it sent is unacked.
 
     Args:
         context: of this process.
@@ -82,7 +82,7 @@ class AgentService(Service):
         self._holder = self._dropped = 0
         self._phase = "acting"
         self._deadline = 0.0
-        self._told_to_stop = False
+        self._stop_received = False
 
     def tick(self) -> bool:
         """One step of all environments, or one step towards the end."""
@@ -155,20 +155,20 @@ class AgentService(Service):
         window, agent = self._sender.window, self._agent
         values = {
             "version_lag": float(self._fetcher.lag),
-            ".core/unreceipted_bytes": float(window.unreceipted_bytes),
+            ".core/unacked_bytes": float(window.unacked_bytes),
             ".core/resent_chunks": float(window.resent),
         }
         epsilon = getattr(agent, "epsilon", None)
         if isinstance(epsilon, float):
             values["epsilon"] = epsilon
         self._report.tell(
-            values, self._env.take_recent(), self._env.num_envs, agent.progress.env_steps
+            values, self._env.pop_recent(), self._env.num_envs, agent.progress.env_steps
         )
 
     def _begin_leaving(self) -> None:
         """Flushes, and says goodbye to replay."""
-        self._phase = "receipts"
-        share = 0.0 if self._context.orphaned else _RECEIPTS_SHARE
+        self._phase = "acks"
+        share = 0.0 if self._context.orphaned else _ACKS_SHARE
         self._deadline = self._context.clock.now() + share * self._grace_seconds
         self._env.finish()
         if self._report.steps:
@@ -176,22 +176,22 @@ class AgentService(Service):
             self._tell()
 
     def _leave(self) -> bool:
-        """Waits for the last receipts, then takes leave of the parameter server."""
+        """Waits for the last acks, then takes leave of the parameter server."""
         now = self._context.clock.now()
-        if self._phase == "receipts":
+        if self._phase == "acks":
             self._env.pump()
             if self._sender.window.empty or now >= self._deadline:
-                self._phase = "farewell"
+                self._phase = "leave"
                 self._deadline = now + _FAREWELL_SHARE * self._grace_seconds
-        elif self._phase == "farewell":
-            noted = self._fetcher.client.farewell(self._sender.account())
+        elif self._phase == "leave":
+            noted = self._fetcher.client.leave(self._sender.account())
             if noted or now >= self._deadline:
                 self._phase = "left"
         return False
 
     def drain(self) -> None:
         """Told to end: what was collected is sent first."""
-        self._told_to_stop = True
+        self._stop_received = True
         if self._phase == "acting":
             self._begin_leaving()
 
@@ -203,7 +203,7 @@ class AgentService(Service):
     @property
     def done(self) -> bool:
         """True once nothing is left to send, unless the process is to stay."""
-        return self._phase == "left" and (self._leaves_at_end or self._told_to_stop)
+        return self._phase == "left" and (self._leaves_at_end or self._stop_received)
 
     @property
     def ready(self) -> bool:
@@ -211,7 +211,7 @@ class AgentService(Service):
         return self._phase == "acting"
 
     def wait_on(self) -> list[Socket]:
-        """Wakes on receipts and on parameters."""
+        """Wakes on acks and on parameters."""
         return [self._sender.socket, self._fetcher.client.socket]
 
     def status(self) -> dict[str, float]:
@@ -220,7 +220,7 @@ class AgentService(Service):
             "steps_per_second": self._report.steps_per_second,
             **self._waits_for(),
             "version_lag": float(self._fetcher.lag),
-            "unreceipted_bytes": float(self._sender.window.unreceipted_bytes),
+            "unacked_bytes": float(self._sender.window.unacked_bytes),
             "env_steps": float(self._sender.env_steps),
         }
 
@@ -231,7 +231,7 @@ class AgentService(Service):
     def _waits_for(self) -> dict[str, float]:
         return {
             "version": float(self._agent.version),
-            "waits_for_receipts": float(not self._window.ready),
+            "waits_for_acks": float(not self._window.ready),
             "waits_above_version": float(self._behind[1] if self._behind is not None else 0),
         }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from session.config import Config
 from session.default_configs import BASE_SESSION_CONFIG
 from session.errors import ConfigError
-from session.extension import join, shown, spell_out
+from session.merge import join, shown, spell_out
 from session.placeholder import is_unresolved
 from surreal_like.errors import SpecError
 
@@ -89,10 +89,10 @@ class Algorithm:
         Some kinds of replay give single rows, others whole unrolls, time first; what the
         algorithm learns from is what the kind gives that it names itself.
         """
-        from surreal_like.replay.kind import load_kind
+        from surreal_like.replay.kind import load_replay_class
 
-        wanted = load_kind({"replay": {"type": cls.replay}})
-        given = load_kind(learner_config)
+        wanted = load_replay_class({"replay": {"type": cls.replay}})
+        given = load_replay_class(learner_config)
         if given.overlap != wanted.overlap:
             raise ConfigError(
                 f"{cls.__name__} learns from {_WHAT[wanted.overlap]}, as {wanted.__name__} gives, "

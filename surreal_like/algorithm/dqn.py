@@ -243,6 +243,4 @@ class DQN(Algorithm):
     learner = DQNLearner
     actions = ("discrete",)
     # What waits in chunks was acted with old values: few rows wait.
-    session_config = MappingProxyType(
-        {"sender": {"flush_iteration": 16, "max_unreceipted_chunks": 2}}
-    )
+    session_config = MappingProxyType({"sender": {"flush_iteration": 16, "max_unacked_chunks": 2}})

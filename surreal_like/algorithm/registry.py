@@ -23,7 +23,7 @@ from session.errors import ConfigError, SurrealError
 from surreal_like.algorithm.base import Algorithm
 
 
-class Entry(NamedTuple):
+class Registration(NamedTuple):
     """What is known of a registered algorithm without importing it: torch comes with the import.
 
     Args:
@@ -50,14 +50,22 @@ class Entry(NamedTuple):
 _ANY = ("discrete", "multi_discrete", "continuous")
 _CORES = ("lstm", "gru")
 
-_REGISTERED: Mapping[str, Entry] = MappingProxyType(
+_REGISTERED: Mapping[str, Registration] = MappingProxyType(
     {
-        "ddpg": Entry("surreal_like.algorithm.ddpg:DDPG", ("continuous",), "rows", bounded=True),
-        "dqn": Entry("surreal_like.algorithm.dqn:DQN", ("discrete",), "rows"),
-        "impala": Entry("surreal_like.algorithm.impala:Impala", _ANY, "unrolls", memory=_CORES),
-        "ppo": Entry("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls", memory=_CORES),
-        "sac": Entry("surreal_like.algorithm.sac:SAC", ("continuous",), "rows", bounded=True),
-        "td3": Entry("surreal_like.algorithm.td3:TD3", ("continuous",), "rows", bounded=True),
+        "ddpg": Registration(
+            "surreal_like.algorithm.ddpg:DDPG", ("continuous",), "rows", bounded=True
+        ),
+        "dqn": Registration("surreal_like.algorithm.dqn:DQN", ("discrete",), "rows"),
+        "impala": Registration(
+            "surreal_like.algorithm.impala:Impala", _ANY, "unrolls", memory=_CORES
+        ),
+        "ppo": Registration("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls", memory=_CORES),
+        "sac": Registration(
+            "surreal_like.algorithm.sac:SAC", ("continuous",), "rows", bounded=True
+        ),
+        "td3": Registration(
+            "surreal_like.algorithm.td3:TD3", ("continuous",), "rows", bounded=True
+        ),
     }
 )
 
@@ -67,7 +75,7 @@ def list_algorithms() -> dict[str, str]:
     return {name: entry.path for name, entry in _REGISTERED.items()}
 
 
-def describe_algorithms() -> dict[str, Entry]:
+def describe_algorithms() -> dict[str, Registration]:
     """The registered names, each with what it takes."""
     return dict(_REGISTERED)
 

@@ -71,7 +71,7 @@ PARAMETERS = Schema(
 )
 
 
-class Entry(NamedTuple):
+class ParameterEntry(NamedTuple):
     """One tensor of the flat buffer."""
 
     name: str
@@ -85,15 +85,15 @@ class Entry(NamedTuple):
         return math.prod(self.shape) * _ITEM_BYTES[self.dtype]
 
 
-Manifest = tuple[Entry, ...]
+Manifest = tuple[ParameterEntry, ...]
 
 
 def make_manifest(tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> Manifest:
     """Lays tensors ``(name, dtype, shape)`` one behind the other, each aligned to eight bytes."""
-    entries: list[Entry] = []
+    entries: list[ParameterEntry] = []
     offset = 0
     for name, dtype, shape in tensors:
-        entry = Entry(name, dtype, tuple(shape), offset)
+        entry = ParameterEntry(name, dtype, tuple(shape), offset)
         entries.append(entry)
         offset += -(-entry.size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
     return tuple(entries)
@@ -164,7 +164,7 @@ class Parameters:
         """
         fields, flat = message.fields, message.arrays["flat"]
         given = tuple(
-            Entry(name, dtype, tuple(shape), offset)
+            ParameterEntry(name, dtype, tuple(shape), offset)
             for name, dtype, shape, offset in fields["manifest"]
         )
         manifest = make_manifest([entry[:3] for entry in given])

@@ -14,7 +14,7 @@ from surreal_like.errors import DataError
 Outside: TypeAlias = Literal["clip", "refuse", "pass"]
 
 
-class ActionDoor:
+class ActionValidator:
     """Checks actions and gives a private array of them.
 
     leading: the shape in front of one action: () for an Env, (N,) for a VectorEnv.

@@ -15,7 +15,7 @@ import numpy as np
 
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
-from surreal_like.env.actions import ActionDoor
+from surreal_like.env.actions import ActionValidator
 from surreal_like.env.area_resize import AreaResize
 from surreal_like.env.atari_emulator import Emulator, Frame
 from surreal_like.env.base import Env, Info, Step
@@ -126,7 +126,7 @@ class AtariEnv(Env):
         self.obs_spec = {"type": "uint8", "dim": list(settings.frame_shape)}
         self.action_spec = {"type": "discrete", "dim": [len(emulator.actions)]}
         self.metadata = {"render_fps": _SCREENS_PER_SECOND / settings.frameskip}
-        self._door = ActionDoor(self.action_spec)
+        self._door = ActionValidator(self.action_spec)
         self._resize = AreaResize(emulator.size, (settings.img_height, settings.img_width))
         self._screens = np.zeros((2, *emulator.screen().shape), np.uint8)
         self._frame: Frame = np.zeros(settings.frame_shape, np.uint8)

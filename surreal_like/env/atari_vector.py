@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surreal_like.data.spec import compare
-from surreal_like.env.actions import ActionDoor
+from surreal_like.env.actions import ActionValidator
 from surreal_like.env.atari import AtariSettings, atari_settings
 from surreal_like.env.atari_emulator import PREFIX, Frame, import_ale, rom_of
 from surreal_like.env.base import Info, VectorEnv, VectorStep
@@ -87,7 +87,7 @@ class AtariVector(VectorEnv):
             "type": "discrete",
             "dim": [int(self._games.single_action_space.n)],
         }
-        self._door = ActionDoor(self.action_spec, (self.num_envs,))
+        self._door = ActionValidator(self.action_spec, (self.num_envs,))
         self._episodic = settings.episodic_life
         self._info_keys = tuple(info_keys)
         self._seeds: npt.NDArray[np.int64] | None = np.array(seeds, np.int64)

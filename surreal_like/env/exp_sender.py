@@ -24,7 +24,7 @@ from surreal_like.env.row_buffer import RowBuffer
 from surreal_like.env.sender import ExpSender, SenderLink
 from surreal_like.env.vector import as_vector
 from surreal_like.errors import DataError
-from surreal_like.replay.kind import load_kind
+from surreal_like.replay.kind import load_replay_class
 
 _PUMP_SECONDS = 0.01
 _POLL_SECONDS = 0.02
@@ -47,7 +47,7 @@ class ExpSenderWrapper(VectorWrapper):
         learner_config: its replay says whether chunks are whole unrolls; left out: they are not.
         session_config: its section ``sender`` says how chunks are cut and what is kept.
         context: of this process. In a script it is left out: then the first ``reset`` connects,
-            and ``step`` waits while too much is unreceipted.
+            and ``step`` waits while too much is unacked.
 
     Raises:
         ConfigError: ``sender.cut`` is ``episodes``, but there are several streams.
@@ -67,7 +67,7 @@ class ExpSenderWrapper(VectorWrapper):
         self._session = Config(session_config or {}).extend(BASE_SESSION_CONFIG)
         if learner_config is None and context is not None:
             learner_config = context.config.learner_config
-        self._overlap = 0 if learner_config is None else load_kind(learner_config).overlap
+        self._overlap = 0 if learner_config is None else load_replay_class(learner_config).overlap
         self._settings = check_sender(self._session.sender, self.num_envs, self._overlap)
         # The newest row, which waits for its action; where episodes ended at it and begin at it.
         self._row: Row = {}
@@ -96,7 +96,7 @@ class ExpSenderWrapper(VectorWrapper):
 
     @property
     def ready(self) -> bool:
-        """True while another step may be taken; otherwise too much is unreceipted."""
+        """True while another step may be taken; otherwise too much is unacked."""
         return self._connected().sender.window.ready
 
     @property
@@ -114,7 +114,7 @@ class ExpSenderWrapper(VectorWrapper):
         """How many episodes the newest step ended; cheaper than their summaries."""
         return self._episodes.num_newest(self._last)
 
-    def take_recent(self) -> list[EpisodeSummary]:
+    def pop_recent(self) -> list[EpisodeSummary]:
         """Summaries of the episodes that ended since the last call, at most the newest 1000."""
         self._episodes.count()
         recent = list(self._episodes.recent)
@@ -164,10 +164,10 @@ class ExpSenderWrapper(VectorWrapper):
     def finish(self) -> None:
         """Ends all streams: what is left goes, the last observations too, then the goodbye."""
         self._end_rows(final=True)
-        self.sender.say_goodbye()
+        self.sender.send_goodbye()
 
     def pump(self) -> None:
-        """Hears receipts, sends what can leave, and cuts a chunk that has waited long enough."""
+        """Hears acks, sends what can leave, and cuts a chunk that has waited long enough."""
         link = self._connected()
         if self._flush_due(link.now()):
             # The newest row is not in this chunk, nor what ended at it.
@@ -301,7 +301,7 @@ class ExpSenderWrapper(VectorWrapper):
         while not self.ready and not link.context.stopping:
             if link.now() >= deadline:
                 raise DeadlineError(
-                    f"replay has not confirmed {link.sender.window.unreceipted} rows for "
+                    f"replay has not confirmed {link.sender.window.unacked} rows for "
                     f"{_FULL_SECONDS:g} s: is it running, and does the learner use its rows?"
                 )
             poll([link.sender.socket], _POLL_SECONDS)

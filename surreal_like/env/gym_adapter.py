@@ -20,7 +20,7 @@ from session.errors import ConfigError, MissingExtra
 from session.nest import Nest
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import compare
-from surreal_like.env.actions import ActionDoor, Outside
+from surreal_like.env.actions import ActionValidator, Outside
 from surreal_like.env.base import Env, Info, Step
 from surreal_like.env.batching import kinds
 from surreal_like.env.spaces import (
@@ -71,7 +71,7 @@ class GymAdapter(Env):
         self._read = observation_reader(space)
         self._write = action_writer(actions)
         outside: Outside = "clip" if config.get("clip_action", True) else "refuse"
-        self._door = ActionDoor(self.action_spec, outside=outside)
+        self._door = ActionValidator(self.action_spec, outside=outside)
         self._next_seed: int | None = None
 
     def reset(self) -> tuple[Nest, Info]:

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.spec import compare
-from surreal_like.env.actions import ActionDoor, Outside
+from surreal_like.env.actions import ActionValidator, Outside
 from surreal_like.env.base import Info, VectorEnv, VectorStep
 from surreal_like.env.batching import InfoBatch
 from surreal_like.env.gym_adapter import PREFIX, find_gym_spec, native_vector
@@ -74,7 +74,7 @@ def refuse_other_resets(name: str, gym_env: gymnasium.vector.VectorEnv[Any, Any,
 class NativeVector(VectorEnv):
     """A vectorised environment of Gymnasium that resets at the step after the last.
 
-    outside: as of ActionDoor. `info` holds the named keys; what the environment leaves out is 0.
+    outside: as of ActionValidator. `info` holds the named keys; 0 where missing.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class NativeVector(VectorEnv):
         self.metadata = gym_env.metadata
         self._read = observation_reader(space)
         self._write = action_writer(actions)
-        self._door = ActionDoor(self.action_spec, (self.num_envs,), outside=outside)
+        self._door = ActionValidator(self.action_spec, (self.num_envs,), outside=outside)
         self._info_keys = info_keys
         self._infos = InfoBatch(info_keys, self.num_envs)
         self._seed: int | None = seed

@@ -1,4 +1,4 @@
-"""Chunks on their way to replay: numbered, kept until they are receipted, sent again if lost."""
+"""Chunks on their way to replay: numbered, kept until they are acked, sent again if lost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from session.context import Context
 from session.errors import DeadlineError, RefusedError
 from session.wire import Message
 from session.wire.sockets import Socket, poll
-from surreal_like.agent.acting import acting_of
-from surreal_like.data.experience import Chunk, check_episodes
+from surreal_like.agent.actor_state import acting_of
+from surreal_like.data.chunk import Chunk, check_episodes
 from surreal_like.data.timestep import StepType
 from surreal_like.env.episodes import EpisodeSummary
-from surreal_like.env.route import Route
-from surreal_like.env.sender_window import Kept, Receipt, SenderWindow
+from surreal_like.env.send_window import Ack, Kept, SenderWindow
+from surreal_like.env.shard_router import ShardRouter
 from surreal_like.ps.schemas import ANSWERS
 
 # Plain numbers: numpy takes five times as long to compare with a member of an enumeration.
@@ -43,21 +43,21 @@ class ExpSender:
         sender_config: ``session_config.sender``.
 
     Attributes:
-        window: what has been cut and not been receipted.
+        window: what has been cut and not been acked.
         env_steps: environment steps in all chunks so far; a FIRST row is none.
         episodes: episodes that ended in them; a lost life of a game that goes on is none.
     """
 
     def __init__(self, context: Context, sender_config: Config) -> None:
         self.window = SenderWindow(
-            sender_config.max_unreceipted_bytes,
+            sender_config.max_unacked_bytes,
             sender_config.resend_seconds,
-            sender_config.max_unreceipted_chunks,
+            sender_config.max_unacked_chunks,
         )
         self.env_steps = 0
         self.episodes = 0
         self._context = context
-        self._route = Route(context, sender_config.failover_seconds)
+        self._route = ShardRouter(context, sender_config.failover_seconds)
         self._trace_every: int = context.config.session_config.trace_every
         self._boot = _boot_number()
         self._sent_at = -math.inf
@@ -66,8 +66,8 @@ class ExpSender:
 
     @property
     def socket(self) -> Socket:
-        """Wakes whoever waits for receipts."""
-        return self._route.way.receipts
+        """Wakes whoever waits for acks."""
+        return self._route.way.acks
 
     def send(
         self,
@@ -125,8 +125,8 @@ class ExpSender:
         if now - self._sent_at >= _TOGETHER_SECONDS or self._held_bytes >= _TOGETHER_BYTES:
             self.pump()
 
-    def say_goodbye(self) -> None:
-        """Ends the chunks; receipted like one of them. Without any there is nothing to end."""
+    def send_goodbye(self) -> None:
+        """Ends the chunks; acked like one of them. Without any there is nothing to end."""
         self._ended = True
         window = self.window
         if not window.pushed:
@@ -141,7 +141,7 @@ class ExpSender:
         self.pump()
 
     def pump(self) -> None:
-        """Hears receipts and sends what can leave now."""
+        """Hears acks and sends what can leave now."""
         now, window, route = self._context.clock.now(), self.window, self._route
         self._held_bytes = 0
         self._hear(now)
@@ -154,8 +154,8 @@ class ExpSender:
         window.at(route.way.shard)
         while (kept := window.next_to_send()) is not None:
             fields = kept.message.fields
-            fields["receipted"] = window.receipted
-            fields["receipted_rows"] = window.receipted_rows
+            fields["acked"] = window.acked
+            fields["acked_rows"] = window.acked_rows
             fields["filled"] = window.filled
             if fields.get("stamps"):
                 fields["stamps"]["sent"] = now
@@ -166,12 +166,12 @@ class ExpSender:
 
     def _hear(self, now: float) -> None:
         heard = False
-        while (message := self._route.way.receipts.receive()) is not None:
+        while (message := self._route.way.acks.receive()) is not None:
             heard = True
             told = message.fields["senders"].get(self._context.name)
             known = told is not None and told[0] == self._context.incarnation
-            receipt = Receipt(told[1], told[2]) if known else None
-            self.window.hear(now, message.sender.incarnation, receipt)
+            ack = Ack(told[1], told[2]) if known else None
+            self.window.on_acks(now, message.sender.incarnation, ack)
         if heard:
             self.window.resend_if_still(now)
 
@@ -182,7 +182,7 @@ class ExpSender:
             "pushed": window.pushed,
             "inserted": window.inserted,
             "dropped": window.dropped,
-            "unreceipted": window.unreceipted,
+            "unacked": window.unacked,
             "env_steps": self.env_steps,
             "episodes": self.episodes,
             "final": self._ended,
@@ -205,14 +205,14 @@ class SenderLink:
         self.acting.account = self.sender.account
 
     def leave(self) -> None:
-        """Waits for the last receipts and leaves the final account, both with a deadline."""
+        """Waits for the last acks and leaves the final account, both with a deadline."""
         deadline = self.now() + _LEAVE_SECONDS
         while not self.sender.window.empty and self.now() < deadline:
             self.sender.pump()
             poll([self.sender.socket], _POLL_SECONDS)
         ps = self.context.wire.dealer("ps.requests", ANSWERS)
         with suppress(DeadlineError, RefusedError):
-            ps.request("farewell", {"account": self.sender.account()}, timeout_seconds=1.0)
+            ps.request("leave", {"account": self.sender.account()}, timeout_seconds=1.0)
 
 
 def _boot_number() -> float:

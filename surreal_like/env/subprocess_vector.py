@@ -26,7 +26,7 @@ import surreal_like.errors
 from session import nest
 from session.errors import ConfigError, RunError, SurrealError
 from surreal_like.data.spec import compare, plain
-from surreal_like.env.actions import ActionDoor
+from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.worker_link import (
     MAP,
@@ -34,8 +34,8 @@ from surreal_like.env.worker_link import (
     RESET,
     START,
     STEP,
-    Link,
     SharedBlock,
+    WorkerLink,
     decode_info,
     shared_memory,
 )
@@ -93,7 +93,7 @@ class SubprocessVector(VectorEnv):
         finally:
             os.close(life_read)
         self.obs_spec, self.action_spec = specs
-        self._door = ActionDoor(self.action_spec, (self.num_envs,))
+        self._door = ActionValidator(self.action_spec, (self.num_envs,))
         self._ended = np.zeros(self.num_envs, np.bool_)
 
     def reset(self) -> tuple[nest.Nest, Info]:
@@ -200,7 +200,7 @@ class _Worker:
     """One worker as the parent sees it."""
 
     process: subprocess.Popen[bytes]
-    link: Link
+    link: WorkerLink
     streams: list[int]
 
     def send(self, kind: bytes, payload: bytes) -> None:
@@ -269,7 +269,7 @@ def _spawn(streams: list[int], memory: int, life: int) -> _Worker:
         raise
     finally:
         its.close()
-    return _Worker(process, Link(mine), streams)
+    return _Worker(process, WorkerLink(mine), streams)
 
 
 def _stop(workers: list[_Worker], descriptors: list[int]) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from session.errors import ConfigError, UsageError
 from session.nest import Nest
 from surreal_like.data.spec import ArraySpec
-from surreal_like.env.actions import ActionDoor
+from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds
 from surreal_like.env.registry import make_env, specs_of
@@ -134,7 +134,7 @@ class SyncVector(VectorEnv):
         self.num_envs = len(self.envs)
         self.obs_spec, self.action_spec = obs_spec, action_spec
         self.metadata = self.envs[0].metadata
-        self._door = ActionDoor(action_spec, (self.num_envs,))
+        self._door = ActionValidator(action_spec, (self.num_envs,))
         self._batch = ObservationBatch(obs_spec, self.num_envs)
         self._infos = InfoBatch(info_keys, self.num_envs)
         self._ended = np.zeros(self.num_envs, np.bool_)

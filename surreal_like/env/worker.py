@@ -27,8 +27,8 @@ from surreal_like.env.worker_link import (
     RESET,
     START,
     STEP,
-    Link,
     SharedBlock,
+    WorkerLink,
     encode_info,
 )
 
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A step may take minutes, so that the socket is not looked at: only a thread sees the end.
     threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
-    Worker(Link(socket.socket(fileno=link_end)), memory).serve()
+    Worker(WorkerLink(socket.socket(fileno=link_end)), memory).serve()
 
 
 class Worker:
@@ -49,7 +49,7 @@ class Worker:
     link: frames from and to the parent; memory: descriptor of the memory of the arrays.
     """
 
-    def __init__(self, link: Link, memory: int) -> None:
+    def __init__(self, link: WorkerLink, memory: int) -> None:
         self._link = link
         self._memory = memory
         self._first = self._num_envs = 0

@@ -28,7 +28,7 @@ START, MAP, RESET, STEP, OK, ERROR = b"s", b"m", b"r", b"t", b"o", b"e"
 _LENGTH = struct.Struct("<Q")
 
 
-class Link:
+class WorkerLink:
     """Frames over a stream socket: one byte of kind, then a payload."""
 
     def __init__(self, end: socket.socket) -> None:

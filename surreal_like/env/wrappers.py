@@ -9,7 +9,7 @@ from typing import Any
 from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.spec import is_leaf
-from surreal_like.env.actions import ActionDoor
+from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, Step, Wrapper
 
 
@@ -80,7 +80,7 @@ class ClipAction(Wrapper):
 
     def __init__(self, env: Env, *, clip: bool = True) -> None:
         super().__init__(env)
-        self._door = ActionDoor(env.action_spec, outside="clip" if clip else "refuse")
+        self._door = ActionValidator(env.action_spec, outside="clip" if clip else "refuse")
 
     def step(self, action: Any) -> Step:
         """Steps with an action inside the bounds."""

@@ -17,13 +17,13 @@ from session.tensorplex.client import TensorplexClient
 from session.wire.sockets import poll
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.errors import unwritten
-from surreal_like.learner.accounts import Accounts
 from surreal_like.learner.device_feed import DeviceFeed
 from surreal_like.learner.publisher import Publisher
+from surreal_like.learner.row_accounts import RowAccounts
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.replay.client import ReplayClient, Sampled
-from surreal_like.replay.kind import load_kind
+from surreal_like.replay.kind import load_replay_class
 
 if TYPE_CHECKING:
     from session.context import Context
@@ -142,7 +142,7 @@ class Learner:
         self.log = self.log.join(context.log)
         self.tensorplex = self.tensorplex.join(context.metrics(_CLIENT_ID))
         replay, session = self.learner_config.replay, self.session_config
-        kind = load_kind(self.learner_config)
+        kind = load_replay_class(self.learner_config)
         self.replay = ReplayClient(
             context.wire,
             context.clock,
@@ -186,12 +186,12 @@ class Learner:
         Ends when the process is asked to stop.
         """
         context = self._connected()
-        accounts = Accounts()
+        accounts = RowAccounts()
         while not context.stopping:
             context.pulse()
             if self.tick_replay():
                 for shard, counts in self.replay.counts().items():
-                    accounts.hear_replay(shard, counts)
+                    accounts.add_shard(shard, counts)
                 self.env_steps = max(self.env_steps, accounts.env_steps)
             self.tick_publisher()
             sampled = self.replay.next()
@@ -208,7 +208,7 @@ class Learner:
         """
         self.replay.env_steps, self.replay.iteration = self.env_steps, self.iteration
         came = self.replay.tick(ask=ask)
-        for refusal in self.replay.refusals.take_new():
+        for refusal in self.replay.refusals.pop_new():
             self._connected().event("refused", refusal)
         self.replay.refusals.check()
         return came

@@ -26,7 +26,7 @@ P = TypeVar("P", bound=ObsModule)
 SESSION_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
         "agent": {"fetch_parameter_mode": "step:4", "fetch_interval_seconds": 0.02},
-        "sender": {"flush_iteration": 4, "max_unreceipted_chunks": 2},
+        "sender": {"flush_iteration": 4, "max_unacked_chunks": 2},
     }
 )
 

@@ -68,14 +68,14 @@ class Lag:
         self._recent = _Sums()
         self._way: dict[str, list[float]] = {}
 
-    def hear_publication(self, version: int, iteration: int) -> None:
+    def add_publication(self, version: int, iteration: int) -> None:
         """Remembers how many updates a version has had."""
         self._versions.append(version)
         self._iterations.append(iteration)
         if len(self._versions) > 2 * _HISTORY:
             del self._versions[:_HISTORY], self._iterations[:_HISTORY]
 
-    def hear_batch(self, versions: npt.NDArray[np.int64], iteration: int) -> None:
+    def add_batch(self, versions: npt.NDArray[np.int64], iteration: int) -> None:
         """Takes the versions, of any shape, that a batch's rows were acted with."""
         if not self._versions:
             return
@@ -97,7 +97,7 @@ class Lag:
         share = (version - low) / (high - low)
         return self._iterations[at - 1] * (1 - share) + self._iterations[at] * share
 
-    def hear_stamps(self, stamps: Mapping[str, float]) -> None:
+    def add_stamps(self, stamps: Mapping[str, float]) -> None:
         """Takes the stamps of one traced batch and the chunk that its rows came with."""
         for name, begin, end in _WAY:
             if begin in stamps and end in stamps:
@@ -109,13 +109,13 @@ class Lag:
         """``mean_versions``, ``max_versions``, ``mean_updates`` over the whole run."""
         return (self._before + self._recent).summary()
 
-    def take_recent(self) -> dict[str, float | None]:
+    def pop_recent(self) -> dict[str, float | None]:
         """The same over the batches since the last call."""
         recent, self._recent = self._recent, _Sums()
         self._before += recent
         return recent.summary()
 
-    def way(self) -> dict[str, float]:
+    def latency(self) -> dict[str, float]:
         """Part of the way -> mean seconds, of the traced experience."""
         return {f"{name}_seconds": total / count for name, (total, count) in self._way.items()}
 
@@ -123,9 +123,9 @@ class Lag:
         """Plain data for a file."""
         every = self._before + self._recent
         sums = [every.rows, every.versions, every.updates, every.max_versions]
-        return {"sums": sums, "way": self._way}
+        return {"sums": sums, "latency": self._way}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from what :meth:`state` gave."""
         self._before = _Sums(*state["sums"])
-        self._way = {name: list(total) for name, total in state["way"].items()}
+        self._way = {name: list(total) for name, total in state["latency"].items()}

@@ -15,7 +15,7 @@ from session.context import Context
 from session.loggerplex.append_file import AppendFile
 from session.periodic import Every
 from session.progress import mode_name
-from surreal_like.learner.record import Record
+from surreal_like.learner.run_stats import RunStats
 
 _RECENT_UPDATES = 100
 _SECTIONS = ("return", "steps_per_second", "lag", "replay", "performance", "learn", "metrics")
@@ -34,7 +34,7 @@ class Report:
         line: the newest one.
     """
 
-    def __init__(self, context: Context, record: Record, path: Path) -> None:
+    def __init__(self, context: Context, record: RunStats, path: Path) -> None:
         seconds = context.config.session_config.learner.report_seconds
         self.due = Every(seconds=seconds, clock=context.clock.now)
         self.line: dict[str, Any] = {}
@@ -48,18 +48,18 @@ class Report:
         # Since when there is no batch; None: there is one.
         self._empty_since: float | None = self._began
 
-    def hear_batch(self, there: bool) -> None:
+    def add_batch(self, there: bool) -> None:
         """Takes whether there was a batch when the learner wanted one."""
         now = self._clock.now()
         if self._empty_since is not None:
             self._waited += now - self._empty_since
         self._empty_since = None if there else now
 
-    def hear_update(self, metrics: Mapping[str, Any]) -> None:
+    def add_update(self, metrics: Mapping[str, Any]) -> None:
         """Takes what ``learn`` returned."""
         self._updates.append(metrics)
 
-    def hear_evaluation(self, score: Mapping[str, Any], *, judges: bool) -> None:
+    def add_evaluation(self, score: Mapping[str, Any], *, judges: bool) -> None:
         """Draws the return of one evaluation; of a mode that does not judge, under its name."""
         judged = "confirmed" if score["confirm"] else "greedy"
         name = judged if judges else mode_name(score["mode"])

@@ -114,7 +114,7 @@ def _agents(statuses: Mapping[str, Status]) -> Iterable[str]:
 
 
 def _agent(status: Status) -> str:
-    if status.get("waits_for_receipts"):
+    if status.get("waits_for_acks"):
         return "until replay has acknowledged rows"
     if status.get("waits_above_version"):
         return f"for a version above {status['waits_above_version']:.0f}"

@@ -18,15 +18,15 @@ from session.wire.sockets import Socket
 from surreal_like.data.parameters import manifest_size_bytes
 from surreal_like.learner.base import Learner
 from surreal_like.learner.control import Control, Flat, requests
-from surreal_like.learner.ending import Ending, ended_before
-from surreal_like.learner.judge import Verdict
 from surreal_like.learner.lag import fresh_versions
 from surreal_like.learner.metrics import checked_metrics
 from surreal_like.learner.quarantine import NotFinite, Quarantine
-from surreal_like.learner.record import Record
 from surreal_like.learner.report import Report
+from surreal_like.learner.run_stats import RunStats
 from surreal_like.learner.saver import Saver
+from surreal_like.learner.shutdown import Shutdown, ended_before
 from surreal_like.learner.standstill import Standstill, explain, reported, shortest
+from surreal_like.learner.stop_rule import Verdict
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.replay.client import Sampled
@@ -52,7 +52,7 @@ class LearnerService(Service):
         self._folder = folder
         session, clock = context.config.session_config, context.clock
         self._session = session
-        self._record = Record(context.config, clock)
+        self._record = RunStats(context.config, clock)
         self._saver = Saver(learner, folder, session.checkpoint, clock, self._complain)
         self._restore()
         learner.connect(context)
@@ -78,7 +78,7 @@ class LearnerService(Service):
         self._told: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
         self._verdict: Verdict | None = None
-        self._ending: Ending | None = None
+        self._ending: Shutdown | None = None
         self._done = False
         self._left = False
         self._tell()
@@ -150,36 +150,36 @@ class LearnerService(Service):
     def _learn(self) -> bool:
         sampled = self._learner.replay.next()
         now = self._context.clock.now()
-        self._report.hear_batch(sampled is not None)
+        self._report.add_batch(sampled is not None)
         if sampled is None:
             return False
         learner, record = self._learner, self._record
         try:
             metrics = checked_metrics(learner.learn(learner.to_batch(sampled)), learner.learn)
         except Exception as error:  # noqa: BLE001 - the author's code, and some rows of a replay
-            self._hear_bad_update(sampled, error)
+            self._on_bad_update(sampled, error)
             return True
         if not self._updates.total:
             self._context.event("learning", f"iteration {learner.iteration}")
-        self._report.hear_update(metrics)
+        self._report.add_update(metrics)
         learner.iteration += 1
         record.iterations += 1
         self._updates.add()
         if "version" in sampled.columns:
-            record.lag.hear_batch(fresh_versions(sampled.columns), learner.iteration)
+            record.lag.add_batch(fresh_versions(sampled.columns), learner.iteration)
         if sampled.stamps:
-            record.lag.hear_stamps({**sampled.stamps, "taken": now})
+            record.lag.add_stamps({**sampled.stamps, "taken": now})
         if learner.publish_parameter(learner.iteration):
             self._note_publication()
         if metrics.get("skipped"):
-            self._hear_bad_update(sampled, NotFinite("a loss or gradient is not finite"))
+            self._on_bad_update(sampled, NotFinite("a loss or gradient is not finite"))
         else:
             self._quarantine.clear()
         if record.iterations == self._session.stop.iterations:
             self._judge()
         return True
 
-    def _hear_bad_update(self, sampled: Sampled, error: Exception) -> None:
+    def _on_bad_update(self, sampled: Sampled, error: Exception) -> None:
         """Keeps the batch and goes on without it, unless that happens again and again.
 
         Raises:
@@ -203,7 +203,7 @@ class LearnerService(Service):
 
     def _note_publication(self) -> None:
         learner = self._learner
-        self._record.lag.hear_publication(learner.publisher.version, learner.iteration)
+        self._record.lag.add_publication(learner.publisher.version, learner.iteration)
 
     def _take_accounts(self) -> None:
         while (answer := self._ps.receive()) is not None:
@@ -212,13 +212,13 @@ class LearnerService(Service):
                 raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
             self._told = answer.fields.get("accounts", {})
             for key, account in self._told.items():
-                self._record.accounts.hear_sender(key, account)
+                self._record.accounts.add_sender(key, account)
 
     def _count(self) -> None:
         record, replay = self._record, self._learner.replay
-        record.hear_counts(replay.counts())
-        record.hear_episodes(replay.take_finished(), self._learner.own_metrics)
-        record.hear_training()
+        record.add_counts(replay.counts())
+        record.add_episodes(replay.pop_finished(), self._learner.own_metrics)
+        record.judge_training()
         self._learner.env_steps = record.accounts.env_steps
 
     def _judge(self) -> None:
@@ -238,9 +238,9 @@ class LearnerService(Service):
         learner.replay.drain()
         timeout = 0.0 if context.orphaned else _ENDING_SHARE * self._session.launcher.grace_seconds
         shards = learner.learner_config.replay.replay_shards
-        self._ending = Ending(context.clock.now(), timeout_seconds=timeout, shards=shards)
+        self._ending = Shutdown(context.clock.now(), timeout_seconds=timeout, shards=shards)
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: Shutdown) -> None:
         replay = self._learner.replay
         if self._judge_due():
             replay.drain()
@@ -328,7 +328,7 @@ class LearnerService(Service):
         best, mode = self._saver.best_return, evaluation["mode"]
         judges = judge.judges(mode)
         seen = {**evaluation, "wall_seconds": self._record.wall_seconds}
-        confirm = judge.hear(seen)
+        confirm = judge.on_evaluation(seen)
         better = best is None or evaluation["mean_return"] > best
         if judges and better and not evaluation["confirm"]:
             self._save_best(seen, flat)
@@ -343,7 +343,7 @@ class LearnerService(Service):
             mean_return=evaluation["mean_return"],
             episodes=evaluation["episodes"],
         )
-        self._report.hear_evaluation(seen, judges=judges)
+        self._report.add_evaluation(seen, judges=judges)
         if self._ending is None:
             self._judge()
         return {"confirm": confirm, "best": self._saver.best_return}
@@ -398,7 +398,7 @@ class LearnerService(Service):
 
     def _write_result(self, verdict: Verdict) -> None:
         result = self._record.result(verdict, self._learner.iteration)
-        result["way"] = self._record.lag.way()
+        result["latency"] = self._record.lag.latency()
         with self._writing():
             write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
         if self._session.at_end == "idle" and verdict.status != "running":

@@ -11,7 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from surreal_like.data.parameters import Entry, Manifest, make_manifest, manifest_size_bytes
+from surreal_like.data.parameters import (
+    Manifest,
+    ParameterEntry,
+    make_manifest,
+    manifest_size_bytes,
+)
 from surreal_like.errors import SpecError
 
 Modules = nn.Module | Mapping[str, nn.Module]
@@ -127,5 +132,5 @@ def _views(
         yield tensor, place.view(tensor.dtype).view(tensor.shape)
 
 
-def _describe(entry: Entry) -> str:
+def _describe(entry: ParameterEntry) -> str:
     return f"{entry.name!r} {entry.dtype} {list(entry.shape)}"

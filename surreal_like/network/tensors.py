@@ -12,7 +12,7 @@ import torch
 from session import nest
 
 
-def _hear_the_warning() -> None:
+def _cause_warning() -> None:
     """Received arrays are read-only views; torch has no such tensors, and says so, once."""
     array = np.zeros(1)
     array.flags.writeable = False
@@ -21,7 +21,7 @@ def _hear_the_warning() -> None:
         torch.from_numpy(array)
 
 
-_hear_the_warning()
+_cause_warning()
 
 
 def to_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:

@@ -54,7 +54,7 @@ class ParameterClient:
         self._policy = policy
         self._waiting_for: int | None = None
         self._look_at = self._give_up_at = 0.0
-        self._farewell: int | None = None
+        self._leave_id: int | None = None
         self._noted = False
         # The first call begins to watch the connection.
         list(socket.connection_events())
@@ -79,12 +79,12 @@ class ParameterClient:
         told = {} if account is None else {"account": account}
         return self._ask("info", {"policy": self._policy, **told})
 
-    def farewell(self, account: Account) -> bool:
+    def leave(self, account: Account) -> bool:
         """Leaves the final account; call it until it is True: then it has been noted."""
         if False in self.socket.connection_events():
-            self._farewell = None
-        if self._farewell is None and not self._noted:
-            self._farewell = self.socket.send("farewell", {"account": account})
+            self._leave_id = None
+        if self._leave_id is None and not self._noted:
+            self._leave_id = self.socket.send("leave", {"account": account})
         self.receive()
         return self._noted
 
@@ -143,7 +143,7 @@ class ParameterClient:
 
     def _take(self, answer: Message) -> Parameters | None:
         fields = answer.fields
-        if fields["id"] == self._farewell:
+        if fields["id"] == self._leave_id:
             self._noted = True
             return None
         if fields["id"] != self._waiting_for:

@@ -29,7 +29,7 @@ from session.wire.schema import (
 )
 from session.wire.security import allow
 from session.wire.sockets import Socket
-from surreal_like.ps.tokens import Guest, TokenFolder
+from surreal_like.ps.tokens import JoinedMachine, TokenFolder
 
 ENDPOINT = "ps.join"
 AGENTS_LIMIT = 1000
@@ -134,7 +134,7 @@ class JoinServer:
             },
         }
 
-    def _redeem(self, key: str, fields: Mapping[str, Any]) -> Guest:
+    def _redeem(self, key: str, fields: Mapping[str, Any]) -> JoinedMachine:
         """Exchanges a token for names; a machine that comes back gets those that it had."""
         now, agents = self._context.clock.now(), fields.get("agents", 0)
         if len(self._wrong) == _WRONG_TOKENS and now - self._wrong[0] < _WINDOW_SECONDS:
@@ -154,13 +154,13 @@ class JoinServer:
             self._check_algorithm(fields.get("algorithm_sha256"))
         if guest is not None and self._context.wire.security.grant(key.encode()) is None:
             raise _NotAdmittedError("the key of this machine has been taken away from the run")
-        guest = self._tokens.name(guest or Guest(key, ()), agents)
+        guest = self._tokens.name(guest or JoinedMachine(key, ()), agents)
         guest = self._add_clients(guest, fields.get("clients", ()))
         allow(self._keys, key, Grant(GUEST, (*guest.names, *guest.clients)))
         self._tokens.give(token, guest)
         return replace(guest, names=guest.names[:agents])
 
-    def _add_clients(self, guest: Guest, wanted: Sequence[str]) -> Guest:
+    def _add_clients(self, guest: JoinedMachine, wanted: Sequence[str]) -> JoinedMachine:
         """The machine with further names for its scripts."""
         taken = self._tokens.taken(wanted, guest.key)
         if taken is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from session.hello import ANSWERS as WELCOME
-from session.hello import HELLO
+from session.handshake import ANSWERS as WELCOME
+from session.handshake import HELLO
 from session.wire.schema import (
     LARGE_HEADER_BYTES,
     SENDERS_LIMIT,
@@ -25,12 +25,12 @@ from surreal_like.data.parameters import ABOUT, PARAMETERS
 
 # These and no more: the accounts of all senders must fit into one header.
 _STATUS = Fields(
-    dict.fromkeys(("version", "waits_for_receipts", "waits_above_version"), Optional(Number()))
+    dict.fromkeys(("version", "waits_for_acks", "waits_above_version"), Optional(Number()))
 )
 # What a sender of experience says of its rows.
 ACCOUNT = Fields(
     {
-        **dict.fromkeys(("pushed", "inserted", "dropped", "unreceipted"), Count()),
+        **dict.fromkeys(("pushed", "inserted", "dropped", "unacked"), Count()),
         **dict.fromkeys(("env_steps", "episodes"), Count(most=STEPS_LIMIT)),
         "final": Flag(),
         # What it waits for, for the learner, which may not share a folder with it.
@@ -48,7 +48,7 @@ REQUESTS: Kinds = {
         }
     ),
     "info": Schema({"policy": Name(), "account": Optional(ACCOUNT)}),
-    "farewell": Schema({"account": ACCOUNT}),
+    "leave": Schema({"account": ACCOUNT}),
     "accounts": Schema(),
 }
 ANSWERS: Kinds = {

@@ -16,7 +16,7 @@ from session.wire.sockets import Socket
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.join_server import ENDPOINT as JOIN
 from surreal_like.ps.join_server import JoinServer
-from surreal_like.ps.roll import Refused, Roll
+from surreal_like.ps.membership import Membership, Refused
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 from surreal_like.ps.store import ParameterStore
 
@@ -41,7 +41,7 @@ class ParameterServer(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._store = ParameterStore()
-        self._roll = Roll(
+        self._roll = Membership(
             protocol=PROTOCOL_VERSION,
             fingerprint=context.fingerprint,
             spec_hash=context.spec_hash,
@@ -55,7 +55,7 @@ class ParameterServer(Service):
         self._join_server = JoinServer(context) if JOIN in context.component.binds else None
         self._look_due = Every(seconds=_LOOK_SECONDS, clock=context.clock.now)
         self._at_end: str = context.config.session_config.at_end
-        self._heard_at = context.clock.now()
+        self._last_message_at = context.clock.now()
         self._over = False
         self._draining = False
         self._fetches = 0
@@ -64,7 +64,7 @@ class ParameterServer(Service):
         """Takes the newest publication and answers what has been asked."""
         taken, answered = self._take_publications(), self._answer_requests()
         if taken or answered:
-            self._heard_at = self._context.clock.now()
+            self._last_message_at = self._context.clock.now()
         more = taken == _PUBLICATIONS_PER_TICK or answered == _REQUESTS_PER_TICK
         if self._join_server is not None:
             more |= self._join_server.tick()
@@ -115,7 +115,7 @@ class ParameterServer(Service):
             self._note(request, fields.get("account"))
             newest = self._store.newest(fields["policy"])
             self._reply_info(request, "info", newest)
-        elif kind == "farewell":
+        elif kind == "leave":
             self._note(request, fields["account"])
             self._requests.reply(request, "noted")
         else:
@@ -213,7 +213,7 @@ class ParameterServer(Service):
             return True
         if not self._draining and (self._at_end != "exit" or not self._over):
             return False
-        return self._context.clock.now() - self._heard_at >= _QUIET_SECONDS
+        return self._context.clock.now() - self._last_message_at >= _QUIET_SECONDS
 
     def wait_on(self) -> list[Socket]:
         """Wakes on requests and publications."""

@@ -93,7 +93,7 @@ def make_token(keys: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class JoinedMachine:
     """Who has used a token.
 
     Args:
@@ -123,14 +123,14 @@ class TokenFolder:
         there = [path for path in self._files() if hmac.compare_digest(path.name, name)]
         return there[0] if there else None
 
-    def guest(self, token: Path) -> Guest | None:
+    def guest(self, token: Path) -> JoinedMachine | None:
         """Who has used a token, None if nobody has."""
         entry: dict[str, Any] = json.loads(token.read_text())
         if not entry:
             return None
-        return Guest(entry["key"], tuple(entry["names"]), tuple(entry.get("clients", ())))
+        return JoinedMachine(entry["key"], tuple(entry["names"]), tuple(entry.get("clients", ())))
 
-    def name(self, guest: Guest, agents: int) -> Guest:
+    def name(self, guest: JoinedMachine, agents: int) -> JoinedMachine:
         """The machine with names for its agents that no other machine has.
 
         Args:
@@ -147,7 +147,7 @@ class TokenFolder:
         others = {name for each in self._guests() if each.key != key for name in each.clients}
         return next((name for name in clients if name in others), None)
 
-    def give(self, token: Path, guest: Guest) -> None:
+    def give(self, token: Path, guest: JoinedMachine) -> None:
         """Notes that a machine has used a token.
 
         Args:
@@ -156,7 +156,7 @@ class TokenFolder:
         """
         write_atomically(token, json.dumps(asdict(guest)) + "\n")
 
-    def _guests(self) -> Iterator[Guest]:
+    def _guests(self) -> Iterator[JoinedMachine]:
         """The machines that have used a token."""
         return filter(None, map(self.guest, self._files()))
 

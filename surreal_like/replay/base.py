@@ -16,7 +16,7 @@ from session.loggerplex.client import Log, early_log
 from session.nest import Array
 from session.tensorplex.client import TensorplexClient
 from surreal_like.data.batch import Collate, split
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.errors import unwritten
 from surreal_like.replay.storage import Empty
 
@@ -137,7 +137,7 @@ class Replay:
         """Rows that the batch of this size which was just sampled counts as."""
         return batch_size
 
-    def take_back(self) -> None:
+    def undo_sample(self) -> None:
         """The batch which was just sampled could not be given: a replay that gives each row only
         once puts it back.
         """
@@ -167,7 +167,7 @@ class Replay:
     def update_priorities(self, indices: Array, priorities: Array) -> None:
         """New priorities of rows; a replay that samples without priorities ignores them."""
 
-    def hear_learner(
+    def on_learner(
         self, *, version: int, least_mass: float, env_steps: int = 0, iteration: int = 0
     ) -> None:
         """What a request of the learner says.

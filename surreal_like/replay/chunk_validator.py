@@ -16,7 +16,7 @@ import numpy as np
 
 from session import nest
 from session.nest import Array
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType

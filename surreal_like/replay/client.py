@@ -19,9 +19,9 @@ from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket, Socket
 from surreal_like.data.batch import Collate, Columns, split
 from surreal_like.replay.refusals import Refusals
+from surreal_like.replay.round_robin import WeightedRoundRobin
 from surreal_like.replay.schemas import ANSWERS
-from surreal_like.replay.slab import ANSWER_BYTES, HERE, Slab, large_bytes
-from surreal_like.replay.turns import Turns
+from surreal_like.replay.shared_memory import ANSWER_BYTES, HERE, Slab, large_bytes
 
 _KEEP_FINISHED = 1000
 _COUNTS_SECONDS = 0.25
@@ -76,7 +76,7 @@ class _Shard:
         refused = now - self.refused_at < _REFUSED_SECONDS
         return not (self.lost or refused or self.withholds(now))
 
-    def lose(self) -> None:
+    def disconnect(self) -> None:
         """Its server is gone: nothing is answered, and what it still writes must hurt nobody."""
         self.lost = True
         self.asked.clear()
@@ -97,7 +97,7 @@ class _Shard:
         except OSError:
             self.slab, self.lends = None, False
 
-    def told(self, name: str, otherwise: float) -> float:
+    def count(self, name: str, otherwise: float) -> float:
         """A number of its newest counts; none of a shard that is gone."""
         counts = None if self.lost else self.counts
         return otherwise if counts is None else float(counts.get(name, otherwise))
@@ -170,7 +170,7 @@ class ReplayClient:
         self._in_flight = requests_in_flight
         self._consumes = consumes
         # The second of two requests finds a shard awake, and its caches warm.
-        self._turns = Turns(shards, in_a_row=requests_in_flight)
+        self._turns = WeightedRoundRobin(shards, in_a_row=requests_in_flight)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
         # More than this lies ready: nothing more is asked for until some is used.
         self._enough = batches_per_request * (requests_in_flight - 1)
@@ -205,7 +205,7 @@ class ReplayClient:
                 if made:
                     shard.lost = False
                 else:
-                    shard.lose()
+                    shard.disconnect()
             while (reply := shard.batches.receive()) is not None:
                 came = True
                 self._take(index, shard, reply)
@@ -240,7 +240,7 @@ class ReplayClient:
 
     def _next_shard(self, open_ones: list[bool]) -> _Shard | None:
         """Whom to ask next, None if there is nobody."""
-        held = [shard.told("mass", 0.0) for shard in self._shards]
+        held = [shard.count("mass", 0.0) for shard in self._shards]
         if not any(held):
             held = [1.0] * len(held)
         weights = [mass * is_open for mass, is_open in zip(held, open_ones, strict=True)]
@@ -248,7 +248,7 @@ class ReplayClient:
         return None if chosen is None else self._shards[chosen]
 
     def _ask(self, shard: _Shard) -> bool:
-        others = (each.told("least", math.inf) for each in self._shards if each is not shard)
+        others = (each.count("least", math.inf) for each in self._shards if each is not shard)
         told = {
             "version": self.version,
             "env_steps": self.env_steps,
@@ -324,7 +324,7 @@ class ReplayClient:
         """Shard with incarnation (``replay-0/17...``) -> its newest counts."""
         return {shard.key: shard.counts for shard in self._shards if shard.counts is not None}
 
-    def take_finished(self) -> list[dict[str, Any]]:
+    def pop_finished(self) -> list[dict[str, Any]]:
         """Summaries of the episodes that have ended since the last call."""
         finished, self._finished = self._finished, []
         return finished

@@ -12,14 +12,14 @@ from session.config import Config
 from session.errors import SurrealError
 from session.nest import Array
 from surreal_like.data.batch import Collate, Columns
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.data.frames import stack_size
 from surreal_like.data.unroll import UnrollBuffer
 from surreal_like.errors import DataError
 from surreal_like.replay import settings
 from surreal_like.replay.age import AgeRule
 from surreal_like.replay.base import Replay
-from surreal_like.replay.manifest import Manifest, check_chunk, check_lead_in, manifest_of
+from surreal_like.replay.column_spec import Manifest, check_chunk, check_lead_in, manifest_of
 from surreal_like.replay.storage import LINK_BYTES
 from surreal_like.replay.unroll_plan import plan_unrolls
 from surreal_like.replay.unroll_queue import Unroll, UnrollQueue, pack, unpack
@@ -154,11 +154,11 @@ class FIFOReplay(Replay):
         self._newest_fresh, self._newest_again = taken, again
         return taken + replayed
 
-    def take_back(self) -> None:
+    def undo_sample(self) -> None:
         """Puts the unrolls of the newest batch back: they are the next ones again."""
         fresh = self._newest_fresh
         self._queue.put_back(fresh)
-        self._ring.take_back(len(fresh))
+        self._ring.undo_sample(len(fresh))
         self._sampled -= len(fresh)
         self._replayed -= self._newest_again
         self._newest_fresh, self._newest_again = [], 0

@@ -10,7 +10,7 @@ from session.errors import ConfigError
 from surreal_like.replay.base import Replay
 
 
-def load_kind(learner_config: Mapping[str, Any]) -> type[Replay]:
+def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
     """The class that ``learner_config.replay.type`` names; none: :class:`UniformReplay`.
 
     Raises:

@@ -64,11 +64,11 @@ class PrioritizedReplay(UniformReplay):
         """
         self._priorities.update(indices, np.asarray(priorities, np.float32))
 
-    def hear_learner(
+    def on_learner(
         self, *, version: int, least_mass: float, env_steps: int = 0, iteration: int = 0
     ) -> None:
         """Weights are over the largest one of all shards."""
-        super().hear_learner(
+        super().on_learner(
             version=version, least_mass=least_mass, env_steps=env_steps, iteration=iteration
         )
         self._priorities.least_elsewhere = least_mass

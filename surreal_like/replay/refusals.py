@@ -42,7 +42,7 @@ class Refusals:
         """A batch has come."""
         self._in_a_row = 0
 
-    def take_new(self) -> list[str]:
+    def pop_new(self) -> list[str]:
         """The reasons that were not known before, each with its shard."""
         new, self._new = self._new, []
         return new

@@ -1,4 +1,4 @@
-"""The messages of a replay shard: experience and receipts, requests and batches, priorities."""
+"""The messages of a replay shard: experience and acks, requests and batches, priorities."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from session.wire.schema import (
     SenderKey,
     Text,
 )
-from surreal_like.data.experience import CHUNK, EPISODES, GOODBYE, STAMPS
+from surreal_like.data.chunk import CHUNK, EPISODES, GOODBYE, STAMPS
 
 _ROWS = 1 << 20
 _LAYOUT_BYTES = 1 << 16
@@ -72,8 +72,8 @@ COUNTS = Fields(
 )
 
 EXPERIENCE: Kinds = {"chunk": CHUNK, "goodbye": GOODBYE}
-RECEIPTS: Kinds = {
-    "receipts": Schema(
+ACKS: Kinds = {
+    "acks": Schema(
         # incarnation, handled, inserted, dropped
         {"senders": MapOf(Name(), Row(Incarnation(), *[Count()] * 3), SENDERS_LIMIT)},
         header_bytes=LARGE_HEADER_BYTES,

@@ -17,11 +17,11 @@ from session.wire.endpoint import IPC
 from session.wire.requests import Request
 from session.wire.sockets import Socket
 from surreal_like.replay.base import Replay
-from surreal_like.replay.intake import Intake
+from surreal_like.replay.receiver import ExperienceReceiver
 from surreal_like.replay.schemas import PRIORITIES, REQUESTS
-from surreal_like.replay.slab import Slabs
+from surreal_like.replay.shared_memory import Slabs
 from surreal_like.replay.snapshot import Snapshots
-from surreal_like.replay.waiting import Waiting
+from surreal_like.replay.stopwatch import Stopwatch
 
 _PARKED_REQUESTS = 64
 # Requests, and messages of priorities, that are read in one tick.
@@ -52,7 +52,7 @@ class ReplayService(Service):
         self._context = context
         self._replay = replay
         replay.attach(context)
-        self._intake = Intake(context, replay)
+        self._intake = ExperienceReceiver(context, replay)
         self._snapshots = Snapshots(context, replay, self._intake.ledger)
         self._snapshots.restore()
         replay.reseed(context.seed)
@@ -67,12 +67,12 @@ class ReplayService(Service):
         self._shares = wire.addresses[self._batches.endpoint].bind.startswith(IPC)
         self._ignored_priorities = 0
         self._leaving = False
-        self._waiting = Waiting(clock.now)
+        self._waiting = Stopwatch(clock.now)
         self._evict_due = Every(seconds=session.replay.evict_interval, clock=clock.now)
         self._report_due = Every(seconds=session.tensorplex.update_schedule.replay, clock=clock.now)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
         self._end_due = Every(seconds=_END_SECONDS, clock=clock.now)
-        self._heard_at = clock.now()
+        self._last_message_at = clock.now()
         self._samples = Rate(clock=clock.now)
         self._chunks_taken = self._requests_answered = 0
         self._done = False
@@ -83,8 +83,8 @@ class ReplayService(Service):
         taken = self._intake.tick()
         self._chunks_taken += taken
         answered = self._answer_parked()
-        if self._intake.receipts_due():
-            self._intake.send_receipts()
+        if self._intake.acks_due():
+            self._intake.send_acks()
         if self._evict_due():
             self._replay.evict()
         if self._report_due():
@@ -93,7 +93,7 @@ class ReplayService(Service):
             self._look_for_the_end()
         self._done |= self._leaving and self._intake.empty
         if requests or priorities or taken or answered:
-            self._heard_at = self._context.clock.now()
+            self._last_message_at = self._context.clock.now()
         # What was given may have made room for experience.
         more = answered and (bool(self._parked) or self._intake.waiting.held)
         return more or taken == self._intake.MOST or _AT_ONCE in (requests, priorities)
@@ -121,7 +121,7 @@ class ReplayService(Service):
             self._batches.refuse(request, "a newer learner has taken over")
             return
         rows = fields["batch_size"] * fields["batches"]
-        self._hear_learner(fields)
+        self._on_learner(fields)
         if rows > self._most_rows:
             reason = f"asked for {rows} rows, the limit is {self._most_rows}"
             self._batches.refuse(request, reason)
@@ -143,9 +143,9 @@ class ReplayService(Service):
             self._context.event("learner_replaced", f"{gone} requests of the older one forgotten")
         return incarnation >= newest
 
-    def _hear_learner(self, fields: Mapping[str, Any]) -> None:
+    def _on_learner(self, fields: Mapping[str, Any]) -> None:
         told = {name: fields.get(name, 0) for name in ("version", "env_steps", "iteration")}
-        self._replay.hear_learner(least_mass=fields.get("least", math.inf), **told)
+        self._replay.on_learner(least_mass=fields.get("least", math.inf), **told)
 
     def _answer_parked(self) -> bool:
         """Answers several small requests at once: each message alone costs a wake-up."""
@@ -188,7 +188,7 @@ class ReplayService(Service):
         answer_bytes = self._batches.reply(request, "batch", fields, columns, later=later)
         self._requests_answered += 1
         if not answer_bytes and not later:
-            self._replay.take_back()
+            self._replay.undo_sample()
             self._samples.add(-rows)
         return answer_bytes
 
@@ -209,7 +209,7 @@ class ReplayService(Service):
 
     def _way(self, asked: float, sampled: float) -> dict[str, float]:
         """The stamps of one traced chunk, once."""
-        stamps = self._intake.take_stamps()
+        stamps = self._intake.pop_stamps()
         if not stamps:
             return {}
         return {**stamps, "asked": asked, "sampled": sampled, "answered": self._context.clock.now()}
@@ -257,7 +257,7 @@ class ReplayService(Service):
             "draining": self._intake.draining,
             "status": self._waits_for(statistics),
             "senders": self._intake.ledger.senders(),
-            "finished": self._intake.take_finished(request.peer),
+            "finished": self._intake.pop_finished(request.peer),
         }
 
     def _priorities_ignored(self, statistics: Mapping[str, float]) -> int:
@@ -282,7 +282,7 @@ class ReplayService(Service):
 
     def _look_for_the_end(self) -> None:
         context = self._context
-        quiet = context.clock.now() - self._heard_at > _QUIET_SECONDS
+        quiet = context.clock.now() - self._last_message_at > _QUIET_SECONDS
         at_end = context.config.session_config.at_end
         over = context.folder is not None and context.folder.over
         self._done |= quiet and over and at_end == "exit"
@@ -308,7 +308,7 @@ class ReplayService(Service):
         return [self._batches, self._priorities, *self._intake.wait_on(awaited=awaited)]
 
     def rest_seconds(self) -> float:
-        """Until enough experience has gathered, or receipts are due."""
+        """Until enough experience has gathered, or acks are due."""
         return self._intake.rest_seconds(IDLE_SECONDS)
 
     def status(self) -> dict[str, float]:
@@ -341,7 +341,7 @@ class ReplayService(Service):
 
     def close(self) -> None:
         """Tells every sender once more what has been handled, reports and saves a last time."""
-        self._intake.send_receipts()
+        self._intake.send_acks()
         self._report()
         if self._done:
             self._snapshots.save()

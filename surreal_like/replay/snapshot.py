@@ -12,8 +12,8 @@ from session.checkpoint import Checkpoints
 from session.context import Context, run_part
 from session.errors import CheckpointError
 from session.nest import Array
+from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
-from surreal_like.replay.ledger import Ledger
 
 # Stands in the plain data where an array was; no key of a state begins so.
 _ARRAY = "$array"
@@ -25,11 +25,11 @@ class Snapshots:
     Args:
         context: of this process.
         replay: whose rows they are.
-        ledger: what has become of each chunk, so that one whose receipt was lost is not stored
+        ledger: what has become of each chunk, so that one whose ack was lost is not stored
             twice when it comes again.
     """
 
-    def __init__(self, context: Context, replay: Replay, ledger: Ledger) -> None:
+    def __init__(self, context: Context, replay: Replay, ledger: AckTracker) -> None:
         self._context = context
         self._replay = replay
         self._ledger = ledger
@@ -84,7 +84,7 @@ class Snapshots:
         except Exception:
             # Half of it may be here.
             self._replay.reset()
-            self._ledger.restore(Ledger().state())
+            self._ledger.restore(AckTracker().state())
             raise
 
     def _rows(self) -> int:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from session.errors import ConfigError
 from session.nest import Array
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.errors import DataError
-from surreal_like.replay.manifest import Manifest, check_chunk, manifest_of, row_bytes
+from surreal_like.replay.column_spec import Manifest, check_chunk, manifest_of, row_bytes
 from surreal_like.replay.ring import spans
 from surreal_like.replay.stream_table import NO_ROW, Rows, StreamTable
 

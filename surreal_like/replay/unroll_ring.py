@@ -37,7 +37,7 @@ class UnrollRing:
         """Takes in unrolls; the oldest make room for them."""
         self._unrolls.extend(unroll._replace(replayed=True) for unroll in unrolls)
 
-    def take_back(self, count: int) -> None:
+    def undo_sample(self, count: int) -> None:
         """Removes the newest ``count`` unrolls, as far as they are here."""
         for _ in range(min(count, len(self._unrolls))):
             self._unrolls.pop()

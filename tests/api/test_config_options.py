@@ -120,7 +120,7 @@ KEYS = {
     "O14": ["ps"],
     "O15": [f"tensorplex.update_schedule.{w}" for w in ("agent", "learner", "replay", "eval")],
     "O16": ["loggerplex.level", "loggerplex.rotate_bytes"],
-    "O17": ["sender.flush_iteration", "sender.flush_time", "sender.max_unreceipted_bytes"],
+    "O17": ["sender.flush_iteration", "sender.flush_time", "sender.max_unacked_bytes"],
 }
 
 
@@ -194,9 +194,7 @@ def test_O17_the_sender_is_a_setting(stage: Stage) -> None:
     from tests.api.parts import MyEnv
 
     sender = stage.config.session_config.sender
-    assert {"flush_iteration", "flush_time", "max_unreceipted_bytes", "resend_seconds"} <= set(
-        sender
-    )
+    assert {"flush_iteration", "flush_time", "max_unacked_bytes", "resend_seconds"} <= set(sender)
     env = ExpSenderWrapper(MyEnv(), session_config=stage.config.session_config)
     assert env._settings.flush_iteration == sender.flush_iteration == 4
 

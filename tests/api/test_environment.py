@@ -22,7 +22,7 @@ from surreal_like import (
     UniformReplay,
     Wrapper,
 )
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.env import make_env, make_vector_env
 from surreal_like.env.sender import ExpSender
 from surreal_like.errors import SpecError
@@ -223,7 +223,7 @@ def test_E10_the_wrapper_has_a_sender_that_sends_to_replay(script: Config) -> No
     assert isinstance(env.sender, ExpSender)
     for _ in range(9):
         env.step(STAY)
-    env.close()  # sends the rest, and waits for the receipts
+    env.close()  # sends the rest, and waits for the acks
     assert replay.statistics()["size"] == 10
     context = current_context()
     assert context is not None
@@ -232,7 +232,7 @@ def test_E10_the_wrapper_has_a_sender_that_sends_to_replay(script: Config) -> No
     [account] = accounts.values()
     assert account["final"]
     assert account["pushed"] == account["inserted"] == 10
-    assert account["unreceipted"] == account["dropped"] == 0
+    assert account["unacked"] == account["dropped"] == 0
 
 
 def test_E11_each_step_goes_towards_the_network(stage: Stage) -> None:

@@ -11,9 +11,9 @@ from session.config import Config
 from session.dashboard import best_launcher
 from session.default_configs import BASE_CONFIG
 from session.errors import UsageError
-from session.extension import leaves
 from session.folder import RunFolder
 from session.launchers.tmux import TmuxCluster
+from session.merge import leaves
 from session.service import Service
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.registry import find_algorithm

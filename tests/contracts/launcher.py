@@ -46,9 +46,9 @@ ROOT = Path(__file__).resolve().parents[2]
 _OTHER_SHELL = """
 import json, sys
 from dataclasses import asdict
-from session.launchers.adopted import adopt
+from session.launchers.handle import open_run
 folder, command, *arguments = sys.argv[1:]
-with adopt(folder) as run:
+with open_run(folder) as run:
     if command == "status":
         print(json.dumps([asdict(row) for row in run.status()]))
     elif command == "scale":

@@ -46,7 +46,7 @@ def is_there(name: str) -> bool:
     if name.startswith("surreal-like "):
         return name.split()[1] in [each.name for each in COMMANDS]
     if name.startswith("--"):
-        return f'"{name}"' in text("main/cli/train.py") + text("main/cli/asked.py")
+        return f'"{name}"' in text("main/cli/train.py") + text("main/cli/arguments.py")
     if name.startswith(("surreal_like.", "session.")):
         return find(name) is not None
     return name in PLAIN or f"`{name}`" in text("docs/metrics.md") or (ROOT / name).is_file()

@@ -155,7 +155,7 @@ def test_three_scripts_are_a_run(terminals: Terminals) -> None:
     [account] = ps.request("accounts").fields["accounts"].values()
     assert account["final"]
     assert account["pushed"] == account["inserted"] > 0
-    assert account["dropped"] == account["unreceipted"] == 0
+    assert account["dropped"] == account["unacked"] == 0
     assert terminals.end("learner") == ""
     # Of replay's script only the service is left, so Ctrl-C interrupts nothing.
     assert terminals.end("replay", signal.SIGINT) == ""
@@ -202,7 +202,7 @@ def test_scripts_end_by_themselves_when_the_run_is_over(terminals: Terminals) ->
     assert result["status"] == "stopped"
     rows = result["experience"]
     assert rows["pushed"] == rows["inserted"] > 0
-    assert rows["unreceipted"] == rows["holes"] == 0
+    assert rows["unacked"] == rows["holes"] == 0
 
 
 def rewrite(folder: RunFolder, overrides: list[str]) -> None:

@@ -15,7 +15,7 @@ import yaml
 from main.cli import main as surreal_like
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.adopted import adopt
+from session.launchers.handle import open_run
 from session.launchers.kubernetes import KubernetesCluster
 from session.launchers.kubernetes.secret import KEYS_FOLDER, SECRETS, write_overlay_keys
 from tests.docs.examples import blocks
@@ -236,7 +236,7 @@ def test_volumes_of_an_earlier_run_are_not_taken_over(tmp_path: Path, kubectl: S
 
 def test_a_run_whose_learner_never_began_is_simply_removed(tmp_path: Path, kubectl: Shell) -> None:
     cluster_in(tmp_path).launch()
-    with adopt(tmp_path / "mine") as run:
+    with open_run(tmp_path / "mine") as run:
         run.stop(interrupted=True, reason="enough")
         outcome = run.wait(10.0)
     assert outcome.status == "interrupted"

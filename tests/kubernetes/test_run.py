@@ -11,7 +11,7 @@ import pytest
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.adopted import adopt
+from session.launchers.handle import open_run
 from session.launchers.kubernetes import KubernetesRun
 from session.launchers.kubernetes.kubectl import Kubectl, condition, find_kubectl
 from session.launchers.kubernetes.table import containers_of, row_of
@@ -185,6 +185,6 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 def test_a_run_knows_who_launched_it(tmp_path: Path, said: Path) -> None:
     config: Config = setting_of().config
     config.dump_file(tmp_path / "config.yaml")
-    with adopt(tmp_path) as run:
+    with open_run(tmp_path) as run:
         assert isinstance(run, KubernetesRun)
         assert run.folder.path == tmp_path

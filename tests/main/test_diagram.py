@@ -31,7 +31,7 @@ def arrows(picture: str) -> set[tuple[str, str, str]]:
 def test_arrows_point_the_way_of_the_data() -> None:
     assert arrows(mermaid(topology())) == {
         ("agent", "experience: chunks", "replay"),
-        ("replay", "receipts", "agent"),
+        ("replay", "acks", "agent"),
         ("replay", "batches", "learner"),
         ("learner", "priorities", "replay"),
         ("learner", "parameters: published", "ps"),

@@ -26,7 +26,7 @@ from session.default_configs import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
-from session.launchers.adopted import adopt
+from session.launchers.handle import open_run
 from session.launchers.tmux_session import default_socket
 from surreal_like.launching import check_launcher
 from tests.main.conftest import Command
@@ -297,7 +297,7 @@ def launched(command: Command, tmp_path: Path, on: str) -> Iterator[RunFolder]:
         assert "run r goes on by itself" in said.out
         yield folder
     finally:
-        with adopt(folder) as run:
+        with open_run(folder) as run:
             if run.running:
                 run.stop(interrupted=True)
                 run.wait(DEADLINE_SECONDS)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from main.cli.live_lines import event_line
 from main.cli.plot import find_runs
 from main.cli.view import TOLD_EVENTS
-from main.cli.watching import event_line
 from session.errors import UsageError
 from session.folder import RunFolder
 from tests.main.conftest import Command

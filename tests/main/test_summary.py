@@ -27,9 +27,9 @@ SOLVED: dict[str, Any] = {
     "train": {"mean_return_100": 233.8},
     "rates": {"samples_per_insert": 8.2},
     "lag": {"mean_versions": 1.9, "max_versions": 8, "mean_updates": 13.4},
-    "experience": {"pushed": 10, "inserted": 7, "dropped": 1, "holes": 2, "unreceipted": 0},
+    "experience": {"pushed": 10, "inserted": 7, "dropped": 1, "holes": 2, "unacked": 0},
     "solved": {"greedy_seconds": 11.8, "greedy_env_steps": 46_300},
-    "way": {"collect_seconds": 0.12, "in_replay_seconds": 2.1},
+    "latency": {"collect_seconds": 0.12, "in_replay_seconds": 2.1},
     "components": {"agent-0": {"restarts": 1}, "learner": {"restarts": 0}},
 }
 BUDGET = {**SOLVED, "goal_met": False, "reason": "budget of 9 env_steps used", "solved": {}}

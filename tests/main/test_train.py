@@ -299,7 +299,7 @@ def test_processes_train_to_the_end_and_leave_nothing(command: Command, tmp_path
     assert {each["exit_code"] for each in result["components"].values()} == {0}
     rows = result["experience"]
     assert rows["pushed"] == rows["inserted"] + rows["dropped"]
-    assert rows["unreceipted"] == rows["holes"] == 0
+    assert rows["unacked"] == rows["holes"] == 0
     assert "torch==" in Path("r/code/packages.txt").read_text()
     assert not processes_of(tmp_path)
     assert not RunFolder("r").sockets.exists()
@@ -320,7 +320,7 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(command: Command, tmp_path: P
     assert first["status"] == "interrupted"
     rows = first["experience"]
     assert rows["pushed"] == rows["inserted"] + rows["dropped"]
-    assert rows["unreceipted"] == rows["holes"] == 0
+    assert rows["unacked"] == rows["holes"] == 0
 
     budget = f"session_config.stop.env_steps={first['env_steps'] + 500}"
     said = command("train", "--resume", "--folder", "r", budget)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from main.cli.live import LiveTable
+from main.cli.live_lines import Lines
+from main.cli.live_table import LiveTable
 from main.cli.table import render
 from main.cli.view import View
-from main.cli.watching import Lines
 from session.config import Config
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
-from session.launchers.instruction import Happening
+from session.launchers.instruction import Event
 from session.launchers.status import ComponentStatus
 from surreal_like.experiment import read_experiment, resolve
 
@@ -214,11 +214,11 @@ def test_events_are_told_but_not_again_and_again(writer: Writer, config: Config)
 
 def test_what_the_launcher_does_is_told(writer: Writer, config: Config) -> None:
     told = Told(writer, config)
-    told.lines.happened(Happening("agent-0", "lost", "killed by SIGKILL"))
-    told.lines.happened(Happening("agent-0", "restart"))
-    told.lines.happened(Happening("learner", "ended"))
-    told.lines.happened(Happening("", "stop", "interrupted"))
-    told.lines.happened(Happening("", "stop", "surreal-like stop"))
+    told.lines.happened(Event("agent-0", "lost", "killed by SIGKILL"))
+    told.lines.happened(Event("agent-0", "restart"))
+    told.lines.happened(Event("learner", "ended"))
+    told.lines.happened(Event("", "stop", "interrupted"))
+    told.lines.happened(Event("", "stop", "surreal-like stop"))
     assert told.take() == [
         "agent-0: lost: killed by SIGKILL",
         "agent-0: restart",
@@ -346,7 +346,7 @@ class Terminal(io.StringIO):
 def test_the_live_table_draws_only_what_has_changed(
     writer: Writer, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("main.cli.live._DRAW_SECONDS", 1e-9)
+    monkeypatch.setattr("main.cli.live_table._DRAW_SECONDS", 1e-9)
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     clock = time.time()
@@ -369,7 +369,7 @@ def test_the_live_table_draws_only_what_has_changed(
     table.look(COMPONENTS)
     assert "00:11  ending: eval_return 475 reached" in stream.getvalue()
     assert "00:14 of 01:40" in stream.getvalue()
-    table.happened(Happening("agent-0", "lost", "killed by SIGKILL"))
+    table.happened(Event("agent-0", "lost", "killed by SIGKILL"))
     table.note("stopping cleanly")
     assert "00:14  agent-0: lost: killed by SIGKILL" in stream.getvalue()
     table.end()

@@ -251,11 +251,11 @@ def without_real_times(value: Any) -> Any:
 def balanced(result: Mapping[str, Any]) -> bool:
     """Whether every row that was pushed is accounted for, exactly, and every step has its row."""
     rows = result["experience"]
-    fates = ("inserted", "dropped", "holes", "unreceipted")
+    fates = ("inserted", "dropped", "holes", "unacked")
     return bool(rows["pushed"] == sum(rows[fate] for fate in fates) >= result["env_steps"])
 
 
 def clean(result: Mapping[str, Any]) -> bool:
     """Whether it is balanced as after a clean stop: nothing missing, nothing unknown."""
-    missing = ("holes", "unreceipted", "unknown_at_most")
+    missing = ("holes", "unacked", "unknown_at_most")
     return balanced(result) and not any(result["experience"][name] for name in missing)

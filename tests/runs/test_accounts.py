@@ -41,14 +41,14 @@ def test_a_connection_that_is_lost_and_healed_leaves_no_hole(run_folder: Path, f
     stop = "session_config.stop={env_steps: 40000, eval_episodes: 10}"
     with ByHand(run_folder, stop, TCP, OFTEN, FEW, "learner_config.replay.capacity=100000") as run:
         book = run.addresses()
-        endpoints = ("replay-0.experience", "replay-0.receipts")
-        with Proxy(book[endpoints[0]]) as experience, Proxy(book[endpoints[1]]) as receipts:
-            for endpoint, proxy in zip(endpoints, (experience, receipts), strict=True):
+        endpoints = ("replay-0.experience", "replay-0.acks")
+        with Proxy(book[endpoints[0]]) as experience, Proxy(book[endpoints[1]]) as acks:
+            for endpoint, proxy in zip(endpoints, (experience, acks), strict=True):
                 run.redirect(endpoint, proxy.address)
             run.start()
             for number in range(1, 6):
                 run.steps(3000 * number)
-                lose(run, fault, *(experience, receipts)[: 1 + number % 2])
+                lose(run, fault, *(experience, acks)[: 1 + number % 2])
             ends = run.wait(180)
     assert set(ends.values()) == {0}
     assert clean(run.result)
@@ -90,5 +90,5 @@ def test_chunks_of_a_killed_replay_are_sent_again(run_folder: Path) -> None:
     assert result["components"]["replay-0"]["restarts"] == 1
     assert clean(result)
     assert sum(resent(run_folder, agent) for agent in "01") > 0
-    # The new one has what was not receipted by the old one, and each row once.
+    # The new one has what was not acked by the old one, and each row once.
     assert train.line["replay"]["size"] <= result["experience"]["pushed"] - before["inserted"]

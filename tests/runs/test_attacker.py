@@ -15,7 +15,7 @@ import zmq
 import surreal_like
 from session.errors import AdmissionError
 from session.folder import RunFolder
-from session.launchers.launcher import Adopted
+from session.launchers.launcher import RunControl
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import DealerSocket
 from session.wire.security import Security
@@ -41,7 +41,7 @@ SCORE = {
 ACCOUNT = {
     **dict.fromkeys(("pushed", "inserted", "env_steps", "episodes"), STEPS),
     "dropped": 0,
-    "unreceipted": 0,
+    "unacked": 0,
     "final": True,
 }
 
@@ -81,7 +81,7 @@ class Attacker:
 
 
 @pytest.fixture
-def run(run_folder: Path) -> Iterator[Adopted]:
+def run(run_folder: Path) -> Iterator[RunControl]:
     stop = {"eval_return": 195, "seconds": 250}
     made = surreal_like.launch(
         CARTPOLE,
@@ -97,7 +97,7 @@ def run(run_folder: Path) -> Iterator[Adopted]:
 
 
 @pytest.fixture
-def attacker(run: Adopted, tmp_path: Path) -> Iterator[Attacker]:
+def attacker(run: RunControl, tmp_path: Path) -> Iterator[Attacker]:
     made = Attacker(run.folder, tmp_path / "guest")
     yield made
     made.close()
@@ -115,11 +115,11 @@ def chunk() -> Message:
     }
     fields: dict[str, Any] = {"seq": 2, "streams": [0], "policy": "default", "rows": STEPS}
     fields |= {"env_steps": STEPS, "episodes": 0, "finished": [], "tail": False, "overlap": 0}
-    fields |= {"receipted": 1, "receipted_rows": STEPS - 1, "filled": 0.0, "stamps": {}}
+    fields |= {"acked": 1, "acked_rows": STEPS - 1, "filled": 0.0, "stamps": {}}
     return Message("chunk", fields, columns)
 
 
-def test_a_joined_machine_spoils_only_its_own_rows(run: Adopted, attacker: Attacker) -> None:
+def test_a_joined_machine_spoils_only_its_own_rows(run: RunControl, attacker: Attacker) -> None:
     (name,) = attacker.admission.names
     until(lambda: read_lines(run.folder.progress))
     own = attacker.wire(name)
@@ -132,13 +132,13 @@ def test_a_joined_machine_spoils_only_its_own_rows(run: Adopted, attacker: Attac
         dealer = attacker.wire(other).dealer("ps.requests")
         hello = {"name": other, "incarnation": 1 << 52, "fresh": True, "protocol": 4}
         assert attacker.ask(dealer, "hello", **hello) == "refused"
-        assert attacker.ask(dealer, "farewell", account=ACCOUNT) == "refused"
+        assert attacker.ask(dealer, "leave", account=ACCOUNT) == "refused"
     push, theirs = own.push("replay-0.experience"), attacker.wire("agent-0")
     until(lambda: push.send(chunk()))
     as_other = theirs.push("replay-0.experience")
     until(lambda: as_other.send(chunk()))
     asking = own.dealer("ps.requests")
-    assert attacker.ask(asking, "farewell", account=ACCOUNT) in ("noted", "refused")
+    assert attacker.ask(asking, "leave", account=ACCOUNT) in ("noted", "refused")
     poll([], 0.5)
     assert run.wait(300.0).status == "stopped"
     result = run.folder.read_result() or {}

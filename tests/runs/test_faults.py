@@ -142,7 +142,7 @@ def strangers(context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, address:
         "records": zmq.PUSH,
         "experience": zmq.PUSH,
         "priorities": zmq.PUSH,
-        "receipts": zmq.SUB,
+        "acks": zmq.SUB,
         "parameters": zmq.SUB,
     }.get(end, zmq.DEALER)
     with context.socket(pattern) as peer:
@@ -176,7 +176,7 @@ def insiders(context: "zmq.Context[zmq.Socket[bytes]]", run: ByHand) -> None:
     )
     requests = {
         "replay-0.batches": ("sample", "counts", "nothing"),
-        "ps.requests": ("hello", "fetch", "info", "farewell", "accounts", "nothing"),
+        "ps.requests": ("hello", "fetch", "info", "leave", "accounts", "nothing"),
         "learner.control": ("evaluated", "pause", "resume", "status", "nothing"),
         "tensorplex.requests": ("status", "nothing"),
     }

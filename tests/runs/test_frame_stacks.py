@@ -45,7 +45,7 @@ ON_POLICY = {
     "env_config.frame_stack": 2,
     "session_config.import_path": [str(ROOT)],
     "session_config.agent": {"num": 1, "fetch_parameter_mode": "step:16"},
-    "session_config.sender": {"flush_iteration": 16, "max_unreceipted_chunks": 1},
+    "session_config.sender": {"flush_iteration": 16, "max_unacked_chunks": 1},
     "session_config.stop": {"env_steps": 40_000, "eval_episodes": 20},
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from session.folder import RunFolder
-from session.launchers.adopted import adopt
+from session.launchers.handle import open_run
 from session.wire import AddressBook
 from session.wire.codec import PROTOCOL_VERSION
 from session.wire.security import write_keys
@@ -229,7 +229,7 @@ def flood(run: HostedRun) -> None:
             assert own.stdout.readline() == "ready\n"
             run.goes_on()
             # A part that is connected anew meanwhile comes in.
-            with adopt(run.folder) as adopted:
+            with open_run(run.folder) as adopted:
                 adopted.restart("eval-0")
             until(lambda: run.running("eval-0", "agent-0", "agent-1000", "learner"))
             run.goes_on()

@@ -143,7 +143,7 @@ def test_priorities_over_two_shards_are_learned_from_though_one_is_killed(
     assert result["goal_met"]
     assert result["best_eval"]["mean_return"] >= SOLVED
     assert balanced(result)
-    assert result["experience"]["holes"] == result["experience"]["unreceipted"] == 0
+    assert result["experience"]["holes"] == result["experience"]["unacked"] == 0
     assert result["components"]["replay-1"]["restarts"] == 1
     # Both have left what they had.
     assert sorted(path.name for path in (run_folder / "checkpoints").glob("replay-*")) == [

@@ -33,7 +33,7 @@ ROUNDS = 20_000
 # Each round, six agents make three unrolls, and the learner learns from one.
 SERIAL = {
     "session_config.sender.flush_iteration": STEPS,
-    "session_config.sender.max_unreceipted_chunks": 2,
+    "session_config.sender.max_unacked_chunks": 2,
     "session_config.agent.num": 6,
     "session_config.agent.fetch_parameter_mode": "step",
     "session_config.agent.fetch_interval_seconds": 0.0,
@@ -144,7 +144,7 @@ def test_batches_that_are_asked_for_ahead_are_older_by_as_many(tmp_path: Path) -
 
 def test_one_agent_with_one_chunk_under_way_fills_a_batch_of_many(tmp_path: Path) -> None:
     """A chunk is confirmed when it is in the queue, not when it is learned from."""
-    settings = {"agent.num": 1, "sender.max_unreceipted_chunks": 1, "stop.iterations": 10}
+    settings = {"agent.num": 1, "sender.max_unacked_chunks": 1, "stop.iterations": 10}
     settings = {f"session_config.{key}": value for key, value in settings.items()}
     seen = play(
         tmp_path / "run", settings, batch_size=QUEUE * STREAMS, **{"evict_rule.max_version_lag": 0}
@@ -160,7 +160,7 @@ def test_processes_wait_and_do_not_grow(run_folder: Path) -> None:
     settings = {
         "session_config.import_path": [str(ROOT)],
         "session_config.sender.flush_iteration": steps,
-        "session_config.sender.max_unreceipted_chunks": 2,
+        "session_config.sender.max_unacked_chunks": 2,
         "session_config.agent.num": 3,
         "session_config.evaluator.num": 0,
         "session_config.stop.iterations": 300,

@@ -10,7 +10,7 @@ import pytest
 from session import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG, Config, ConfigError
 from session import default_configs as defaults
 from session.config import missing
-from session.extension import leaves
+from session.merge import leaves
 
 USER = {"algorithm": "dqn", "env_config": {"env_name": "gym:CartPole-v1"}}
 

@@ -12,8 +12,8 @@ from session.component import Component, Topology
 from session.context import Context, Launch
 from session.errors import ConfigError, DeadlineError, SurrealError
 from session.folder import RunFolder
+from session.handshake import Accepted
 from session.heartbeat import Beat, read_beat
-from session.hello import Welcome
 from session.service import START_AGAIN, Frame, Service
 from session.wire import AddressBook, Identity, Wire
 from tests.session.launchers.parts import MODULE, make_config, make_run
@@ -337,5 +337,5 @@ def test_what_fails_before_it_has_worked_would_fail_again(desk: Desk) -> None:
     assert not desk.frame.is_hopeless(wrong)
     desk.service.proven_by_now = False
     assert desk.frame.is_hopeless(wrong)
-    desk.frame.context.welcome = Welcome(starts=2)
+    desk.frame.context.welcome = Accepted(starts=2)
     assert not desk.frame.is_hopeless(wrong)

@@ -19,16 +19,16 @@ from session.config import Config
 from session.context import Context
 from session.errors import CheckpointError
 from session.folder import RunFolder
-from surreal_like.learner.record import Record
+from surreal_like.learner.run_stats import RunStats
 from surreal_like.learner.saver import Saver
 from surreal_like.named_checkpoints import whole_checkpoint
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
-from surreal_like.replay.ledger import Ledger
+from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.snapshot import Snapshots
 from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.resume import check_checkpoints
 from tests.session.damage import DAMAGES, seal_again
-from tests.surreal_like.learner.test_record import config as run_config
+from tests.surreal_like.learner.test_run_stats import config as run_config
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
@@ -38,8 +38,8 @@ CHECKPOINT = ("params.safetensors", "optimizer.pt", "state.json")
 SNAPSHOT = ("state.json", *(f"{number}.npy" for number in range(10)))
 
 
-def make_record() -> Record:
-    return Record(run_config(), CountedClock())
+def make_record() -> RunStats:
+    return RunStats(run_config(), CountedClock())
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ class Shard:
             busy=lambda *_: None,
             event=lambda kind, text: self.said.append(f"{kind}: {text}"),
         )
-        self.replay, self.ledger = UniformReplay(**settings), Ledger()
+        self.replay, self.ledger = UniformReplay(**settings), AckTracker()
         self.snapshots = Snapshots(cast(Context, context), self.replay, self.ledger)
 
     def insert(self, sequence: int) -> None:

@@ -29,11 +29,11 @@ from tests.surreal_like.replay.test_server import Bench, config
 
 LIMIT = 40
 LIMITS = (
-    "surreal_like.replay.ledger.SENDERS_LIMIT",
+    "surreal_like.replay.acks.SENDERS_LIMIT",
     "surreal_like.ps.server.SENDERS_LIMIT",
     "surreal_like.ps.server._COMPLAINTS",
     "surreal_like.ps.server._PATIENT_PEERS",
-    "surreal_like.replay.intake._KEEP_FINISHED",
+    "surreal_like.replay.receiver._KEEP_FINISHED",
     "surreal_like.replay.server._PARKED_REQUESTS",
     "session.wire.wire._COMPLAINTS",
     "session.loggerplex.collector._SENDERS",
@@ -87,7 +87,7 @@ def _chunks(stack: ExitStack, folder: Path) -> tuple[Any, Send]:
         message = chunk_of("FMT").to_message()
         message.sender = sender
         bench.service._intake._take(message)
-        bench.service._intake.send_receipts()
+        bench.service._intake.send_acks()
 
     return [bench.service, bench.service._context.wire], send
 
@@ -114,7 +114,7 @@ def _requests(stack: ExitStack, folder: Path) -> tuple[Any, Send]:
 
     def send(sender: Identity) -> None:
         peer = f"{sender.name}/{sender.incarnation}".encode()
-        for kind in ("fetch", "farewell"):
+        for kind in ("fetch", "leave"):
             fields = {"id": 1, "policy": "default", "have": [0, 0], "account": ACCOUNT}
             fields["patient"] = True
             service._answer(Request(peer, Message(kind, fields, sender=sender)))
@@ -158,7 +158,7 @@ _METRIC = {"kind": "text", "id": "agent/{sender}", "tag": "t", "text": "y"}
 SERVICES: dict[str, Callable[[ExitStack, Path], tuple[Any, Send]]] = {
     "chunks": _chunks,
     "goodbyes": _goodbyes,
-    "fetches and farewells": _requests,
+    "fetches and leave messages": _requests,
     "hellos of another run": _hellos_of_others,
     "logs": _records("loggerplex", Loggerplex, _LINE),
     "metrics": _records("tensorplex", Tensorplex, _METRIC),

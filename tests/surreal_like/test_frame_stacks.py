@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.config import Config
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.env.base import Env, Step
 from surreal_like.env.exp_sender import ExpSenderWrapper
 from surreal_like.env.frame_stack import FrameStack

@@ -19,17 +19,17 @@ import torch
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.instruction import Happening
+from session.launchers.instruction import Event
 from surreal_like import train
 from surreal_like.code_snapshot import keep_code, keep_package_list, own_file_changed
 from surreal_like.experiment import read_experiment, resolve
 from surreal_like.interrupts import Interrupts
 from surreal_like.machine import check_memory, check_ports, find_available_bytes, replay_need
-from surreal_like.order import as_overrides
+from surreal_like.observer import RunObserver
 from surreal_like.resume import changes, check_same, reached
 from surreal_like.run import Run
 from surreal_like.run_folder import experiment_name, held, new_path, newest_path
-from surreal_like.watch import Watch
+from surreal_like.run_request import as_overrides
 
 SMALL = {
     "learner_config.replay.min_size": 64,
@@ -62,7 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def small(
     folder: str = "r",
     *,
-    watch: Watch | None = None,
+    watch: RunObserver | None = None,
     changed: Mapping[str, Any] = MappingProxyType({}),
 ) -> Run:
     run: Run = train(
@@ -181,7 +181,7 @@ def test_a_config_may_name_the_folder() -> None:
     assert run.folder == Path("there")
 
 
-class Recorder(Watch):
+class Recorder(RunObserver):
     """Remembers what it is told."""
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class Recorder(Watch):
     def note(self, text: str) -> None:
         self.calls.append(text)
 
-    def happened(self, happening: Happening) -> None:
+    def happened(self, happening: Event) -> None:
         self.calls.append(happening.kind)
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
@@ -220,7 +220,7 @@ def test_a_watch_is_told_in_order() -> None:
 
 
 def test_a_run_does_not_die_of_how_it_is_shown() -> None:
-    class Broken(Watch):
+    class Broken(RunObserver):
         def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
             raise ZeroDivisionError("drawn badly")
 
@@ -261,7 +261,7 @@ def test_an_interrupted_run_ends_with_130_and_goes_on(number: signal.Signals, ti
 
 
 def test_an_interrupt_while_it_is_prepared_leaves_nothing() -> None:
-    class Early(Watch):
+    class Early(RunObserver):
         def prepare(self, path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -415,7 +415,7 @@ def test_seconds_go_on_where_the_run_was_cut_off() -> None:
 
 
 def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
-    class Beginning(Watch):
+    class Beginning(RunObserver):
         def begin(self, folder: RunFolder, config: Config) -> None:
             assert not folder.over
 

@@ -39,7 +39,7 @@ def test_numbers_of_processes_follow_the_config(config: Config) -> None:
     assert [each.name for each in topology.of_kind("replay")] == ["replay-0", "replay-1"]
     assert "tensorboard" in topology
     assert {each.restart.max_restarts for each in topology} == {2}
-    ends = [f"replay-{shard}.{end}" for shard in (0, 1) for end in ("experience", "receipts")]
+    ends = [f"replay-{shard}.{end}" for shard in (0, 1) for end in ("experience", "acks")]
     assert set(ends) <= set(topology["agent-2"].connects)
     assert {"replay-1.batches", "replay-1.priorities"} <= set(topology["learner"].connects)
 

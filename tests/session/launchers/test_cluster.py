@@ -15,7 +15,7 @@ from session.config import Config
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
-from session.launchers.adopted import adopt, launcher_of
+from session.launchers.handle import launcher_of, open_run
 from session.launchers.local import LocalCluster
 from session.launchers.starting import write_config
 from session.launchers.status import process_lives, rows_of_files
@@ -157,7 +157,7 @@ def test_all_lines_of_a_log(run_folder: Path) -> None:
     folder.addresses.write_text("{}")
     (folder.logs / "all.log").write_text("one\ntwo\n")
     (folder.logs / "learner.log").write_text("two\n")
-    with adopt(run_folder) as run:
+    with open_run(run_folder) as run:
         assert list(run.log_lines()) == ["one", "two"]
         assert list(run.log_lines("learner")) == ["two"]
         # Nobody is at work, so there is nothing to wait for.
@@ -176,7 +176,7 @@ def test_a_log_is_followed_to_the_end_of_the_run(run_folder: Path) -> None:
     log = folder.logs / "all.log"
     log.write_text("one\n")
     folder.lock()
-    with adopt(run_folder) as run:
+    with open_run(run_folder) as run:
         lines = run.log_lines(follow=True)
         assert next(lines) == "one"
         with log.open("a") as file:

@@ -18,8 +18,8 @@ from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.heartbeat import read_beats
 from session.launchers import asking
-from session.launchers.adopted import adopt
-from session.launchers.instruction import Happening
+from session.launchers.handle import open_run
+from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.launchers.local import LocalLauncher
 from session.launchers.zygote import Zygote
@@ -47,7 +47,7 @@ class Run:
         config = make_config(acts, **settings)
         self.folder = make_run(path, config)
         self.launcher = LocalLauncher(config, make_topology(config), self.folder, preload=[MODULE])
-        self.happenings: list[Happening] = []
+        self.happenings: list[Event] = []
 
     def __enter__(self) -> "Run":
         self.launcher.launch()
@@ -144,7 +144,7 @@ def test_who_is_killed_is_started_again(run_folder: Path) -> None:
             run.started(name)
             assert run.pid(name) not in (0, old)
         lost = [each for each in run.happenings if each.kind == "lost"]
-        assert lost == [Happening(name, "lost", "killed by SIGKILL") for name in ACTS]
+        assert lost == [Event(name, "lost", "killed by SIGKILL") for name in ACTS]
         run.launcher.stop()
         assert run.outcome().status == "stopped"
     restarts = {name: each["restarts"] for name, each in run.result()["components"].items()}
@@ -353,7 +353,7 @@ def test_waiting_has_a_deadline(run_folder: Path) -> None:
 
 
 def test_commands_from_another_process(run_folder: Path) -> None:
-    with Run(run_folder) as run, adopt(run_folder) as adopted:
+    with Run(run_folder) as run, open_run(run_folder) as adopted:
         run.started()
 
         def ask(command: Callable[[], Any]) -> Any:
@@ -403,7 +403,7 @@ def test_commands_from_another_process(run_folder: Path) -> None:
 
 def test_what_was_never_launched_cannot_be_adopted(run_folder: Path) -> None:
     with pytest.raises(UsageError, match="holds no run"):
-        adopt(run_folder)
+        open_run(run_folder)
 
 
 SUPERVISOR = f"""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from session.folder import RunFolder
-from session.launchers.exits import LastWords
+from session.launchers.backend import StderrTail
 from session.launchers.out_of_memory import OutOfMemory, oom_kills
 
 V2 = "low 0\nhigh 0\nmax 71\noom 4\noom_kill 3\noom_group_kill 0\n"
@@ -49,7 +49,7 @@ def test_each_kill_counts_once(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create()
     files = {"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/memory.events": "oom_kill 7\n"}
-    words = LastWords(folder, "agent-0", OutOfMemory(lambda path: files.get(path, "")))
+    words = StderrTail(folder, "agent-0", OutOfMemory(lambda path: files.get(path, "")))
     assert words.exit(1, -9).error == "killed by SIGKILL"
     files["/sys/fs/cgroup/memory.events"] = "oom_kill 8\n"
     assert words.exit(1, -15).error == "killed by SIGTERM"

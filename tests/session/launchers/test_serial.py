@@ -13,7 +13,7 @@ import pytest
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.heartbeat import read_beats
-from session.launchers.adopted import adopt
+from session.launchers.handle import open_run
 from session.launchers.launcher import Outcome
 from session.launchers.serial import SerialLauncher
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
@@ -249,7 +249,7 @@ def test_one_thread_takes_no_other_commands(run_folder: Path) -> None:
         with pytest.raises(UsageError, match="cannot restart 'agent-0'"):
             launcher.restart("agent-0")
         with (
-            adopt(run_folder) as adopted,
+            open_run(run_folder) as adopted,
             pytest.raises(UsageError, match="runs in one thread: it takes no commands"),
         ):
             adopted.stop()

@@ -11,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from session.component import Component, Restart, Topology
 from session.errors import HOPELESS, ConfigError, UsageError
 from session.heartbeat import Beat
-from session.launchers.child import Limits
+from session.launchers.component_process import Limits
 from session.launchers.instruction import (
     Ask,
+    Event,
     Failure,
-    Happening,
     Instruction,
     Signal,
     Start,
@@ -64,7 +64,7 @@ class Run:
     def beat(self, *names: str, state: str = "running", busy_seconds: float = 0.0) -> None:
         for name in names:
             beat = Beat(name, 1, state, 1, 1000 + self.now, busy_seconds)
-            self.supervision.hear(beat, self.now)
+            self.supervision.on_heartbeat(beat, self.now)
 
     def exits(self, name: str, exit_code: int, error: str = "boom") -> list[Instruction]:
         details = f"traceback of {error}"
@@ -97,7 +97,7 @@ class Run:
 
     @property
     def told(self) -> list[tuple[str, str]]:
-        return [(e.component, e.kind) for e in self.did if isinstance(e, Happening)]
+        return [(e.component, e.kind) for e in self.did if isinstance(e, Event)]
 
     @property
     def phase(self) -> str:
@@ -119,8 +119,8 @@ def test_everybody_is_started_in_order() -> None:
 def test_the_first_death_is_mended_at_once(run: Run) -> None:
     run.exits("agent-1", -9, "killed by SIGKILL")
     assert run.did == [
-        Happening("agent-1", "lost", "killed by SIGKILL"),
-        Happening("agent-1", "restart"),
+        Event("agent-1", "lost", "killed by SIGKILL"),
+        Event("agent-1", "restart"),
         Start("agent-1"),
     ]
     assert run.supervision.report(run.now)["agent-1"]["restarts"] == 1
@@ -223,7 +223,7 @@ def test_silence_is_death(run: Run) -> None:
     run.after(1)
     assert run.killed == set()
     run.exits("agent-0", -9, "killed by SIGKILL")
-    lost = Happening("agent-0", "lost", "gave no sign of life for 31 s while running")
+    lost = Event("agent-0", "lost", "gave no sign of life for 31 s while running")
     assert run.did[0] == lost
     assert run.started == ["agent-0"]
 
@@ -233,7 +233,7 @@ def test_a_beat_that_was_heard_before_is_no_sign_of_life(run: Run) -> None:
     for _ in range(31):
         run.after(1)
         run.beat(*(name for name in NAMES if name != "agent-0"))
-        run.supervision.hear(old, run.now)
+        run.supervision.on_heartbeat(old, run.now)
     assert run.killed == {"agent-0"}
 
 
@@ -357,7 +357,7 @@ def test_a_learner_that_dies_while_it_ends_the_run_is_not_started_again(run: Run
 
 def test_a_learner_that_drains_need_not_be_asked(run: Run) -> None:
     run.beat("learner", state="draining")
-    assert run.stop() == [Happening("", "stop", "asked to")]
+    assert run.stop() == [Event("", "stop", "asked to")]
     assert run.phase == Phase.ending
 
 
@@ -407,7 +407,7 @@ def test_scaling_up_and_down(run: Run) -> None:
     run.beat("agent-2", "agent-3")
     run.scale("agent", 1)
     assert run.terminated == {"agent-1", "agent-2", "agent-3"}
-    assert run.exits("agent-1", 0) == [Happening("agent-1", "ended")]
+    assert run.exits("agent-1", 0) == [Event("agent-1", "ended")]
     run.exits("agent-2", -15)
     assert run.started == []
     run.after(13)
@@ -605,7 +605,7 @@ class AnyHistory(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.run.supervision.children)))
         self.processes.add(name)
         self.killed.discard(name)
-        self.follow(self.run.supervision.taken(name, self.run.now))
+        self.follow(self.run.supervision.on_manual_restart(name, self.run.now))
 
     @rule(kind=st.sampled_from(["save", "stop"]))
     def answer(self, kind: str) -> None:
@@ -672,7 +672,7 @@ def test_servers_are_completed_and_clients_that_are_missing_were_scaled_away() -
     # One that was added in flight is there as well.
     assert states["agent-5"] == "starting"
     assert run.scale("agent", 2) == [
-        Happening("", "scale", "agent: 2"),
+        Event("", "scale", "agent: 2"),
         Start("agent-1"),
         Signal("agent-5", signal.SIGTERM),
     ]
@@ -681,8 +681,8 @@ def test_servers_are_completed_and_clients_that_are_missing_were_scaled_away() -
 def test_who_has_died_meanwhile_is_started_again() -> None:
     run = take_over(**ALL_FOUND)
     assert run.exits("agent-0", -9) == [
-        Happening("agent-0", "lost", "boom"),
-        Happening("agent-0", "restart"),
+        Event("agent-0", "lost", "boom"),
+        Event("agent-0", "restart"),
         Start("agent-0"),
     ]
 
@@ -700,7 +700,9 @@ def test_one_that_is_started_by_hand_is_supervised_like_any_other() -> None:
     run.beat(*NAMES)
     run.exits("agent-0", 0)
     assert run.supervision.children["agent-0"].state == "gone"
-    assert run.supervision.taken("agent-0", run.now) == [Happening("agent-0", "restart", "by hand")]
+    assert run.supervision.on_manual_restart("agent-0", run.now) == [
+        Event("agent-0", "restart", "by hand")
+    ]
     child = run.supervision.children["agent-0"]
     assert (child.state, child.starts, child.exit_code) == ("starting", 2, None)
     run.beat("agent-0")
@@ -711,9 +713,9 @@ def test_a_restart_that_somebody_does_by_hand_is_not_done_twice() -> None:
     run = Run()
     run.beat(*NAMES)
     run.supervision.restart("agent-0", run.now)
-    run.supervision.taken("agent-0", run.now)
+    run.supervision.on_manual_restart("agent-0", run.now)
     run.beat("agent-0")
-    assert run.exits("agent-0", 0) == [Happening("agent-0", "ended")]
+    assert run.exits("agent-0", 0) == [Event("agent-0", "ended")]
     assert run.supervision.report(run.now)["agent-0"]["alive_seconds"] == 0.0
 
 
@@ -723,10 +725,14 @@ def test_one_that_is_started_by_hand_while_everybody_ends_must_end_too() -> None
     run.stop()
     assert run.supervision.phase is Phase.terminating
     run.exits("agent-0", 0)
-    assert Signal("agent-0", signal.SIGTERM) in run.supervision.taken("agent-0", run.now)
+    assert Signal("agent-0", signal.SIGTERM) in run.supervision.on_manual_restart(
+        "agent-0", run.now
+    )
     run.supervision.kill(run.now)
     run.exits("agent-0", -9)
-    assert Signal("agent-0", signal.SIGKILL) in run.supervision.taken("agent-0", run.now)
+    assert Signal("agent-0", signal.SIGKILL) in run.supervision.on_manual_restart(
+        "agent-0", run.now
+    )
 
 
 def test_how_somebody_died_is_told_for_as_long_as_it_counts() -> None:

@@ -20,10 +20,10 @@ import pytest
 
 from session.errors import RunError, SurrealError, UsageError
 from session.folder import RunFolder
-from session.launchers.adopted import adopt
 from session.launchers.asking import ask
+from session.launchers.handle import open_run
 from session.launchers.launcher import ComponentStatus, Outcome
-from session.launchers.line import Line
+from session.launchers.shell_command import ShellCommand
 from session.launchers.tmux import TmuxCluster, TmuxRun
 from session.launchers.tmux_session import (
     SOCKET_NAME,
@@ -308,7 +308,7 @@ def test_without_its_supervisor_a_run_goes_on_and_gets_it_back(run_folder: Path)
         run.until(lambda: run.rows()["agent-1"].exit_code == -9)
         assert run.rows()["agent-1"].state == "dead"
 
-        with adopt(run.folder) as adopted:
+        with open_run(run.folder) as adopted:
             adopted.restart("supervisor")
         # Whoever lived lives on, the dead one is started again, and who was dismissed stays away.
         after = run.running()
@@ -458,7 +458,7 @@ def test_a_socket_goes_only_when_nobody_listens(tmp_path: Path) -> None:
 def test_the_script_of_a_window_becomes_the_process_and_keeps_its_words(tmp_path: Path) -> None:
     said = tmp_path / "it's said.err"
     python = f"{sys.executable} -c 'import os, sys; print(os.getpid()); sys.exit(5)'"
-    script = Line(python, "cd /;").script(said)
+    script = ShellCommand(python, "cd /;").script(said)
     with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
         out, _ = shell.communicate(timeout=10)
     assert out.splitlines() == [f"{{ cd /; }} && {python}", str(shell.pid)]

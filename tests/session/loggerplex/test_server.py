@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import UsageError
-from session.hello import Welcome
+from session.handshake import Accepted
 from session.loggerplex.server import Loggerplex, Reorder
 from session.wire import Identity, Message
 from session.wire.roles import Grant
@@ -211,7 +211,7 @@ def test_overwrite_begins_anew_at_the_first_start_only(
     for name in ("agent-0.log", "agent-0.log.1", "notes.txt"):
         (rig.folder.logs / name).write_text("agent-0: old\n")
     context = rig.context("loggerplex")
-    context.accept(Welcome(starts=starts))
+    context.accept(Accepted(starts=starts))
     server = Loggerplex(context)
     rig.context("agent-0").log.info("new")
     rig.pump(server, lambda: heard(server) >= 1)

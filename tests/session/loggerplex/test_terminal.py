@@ -55,7 +55,7 @@ def test_nobody_waits_for_a_terminal_that_takes_nothing(
     both: tuple[int, int], shown: Terminal
 ) -> None:
     for _ in range(10_000):
-        shown.told("a line that nobody reads")
+        shown.show("a line that nobody reads")
     assert read(both[0])[0].endswith(" a line that nobody reads")
     # What is set for these lines does not hold for others on the same terminal.
     assert os.get_blocking(both[1])
@@ -63,7 +63,7 @@ def test_nobody_waits_for_a_terminal_that_takes_nothing(
 
 def test_a_silenced_terminal_shows_nothing(both: tuple[int, int], shown: Terminal) -> None:
     shown.silence()
-    shown.told("no")
+    shown.show("no")
     os.write(both[1], b"after\n")
     assert read(both[0]) == ["after"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from session.errors import UsageError
 from session.tensorplex.client import TensorplexClient
-from session.wire.channel import Channel
+from session.wire.telemetry_buffer import Channel
 from tests.session.tensorplex.rig import HandClock
 
 Put = tuple[dict[str, Any], dict[str, Any]]

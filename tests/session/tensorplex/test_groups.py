@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from session.errors import ConfigError, UsageError
 from session.tensorplex.groups import (
+    Group,
     Groups,
-    Place,
     bin_size_of,
     check_client_id,
     check_tag,
@@ -44,7 +44,7 @@ def test_golden_keys_and_folders(client_id: str, tag: str, folder: str, key: str
         .register_indexed_group("eval", 1)
         .register_indexed_group("replay")
     )
-    assert groups.place(client_id, tag) == Place(folder, key)
+    assert groups.place(client_id, tag) == Group(folder, key)
 
 
 def test_standard_groups_share_one_bin_size() -> None:
@@ -120,7 +120,7 @@ def test_tags_that_name_no_curve_are_refused(tag: object) -> None:
 )
 def test_scripts_have_groups_of_their_own(name: str, tag: str, folder: str, key: str) -> None:
     groups = standard_groups(8)
-    assert groups.place(own_client_id(name), tag) == Place(folder, key)
+    assert groups.place(own_client_id(name), tag) == Group(folder, key)
 
 
 @pytest.mark.parametrize("client_id", ["client/simulator", "client/agent/0", "client/A/0"])

@@ -26,7 +26,7 @@ MESSAGES = {
     ("ps.requests", "hello"): (AGENT, GUEST, EVALUATOR),
     ("ps.requests", "fetch"): (AGENT, GUEST, EVALUATOR),
     ("ps.requests", "info"): (AGENT, GUEST, EVALUATOR),
-    ("ps.requests", "farewell"): (AGENT, GUEST),
+    ("ps.requests", "leave"): (AGENT, GUEST),
     ("ps.requests", "accounts"): (),
     ("tensorplex.records", "tensorplex"): (AGENT, GUEST, EVALUATOR),
     ("loggerplex.records", "loggerplex"): (AGENT, GUEST, EVALUATOR),
@@ -43,8 +43,8 @@ MESSAGES = {
     ("replay-0.priorities", "priorities"): (),
 }
 ENTERED = {
-    AGENT: {"experience", "receipts", "requests", "records"},
-    GUEST: {"experience", "receipts", "requests", "records"},
+    AGENT: {"experience", "acks", "requests", "records"},
+    GUEST: {"experience", "acks", "requests", "records"},
     EVALUATOR: {"control", "requests", "records"},
 }
 
@@ -61,7 +61,7 @@ def test_the_table(endpoint: str, kind: str, role: str) -> None:
 
 @pytest.mark.parametrize("role", [AGENT, GUEST, EVALUATOR])
 def test_an_endpoint_without_business_is_not_entered(role: str) -> None:
-    everywhere = {*(endpoint for endpoint, _ in MESSAGES), "replay-0.receipts"}
+    everywhere = {*(endpoint for endpoint, _ in MESSAGES), "replay-0.acks"}
     everywhere |= {"learner.parameters", "ps.join"}
     entered = {each for each in everywhere if Grant(role).enters(each)}
     assert {each.rpartition(".")[2] for each in entered} == ENTERED[role]
@@ -147,7 +147,7 @@ def run(wires: Wires, tmp_path: Path) -> Run:
 
 def test_a_guest_asks_what_it_may_and_is_refused_the_rest(run: Run) -> None:
     dealer = run.client(run.guest, MINE).dealer("ps.requests")
-    for kind in ("hello", "fetch", "info", "farewell"):
+    for kind in ("hello", "fetch", "info", "leave"):
         assert run.answer(dealer, kind) == "noted"
     assert run.answer(dealer, "accounts") == "refused"
     assert run.requests.counters.rejected == 1

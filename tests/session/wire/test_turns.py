@@ -80,7 +80,7 @@ class Hosted:
         public, secret = (keys[f"client.{half}"].strip().encode() for half in ("pub", "key"))
         self.guest = Security(None, self.security.server_public, b"", public, secret)
         allow(folder, public.decode(), Grant(GUEST, (NAME,)))
-        self.book = AddressBook.tcp({"ps.requests": free_port(), "replay-0.receipts": free_port()})
+        self.book = AddressBook.tcp({"ps.requests": free_port(), "replay-0.acks": free_port()})
         self.rejected: list[tuple[str, str, str]] = []
         self.wire: Wire = wires.make(
             self.book,
@@ -123,9 +123,9 @@ def test_a_guest_that_floods_is_ended_and_the_others_are_answered(
 
 def test_a_guest_that_subscribes_without_end_is_ended(wires: Wires, tmp_path: Path) -> None:
     hosted = Hosted(wires, tmp_path / "keys")
-    publisher: PublisherSocket = hosted.wire.publisher("replay-0.receipts")
+    publisher: PublisherSocket = hosted.wire.publisher("replay-0.acks")
     wire = wires.make(hosted.book, NAME, security=hosted.guest)
-    subscriber = wire.subscriber("replay-0.receipts", high_water_mark=10_000)
+    subscriber = wire.subscriber("replay-0.acks", high_water_mark=10_000)
     assert until(publisher.new_subscribers) == 1
     for number in range(1000):
         subscriber.raw.setsockopt(zmq.SUBSCRIBE, b"%d" % number)

@@ -27,7 +27,7 @@ from session.service import Build, Frame
 from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.data.parameters import Parameters, parameter_hash
 from surreal_like.env.base import Env, Step
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
@@ -296,7 +296,7 @@ class ReplayPeer:
         goodbyes: fields of the goodbyes.
         open: False while it reads nothing.
         refusing: True while what comes is dropped.
-        telling: False while it publishes no receipts.
+        telling: False while it publishes no acks.
     """
 
     def __init__(self, rig: Rig, incarnation: int = 7, *, book: AddressBook | None = None) -> None:
@@ -305,7 +305,7 @@ class ReplayPeer:
         if book is not None:
             self.wire.addresses = book
         self._experience = self.wire.pull("replay-0.experience")
-        self._receipts = self.wire.publisher("replay-0.receipts")
+        self._acks = self.wire.publisher("replay-0.acks")
         self._told_at = -1.0
         self.chunks: list[Chunk] = []
         self.goodbyes: list[dict[str, Any]] = []
@@ -326,12 +326,12 @@ class ReplayPeer:
             self._told_at = now
             told = [self.incarnation, self.handled, self.inserted, 0]
             senders = {self.sender: told} if self.sender else {}
-            self._receipts.publish(Message("receipts", {"senders": senders}))
+            self._acks.publish(Message("acks", {"senders": senders}))
 
     def _take(self, message: Message) -> None:
         self.sender, self.incarnation = message.sender.name, message.sender.incarnation
         sequence: int = message.fields["seq"]
-        self.handled = max(self.handled, message.fields["receipted"])
+        self.handled = max(self.handled, message.fields["acked"])
         if sequence <= self.handled:
             self.ignored.append(sequence)
             return

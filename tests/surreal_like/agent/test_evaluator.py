@@ -16,7 +16,7 @@ from surreal_like.agent.loop import make_agent
 from surreal_like.env.vector import SyncVector
 from surreal_like.network.flat import read_flat
 from tests.surreal_like.agent.rig import Count, LearnerPeer, LineAgent, Rig, make_rig
-from tests.surreal_like.agent.test_scoring import ControlPeer
+from tests.surreal_like.agent.test_evaluation_reporter import ControlPeer
 
 
 def build(context: Context) -> EvaluatorService:

@@ -111,7 +111,7 @@ def test_newer_parameters_are_taken_while_it_steps(rig: Rig) -> None:
 
 
 def test_a_full_window_stops_stepping_until_replay_reads() -> None:
-    with make_rig(sender={"max_unreceipted_bytes": 1500}) as rig:
+    with make_rig(sender={"max_unacked_bytes": 1500}) as rig:
         rig.start("ps", main.ps.build)
         learner, replay = LearnerPeer(rig), ReplayPeer(rig)
         replay.open = False
@@ -122,13 +122,13 @@ def test_a_full_window_stops_stepping_until_replay_reads() -> None:
         pushed = window.pushed
         rig.pass_time(0.5)
         assert window.pushed == pushed
-        assert window.unreceipted_bytes <= 1500
+        assert window.unacked_bytes <= 1500
         replay.open = True
         rig.until(lambda: window.pushed > pushed)
 
 
-def test_a_receipt_that_makes_room_is_followed_by_a_step_at_once(rig: Rig) -> None:
-    rig.config.session_config.sender.max_unreceipted_chunks = 1
+def test_a_ack_that_makes_room_is_followed_by_a_step_at_once(rig: Rig) -> None:
+    rig.config.session_config.sender.max_unacked_chunks = 1
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     replay.open = False
     frame = started(rig)
@@ -164,7 +164,7 @@ def test_at_the_end_of_the_run_everything_is_handed_over(rig: Rig) -> None:
     account = accounts(rig)["agent-0/5"]
     assert account["final"]
     assert account["pushed"] == account["inserted"] == replay.rows()
-    assert (account["unreceipted"], account["dropped"]) == (0, 0)
+    assert (account["unacked"], account["dropped"]) == (0, 0)
     assert account["env_steps"] == int((replay.column("step_type") != 0).sum())
 
 
@@ -185,7 +185,7 @@ def test_without_replay_the_leave_has_a_deadline(rig: Rig) -> None:
     learner.publish()
     rig.until(lambda: frame._service and service(frame)._sender.window.pushed)
     learner.publish(final=True)
-    rig.until(lambda: service(frame)._phase == "receipts")
+    rig.until(lambda: service(frame)._phase == "acks")
     began = rig.clock.now()
     for _ in range(400):
         rig.step(0.05)
@@ -195,10 +195,10 @@ def test_without_replay_the_leave_has_a_deadline(rig: Rig) -> None:
     assert 6.9 < rig.clock.now() - began < 10.0
     account = accounts(rig)["agent-0/5"]
     assert account["final"]
-    assert account["unreceipted"] == account["pushed"] > 0
+    assert account["unacked"] == account["pushed"] > 0
 
 
-def test_without_a_parameter_server_the_farewell_has_a_deadline(rig: Rig) -> None:
+def test_without_a_parameter_server_the_leave_has_a_deadline(rig: Rig) -> None:
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     frame = started(rig)
     learner.publish()
@@ -270,7 +270,7 @@ def test_agents_report_speed_returns_and_lag(rig: Rig) -> None:
     assert values["return"] == 6.0
     assert values["episode_length"] == 3.0
     assert values["steps_per_second"] > 0
-    assert {"version_lag", ".core/unreceipted_bytes", "my/action"} <= set(values)
+    assert {"version_lag", ".core/unacked_bytes", "my/action"} <= set(values)
     assert service(frame).status()["version"] == 1.0
 
 

@@ -14,7 +14,7 @@ from session.service import Frame
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from tests.surreal_like.agent import test_evaluator, test_loop
 from tests.surreal_like.agent.rig import Count, LearnerPeer, ReplayPeer, Rig, make_rig
-from tests.surreal_like.agent.test_scoring import ControlPeer
+from tests.surreal_like.agent.test_evaluation_reporter import ControlPeer
 
 SLOW = "tests.surreal_like.agent.test_stepping:Slow"
 

@@ -112,7 +112,7 @@ def test_agents_of_what_learns_from_rows_never_run_far_ahead(name: str) -> None:
     """With an update per step they wait for the learner: what then lies in chunks is old."""
     config = defaults(name).extend(BASE_CONFIG, abstract=True)
     agent, sender = config.session_config.agent, config.session_config.sender
-    under_way = sender.flush_iteration * sender.max_unreceipted_chunks
+    under_way = sender.flush_iteration * sender.max_unacked_chunks
     if name in ("ppo", "impala"):
         assert config.session_config == BASE_CONFIG.session_config
     else:
@@ -127,7 +127,7 @@ def test_an_algorithm_sets_defaults_of_the_session_and_the_user_has_the_last_wor
     user = Config({"algorithm": "sac", "env_config": {"env_name": "toy:any"}})
     user.session_config = {"sender": {"flush_iteration": 7}}
     sender = extended(user, default).session_config.sender
-    assert (sender.flush_iteration, sender.max_unreceipted_chunks) == (7, 2)
+    assert (sender.flush_iteration, sender.max_unacked_chunks) == (7, 2)
     assert sender.resend_seconds == BASE_CONFIG.session_config.sender.resend_seconds
 
 

@@ -13,7 +13,7 @@ from surreal_like.algorithm.registry import (
     list_algorithms,
 )
 from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.kind import load_kind
+from surreal_like.replay.kind import load_replay_class
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from tests.surreal_like.algorithm.unrolls import configs
@@ -46,7 +46,7 @@ def test_what_is_told_of_an_algorithm_is_true() -> None:
     for name, entry in describe_algorithms().items():
         algorithm = find_algorithm(name)
         assert entry.actions == algorithm.actions
-        kind = load_kind({"replay": {"type": algorithm.replay}})
+        kind = load_replay_class({"replay": {"type": algorithm.replay}})
         assert entry.learns_from == ("unrolls" if kind.overlap else "rows")
         assert entry.bounded == algorithm.bounded
         assert bool(entry.memory) == ("memory" in algorithm.default_config().model)

@@ -17,7 +17,7 @@ from session.config import Config
 from session.context import Context
 from session.errors import ConfigError, UsageError
 from session.wire import Address, AddressBook
-from surreal_like.agent.acting import acting_of
+from surreal_like.agent.actor_state import acting_of
 from surreal_like.env import sender
 from surreal_like.env.base import VectorEnv
 from surreal_like.env.exp_sender import ExpSenderWrapper
@@ -179,8 +179,8 @@ def test_the_end_sends_the_last_observation_and_a_goodbye(rig: Rig) -> None:
             "rows": 6,
             "env_steps": 4,
             "episodes": 0,
-            "receipted": 0,
-            "receipted_rows": 0,
+            "acked": 0,
+            "acked_rows": 0,
             "filled": 0.25,
         }
     ]
@@ -188,7 +188,7 @@ def test_the_end_sends_the_last_observation_and_a_goodbye(rig: Rig) -> None:
         "pushed": 6,
         "inserted": 6,
         "dropped": 0,
-        "unreceipted": 0,
+        "unacked": 0,
         "env_steps": 4,
         "episodes": 0,
         "final": True,
@@ -273,9 +273,9 @@ def test_whoever_reports_gets_each_episode_once(rig: Rig) -> None:
     for _ in range(8):
         play(env, 1)
         ended += env.num_finished
-    recent = env.take_recent()
+    recent = env.pop_recent()
     assert [episode["length"] for episode in recent] == [2, 3, 2, 3, 2]
-    assert (ended, env.take_recent()) == (5, [])
+    assert (ended, env.pop_recent()) == (5, [])
 
 
 def test_first_says_where_an_episode_begins(rig: Rig) -> None:
@@ -379,7 +379,7 @@ def test_one_chunk_in_trace_every_is_stamped(rig: Rig) -> None:
 
 
 def test_a_full_window_is_not_ready_until_replay_reads() -> None:
-    with make_rig(sender={"max_unreceipted_bytes": 800}) as rig:
+    with make_rig(sender={"max_unacked_bytes": 800}) as rig:
         replay, env = ReplayPeer(rig), wrap(rig)
         replay.open = False
         env.reset()
@@ -389,10 +389,10 @@ def test_a_full_window_is_not_ready_until_replay_reads() -> None:
             steps += 1
         window = env.sender.window
         assert 4 < steps < 100
-        assert 0 < window.unreceipted_bytes <= 800
+        assert 0 < window.unacked_bytes <= 800
         replay.open = True
         pump_until(rig, env, lambda: env.ready)
-        assert window.pushed == window.inserted + window.unreceipted
+        assert window.pushed == window.inserted + window.unacked
 
 
 def test_a_restarted_replay_gets_what_the_dead_one_did_not_confirm(rig: Rig) -> None:
@@ -413,7 +413,7 @@ def test_a_restarted_replay_gets_what_the_dead_one_did_not_confirm(rig: Rig) -> 
     assert (account["pushed"], account["inserted"], account["dropped"]) == (32, 32, 0)
 
 
-def test_receipts_for_an_older_start_of_this_agent_are_not_ours(rig: Rig) -> None:
+def test_acks_for_an_older_start_of_this_agent_are_not_ours(rig: Rig) -> None:
     replay, env = ReplayPeer(rig), wrap(rig)
     replay.telling = False
     env.reset()
@@ -424,7 +424,7 @@ def test_receipts_for_an_older_start_of_this_agent_are_not_ours(rig: Rig) -> Non
     for _ in range(300):
         env.pump()
         rig.step()
-    assert env.sender.window.receipted == 0
+    assert env.sender.window.acked == 0
     replay.incarnation += 1
     pump_until(rig, env, lambda: env.sender.window.empty)
 
@@ -523,7 +523,7 @@ def test_a_connection_cut_and_healed_leaves_no_hole_and_nothing_twice(rig: Rig) 
     assert len(replay.goodbyes) == 1
     account = env.sender.account()
     assert account["pushed"] == account["inserted"] == replay.rows() == 230
-    assert account["unreceipted"] == 0
+    assert account["unacked"] == 0
     assert env.sender.window.resent > 0
 
 

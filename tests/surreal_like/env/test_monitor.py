@@ -12,7 +12,7 @@ from session.config import Config
 from session.default_configs import BASE_SESSION_CONFIG
 from session.errors import UsageError
 from session.tensorplex.client import TensorplexClient
-from session.wire.channel import Channel
+from session.wire.telemetry_buffer import Channel
 from surreal_like.env.base import Env, Info, Step, VectorEnv, VectorStep
 from surreal_like.env.monitor import (
     ConsoleMonitor,

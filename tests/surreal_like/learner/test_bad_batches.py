@@ -236,14 +236,14 @@ def test_refusals_count_only_while_no_batch_comes() -> None:
         refusals.add("replay-0", "no")
         refusals.clear()
         refusals.check()
-    assert refusals.take_new() == ["replay-0: no"]
-    assert refusals.take_new() == []
+    assert refusals.pop_new() == ["replay-0: no"]
+    assert refusals.pop_new() == []
     for _ in range(2900):
         clock.advance()
         refusals.add("replay-0", "no")
         refusals.check()
     refusals.add("replay-1", "neither")
-    assert refusals.take_new() == ["replay-1: neither"]
+    assert refusals.pop_new() == ["replay-1: neither"]
     for _ in range(200):
         clock.advance()
     with pytest.raises(RunError, match=r"replay-0: no \(2901 times\)"):

@@ -9,21 +9,21 @@ from surreal_like.learner.lag import Lag, fresh_versions
 def test_lag_counts_versions_and_updates() -> None:
     lag = Lag()
     for version, iteration in [(1, 0), (2, 10), (3, 20)]:
-        lag.hear_publication(version, iteration)
-    lag.hear_batch(np.array([3, 3, 1, 1], np.int64), 25)
+        lag.add_publication(version, iteration)
+    lag.add_batch(np.array([3, 3, 1, 1], np.int64), 25)
     summary = lag.summary()
     assert summary == {"mean_versions": 1.0, "max_versions": 2, "mean_updates": 15.0}
 
 
 def test_recent_lag_is_that_of_the_batches_since_the_last_question() -> None:
     lag = Lag()
-    lag.hear_publication(1, 0)
-    lag.hear_publication(5, 10)
-    lag.hear_batch(np.array([1, 1], np.int64), 10)
-    assert lag.take_recent() == {"mean_versions": 4.0, "max_versions": 4, "mean_updates": 10.0}
-    assert set(lag.take_recent().values()) == {None}
-    lag.hear_batch(np.array([5, 5], np.int64), 10)
-    assert lag.take_recent()["max_versions"] == 0
+    lag.add_publication(1, 0)
+    lag.add_publication(5, 10)
+    lag.add_batch(np.array([1, 1], np.int64), 10)
+    assert lag.pop_recent() == {"mean_versions": 4.0, "max_versions": 4, "mean_updates": 10.0}
+    assert set(lag.pop_recent().values()) == {None}
+    lag.add_batch(np.array([5, 5], np.int64), 10)
+    assert lag.pop_recent()["max_versions"] == 0
     assert lag.summary() == {"mean_versions": 2.0, "max_versions": 4, "mean_updates": 5.0}
 
 
@@ -34,15 +34,15 @@ def test_streams_that_were_replayed_are_left_out() -> None:
     assert fresh.tolist() == [[5, 5], [6, 5]]
     assert fresh_versions({"version": versions}) is versions
     lag = Lag()
-    lag.hear_publication(6, 0)
-    lag.hear_batch(fresh, 0)
+    lag.add_publication(6, 0)
+    lag.add_batch(fresh, 0)
     assert lag.summary()["max_versions"] == 1
 
 
 def test_rows_of_a_version_from_the_future_have_no_lag() -> None:
     lag = Lag()
-    lag.hear_publication(5, 0)
-    lag.hear_batch(np.array([9], np.int64), 0)
+    lag.add_publication(5, 0)
+    lag.add_batch(np.array([9], np.int64), 0)
     assert lag.summary()["mean_versions"] == 0
 
 
@@ -52,9 +52,9 @@ def test_nothing_is_said_before_the_first_batch() -> None:
 
 def test_the_way_is_the_mean_between_stamps() -> None:
     lag = Lag()
-    lag.hear_stamps({"first": 1.0, "cut": 2.0, "sent": 2.5, "inserted": 3.0})
-    lag.hear_stamps({"first": 1.0, "cut": 4.0})
-    way = lag.way()
+    lag.add_stamps({"first": 1.0, "cut": 2.0, "sent": 2.5, "inserted": 3.0})
+    lag.add_stamps({"first": 1.0, "cut": 4.0})
+    way = lag.latency()
     assert way["collect_seconds"] == pytest.approx(2.0)
     assert way["wait_to_send_seconds"] == pytest.approx(0.5)
     assert "in_replay_seconds" not in way
@@ -62,9 +62,9 @@ def test_the_way_is_the_mean_between_stamps() -> None:
 
 def test_state_round_trip() -> None:
     lag, again = Lag(), Lag()
-    lag.hear_publication(2, 10)
-    lag.hear_batch(np.array([1], np.int64), 12)
-    lag.hear_stamps({"first": 1.0, "cut": 2.0})
+    lag.add_publication(2, 10)
+    lag.add_batch(np.array([1], np.int64), 12)
+    lag.add_stamps({"first": 1.0, "cut": 2.0})
     again.restore(lag.state())
     assert again.summary() == lag.summary()
-    assert again.way() == lag.way()
+    assert again.latency() == lag.latency()

@@ -14,8 +14,8 @@ from session.component import Component, Topology
 from session.context import Context, Launch
 from session.default_configs import BASE_CONFIG
 from session.wire import AddressBook
-from surreal_like.learner.record import Record
 from surreal_like.learner.report import Report, recent_means
+from surreal_like.learner.run_stats import RunStats
 
 COUNTS = {"size": 3, "sampleable": 2, "bytes": 100, "evicted": 1}
 
@@ -40,7 +40,7 @@ def context() -> Any:
 
 @pytest.fixture
 def report(context: Context, tmp_path: Path) -> Any:
-    made = Report(context, Record(context.config, context.clock), tmp_path / "progress.jsonl")
+    made = Report(context, RunStats(context.config, context.clock), tmp_path / "progress.jsonl")
     yield made
     made.close()
 
@@ -64,11 +64,11 @@ def test_the_share_of_waiting_is_that_since_the_line_before(
     report: Report, context: Context
 ) -> None:
     shares = []
-    report.hear_batch(True)
+    report.add_batch(True)
     for waited in (0.5, 0.25, 0.0):
-        report.hear_batch(waited == 0.0)
+        report.add_batch(waited == 0.0)
         wait(context, waited)
-        report.hear_batch(True)
+        report.add_batch(True)
         # Whatever is done now, it is no waiting.
         wait(context, 1.0 - waited)
         report.write(0, 1, [])
@@ -85,7 +85,7 @@ def test_a_line_is_due_once_per_interval(report: Report, context: Context) -> No
 
 def test_means_are_those_of_the_newest_hundred_updates(report: Report) -> None:
     for number in range(250):
-        report.hear_update({"loss": torch.tensor(float(number))})
+        report.add_update({"loss": torch.tensor(float(number))})
     report.write(0, 1, [])
     assert report.line["learn"] == {"loss": sum(range(150, 250)) / 100}
 

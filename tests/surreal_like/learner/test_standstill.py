@@ -14,7 +14,7 @@ from tests.api.stage import Stage, experiment
 
 WAITING = {"version": 44.0, "waits_above_version": 44.0}
 STEPPING = {"version": 44.0, "waits_above_version": 0.0}
-FULL = {"version": 44.0, "waits_for_receipts": 1.0}
+FULL = {"version": 44.0, "waits_for_acks": 1.0}
 NEW = {"version": 0.0}
 LACKING = {"requests_waiting": 2.0, "needs_rows": 1024.0, "has_rows": 900.0}
 SILENT = {"requests_waiting": 2.0, "needs_rows": 0.0}

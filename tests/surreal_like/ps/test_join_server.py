@@ -28,7 +28,7 @@ from surreal_like.ps.join_server import ENDPOINT, JoinServer
 from surreal_like.ps.tokens import Token, make_token
 from tests.surreal_like.agent.rig import make_config
 
-OPEN = ("replay-0.experience", "replay-0.receipts", "ps.requests")
+OPEN = ("replay-0.experience", "replay-0.acks", "ps.requests")
 ALL = (*OPEN, "replay-0.batches", "learner.control", ENDPOINT)
 
 

@@ -12,7 +12,7 @@ import pytest
 import main.ps
 from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.folder import RunFolder
-from session.hello import Hello
+from session.handshake import Handshake
 from session.wire import Identity, Message, Wire
 from session.wire.codec import encode
 from session.wire.schema import SENDERS_LIMIT
@@ -24,7 +24,7 @@ ACCOUNT = {
     "pushed": 10,
     "inserted": 8,
     "dropped": 1,
-    "unreceipted": 1,
+    "unacked": 1,
     "env_steps": 9,
     "episodes": 2,
     "final": False,
@@ -53,17 +53,17 @@ def served(rig: Rig, version: int, *, policy: str = "default") -> None:
     rig.until(there)
 
 
-def hello(rig: Rig, wire: Wire, **changes: Any) -> Hello:
+def hello(rig: Rig, wire: Wire, **changes: Any) -> Handshake:
     values: dict[str, Any] = {
         "name": wire.identity.name,
         "incarnation": wire.identity.incarnation,
         "fingerprint": rig.config.fingerprint(),
         "spec_hash": rig.context("agent-0").spec_hash,
     }
-    return Hello(wire.dealer("ps.requests"), rig.clock, **{**values, **changes})
+    return Handshake(wire.dealer("ps.requests"), rig.clock, **{**values, **changes})
 
 
-def welcomed(rig: Rig, said: Hello) -> Any:
+def welcomed(rig: Rig, said: Handshake) -> Any:
     def there() -> bool:
         said.tick()
         return said.welcome is not None
@@ -145,7 +145,7 @@ def test_publications_that_do_not_decode_are_dropped_and_the_server_lives(rig: R
         ("fetch", {"policy": [1], "have": [0, 0]}, "'fetch': 'policy' is a list of 1"),
         ("fetch", {"policy": "default", "have": 3}, "'fetch': 'have' is 3, expected a list of 2"),
         ("fetch", {"policy": "default", "have": [0, 0], "account": {}}, "'account' is a dict of 0"),
-        ("farewell", {}, "'farewell': 'account' is missing"),
+        ("leave", {}, "'leave message': 'account' is missing"),
         ("hello", {"name": "agent-0"}, "'hello': 'protocol' is missing"),
         ("dance", {}, "knows no 'dance'"),
     ],
@@ -194,7 +194,7 @@ def test_a_replaced_process_is_refused_whatever_it_asks(rig: Rig) -> None:
 
 def test_the_accounts_of_all_senders_fit_into_one_answer() -> None:
     numbers = {name: 2**44 - 1 for name, value in ACCOUNT.items() if value is not False}
-    status = dict.fromkeys(("version", "waits_for_receipts", "waits_above_version"), 1e15)
+    status = dict.fromkeys(("version", "waits_for_acks", "waits_above_version"), 1e15)
     account = {**numbers, "final": True, "status": status}
     keys = (f"{'a' * 63}/{10**15 + number}" for number in range(SENDERS_LIMIT))
     answer = Message("accounts", {"id": 1, "accounts": dict.fromkeys(keys, account)})
@@ -206,7 +206,7 @@ def test_the_accounts_of_all_senders_fit_into_one_answer() -> None:
     assert schema.complaint(answer) is not None
 
 
-def test_accounts_come_with_fetches_and_end_with_the_farewell(rig: Rig) -> None:
+def test_accounts_come_with_fetches_and_end_with_the_leave(rig: Rig) -> None:
     agent = client(rig, rig.wire("agent-0", 5))
     agent.fetch(5.0, ACCOUNT)
     asking = rig.wire("learner", 1).dealer("ps.requests")
@@ -215,12 +215,12 @@ def test_accounts_come_with_fetches_and_end_with_the_farewell(rig: Rig) -> None:
         return asking.request("accounts", timeout_seconds=5.0).fields["accounts"]
 
     assert accounts() == {"agent-0/5": ACCOUNT}
-    waiting = {**ACCOUNT, "status": {"version": 3.0, "waits_for_receipts": 1.0}}
+    waiting = {**ACCOUNT, "status": {"version": 3.0, "waits_for_acks": 1.0}}
     rig.until(lambda: agent.ask_info(waiting))
     rig.until(lambda: accounts() == {"agent-0/5": waiting})
-    final = {**ACCOUNT, "inserted": 9, "unreceipted": 0, "final": True}
-    rig.until(lambda: agent.farewell(final))
-    agent.fetch(5.0, ACCOUNT)  # what comes after the farewell is older
+    final = {**ACCOUNT, "inserted": 9, "unacked": 0, "final": True}
+    rig.until(lambda: agent.leave(final))
+    agent.fetch(5.0, ACCOUNT)  # what comes after the leave message is older
     assert accounts() == {"agent-0/5": final}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from session.errors import UsageError
 from session.wire.security import write_keys
-from surreal_like.ps.tokens import Guest, Token, TokenFolder, make_token
+from surreal_like.ps.tokens import JoinedMachine, Token, TokenFolder, make_token
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def test_a_token_is_found_by_its_secret_only(keys: Path) -> None:
     assert tokens.guest(one) is None
 
 
-def give(keys: Path, token: Path, key: str, known: tuple[str, ...], agents: int) -> Guest:
+def give(keys: Path, token: Path, key: str, known: tuple[str, ...], agents: int) -> JoinedMachine:
     tokens = TokenFolder(keys)
-    guest = tokens.name(Guest(key, known), agents)
+    guest = tokens.name(JoinedMachine(key, known), agents)
     tokens.give(token, guest)
     return guest
 
@@ -80,7 +80,7 @@ def test_names_are_given_once(keys: Path) -> None:
     one, two = find(keys, make_token(keys)), find(keys, make_token(keys))
     assert give(keys, one, "a", (), 2).names == ("agent-1000", "agent-1001")
     assert give(keys, two, "b", (), 1).names == ("agent-1002",)
-    assert TokenFolder(keys).guest(one) == Guest("a", ("agent-1000", "agent-1001"))
+    assert TokenFolder(keys).guest(one) == JoinedMachine("a", ("agent-1000", "agent-1001"))
     # More agents than last time: the old names first.
     grown = give(keys, one, "a", ("agent-1000", "agent-1001"), 3)
     assert grown.names == ("agent-1000", "agent-1001", "agent-1003")

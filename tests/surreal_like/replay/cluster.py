@@ -22,11 +22,11 @@ from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import poll
 from surreal_like.env.sender import ExpSender
 from surreal_like.replay.client import ReplayClient
-from surreal_like.replay.kind import load_kind
+from surreal_like.replay.kind import load_replay_class
 from surreal_like.replay.server import ReplayService
-from surreal_like.replay.slab import Slab
+from surreal_like.replay.shared_memory import Slab
 
-ENDS = ("experience", "receipts", "batches", "priorities")
+ENDS = ("experience", "acks", "batches", "priorities")
 BATCH = 8
 
 
@@ -75,7 +75,7 @@ class Cluster:
         ]
         sender = settings.session_config.sender
         self.senders = [ExpSender(context, sender) for context in self.contexts]
-        self.kind = load_kind(settings.learner_config)
+        self.kind = load_replay_class(settings.learner_config)
         identity = Identity("learner", 1, bytes.fromhex(settings.fingerprint()[:16]))
         self.client = ReplayClient(
             Wire(self.zmq, self.addresses, identity),
@@ -151,7 +151,7 @@ class Cluster:
             assert time.monotonic() < deadline, "it did not come to pass"
             self.step()
 
-    def receipted(self) -> bool:
+    def acked(self) -> bool:
         return all(sender.window.empty for sender in self.senders)
 
     def sample(self, batches: int) -> Counter[int]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import ConfigError, SurrealError
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.errors import DataError
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.storage import LINK_BYTES
@@ -369,6 +369,6 @@ def test_unrolls_that_reached_nobody_are_the_next_ones_again() -> None:
     before = replay.statistics()
     taken = replay.sample(4)
     assert [each.replayed for each in taken] == [False, True]
-    replay.take_back()
+    replay.undo_sample()
     assert replay.statistics() == before
     assert numbers_of(replay.aggregate_batch(replay.sample(4)[:1])) == [3]

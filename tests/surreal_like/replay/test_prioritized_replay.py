@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from session.errors import ConfigError
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
-from surreal_like.replay.turns import Turns
+from surreal_like.replay.round_robin import WeightedRoundRobin
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
@@ -137,7 +137,7 @@ def test_shards_together_draw_and_weigh_as_one_table_would(seed: int) -> None:
     random = np.random.default_rng(seed)
     priority = {"alpha": 1.0, "beta": {"start": 0.7}, "epsilon": 1e-6}
     shards = [make(capacity=16, priority=priority) for _ in range(3)]
-    twin, turns = OneTable(), Turns(3)
+    twin, turns = OneTable(), WeightedRoundRobin(3)
     for index, rows in enumerate((16, 9, 5)):
         shards[index].reseed(seed + index)
         shards[index].insert(chunk_of("F" + "M" * (rows - 1)))
@@ -152,7 +152,7 @@ def test_shards_together_draw_and_weigh_as_one_table_would(seed: int) -> None:
     twin.masses |= {(0, row): highest for row in range(14, 18)}
     for index, shard in enumerate(shards):
         others = [each for each in shards if each is not shard]
-        shard.hear_learner(
+        shard.on_learner(
             version=0, least_mass=min(each.statistics()["priority_least"] for each in others)
         )
         assert shard.mass == pytest.approx(

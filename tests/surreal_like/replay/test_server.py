@@ -23,11 +23,11 @@ from session.service import IDLE_SECONDS, Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import Request
 from session.wire.sockets import poll
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.replay import server
 from surreal_like.replay.chunk_validator import ChunkValidator
 from surreal_like.replay.client import ReplayClient, Sampled
-from surreal_like.replay.kind import load_kind
+from surreal_like.replay.kind import load_replay_class
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.tuple_replay import TupleReplay
 from surreal_like.replay.uniform_replay import UniformReplay
@@ -35,7 +35,7 @@ from tests.surreal_like.replay.cluster import Cluster
 from tests.surreal_like.replay.cluster import config as cluster_config
 
 PEERS = (("agent-0", "agent"), ("agent-10", "agent"), ("learner", "learner"))
-ENDS = ("experience", "receipts", "batches", "priorities")
+ENDS = ("experience", "acks", "batches", "priorities")
 
 
 def config(**replay: Any) -> Config:
@@ -110,8 +110,8 @@ class Bench:
         self.fingerprint = bytes.fromhex(settings.fingerprint()[:16])
         self.sender = self.wire("agent-0", 11)
         self.push = self.sender.push("replay-0.experience")
-        self.receipts = self.sender.subscriber("replay-0.receipts", name="agent-0")
-        self.kind = load_kind(settings.learner_config)
+        self.acks = self.sender.subscriber("replay-0.acks", name="agent-0")
+        self.kind = load_replay_class(settings.learner_config)
         self.client = self.make_client()
         self.sent = 0
         self.rows = 0
@@ -202,11 +202,11 @@ class Bench:
         self.clock.advance()
         self.frame.step()
         self.client.tick()
-        while (message := self.receipts.receive()) is not None:
+        while (message := self.acks.receive()) is not None:
             self.heard.append(message.fields["senders"])
         poll(self.client.sockets(), 0.001)
 
-    def receipt(self) -> Any:
+    def ack(self) -> Any:
         # What all hear has nobody in it.
         return next((told["agent-0"] for told in reversed(self.heard) if told), None)
 
@@ -271,11 +271,11 @@ def record(patch: pytest.MonkeyPatch, of: object, name: str, note: Callable[[], 
     patch.setattr(of, name, call)
 
 
-def test_what_is_sent_is_inserted_receipted_and_sampled(make: Callable[..., Bench]) -> None:
+def test_what_is_sent_is_inserted_acked_and_sampled(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.send()
     bench.send()
-    bench.until(lambda: bench.receipt() == [11, 2, 20, 0])
+    bench.until(lambda: bench.ack() == [11, 2, 20, 0])
     bench.until(lambda: bench.client.waiting)
     sampled = bench.client.next()
     assert sampled is not None
@@ -285,12 +285,12 @@ def test_what_is_sent_is_inserted_receipted_and_sampled(make: Callable[..., Benc
 
 
 @pytest.mark.parametrize(("filled", "waits"), [(0.5, False), (0.49, True)])
-def test_a_sender_that_would_soon_wait_is_receipted_at_once(
+def test_a_sender_that_would_soon_wait_is_acked_at_once(
     make: Callable[..., Bench], filled: float, waits: bool
 ) -> None:
     bench = make()
     bench.send()
-    bench.until(bench.receipt)
+    bench.until(bench.ack)
     bench.leave_room_before_the_next_sign_of_life()
     intake = bench.service._intake
     # However long the chunk takes to come, it is not time for the others.
@@ -299,7 +299,7 @@ def test_a_sender_that_would_soon_wait_is_receipted_at_once(
     bench.until(lambda: intake.inserts.total == 20)
     assert intake._news is waits
     intake._news_at = 0.0
-    bench.until(lambda: bench.receipt() == [11, 2, 20, 0])
+    bench.until(lambda: bench.ack() == [11, 2, 20, 0])
 
 
 @pytest.mark.parametrize(("min_size", "wanted"), [(4, False), (15, True)])
@@ -331,10 +331,10 @@ def test_experience_gathers_while_nobody_waits_for_rows(
     assert bench.service.rest_seconds() == IDLE_SECONDS
 
 
-def test_replay_sleeps_no_longer_than_until_receipts_are_due(make: Callable[..., Bench]) -> None:
+def test_replay_sleeps_no_longer_than_until_acks_are_due(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.send()
-    bench.until(bench.receipt)
+    bench.until(bench.ack)
     bench.leave_room_before_the_next_sign_of_life()
     intake = bench.service._intake
     intake._news_at = math.inf
@@ -362,7 +362,7 @@ def test_small_answers_leave_together_and_are_asked_for_together(
 ) -> None:
     bench = make()
     bench.send()
-    bench.until(bench.receipt)
+    bench.until(bench.ack)
     wire = bench.wire("learner", 2)
     client = ReplayClient(
         wire, bench.clock, shards=1, batch_size=4, batches_per_request=1, requests_in_flight=8
@@ -412,7 +412,7 @@ def test_a_chunk_that_comes_twice_is_stored_once(make: Callable[..., Bench]) -> 
     bench.send()
     bench.send(sequence=1)
     bench.send()
-    bench.until(lambda: bench.receipt() == [11, 2, 20, 0])
+    bench.until(lambda: bench.ack() == [11, 2, 20, 0])
     counts = bench.counts()
     assert (counts["inserted"], counts["duplicates"]) == (20, 10)
 
@@ -421,7 +421,7 @@ def test_a_chunk_that_does_not_fit_is_dropped_and_counted(make: Callable[..., Be
     bench = make()
     bench.send()
     bench.send(obs=4)
-    bench.until(lambda: bench.receipt() == [11, 2, 10, 10])
+    bench.until(lambda: bench.ack() == [11, 2, 10, 10])
     assert sum(bench.counts()["dropped"].values()) == 10
 
 
@@ -430,11 +430,11 @@ def test_the_limiter_lets_the_sender_wait_and_drain_lets_it_in(make: Callable[..
     bench.client._fields["batch_size"] = 1 << 10  # asks for more than the band ever holds
     while bench.send(patient=False):
         pass
-    bench.until(bench.receipt)
-    stored = bench.receipt()[2]
+    bench.until(bench.ack)
+    stored = bench.ack()[2]
     assert stored < bench.rows
     bench.client.drain()
-    bench.until(lambda: bench.receipt()[2] == bench.rows)
+    bench.until(lambda: bench.ack()[2] == bench.rows)
     assert bench.counts()["draining"]
 
 
@@ -446,7 +446,7 @@ def test_the_last_report_has_everything(
     tensorplex = bench.frame.context.tensorplex
     monkeypatch.setattr(type(tensorplex), "add_scalars", lambda self, row, step: told.update(row))
     bench.send()
-    bench.until(bench.receipt)
+    bench.until(bench.ack)
     assert told == {}
     bench.frame.close()
     assert told[".core/inserted"] == told[".core/size"] == 10
@@ -454,12 +454,12 @@ def test_the_last_report_has_everything(
     assert all(tag.startswith(".core/") for tag in told)
 
 
-def test_goodbye_is_receipted_and_reported(make: Callable[..., Bench]) -> None:
+def test_goodbye_is_acked_and_reported(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.send()
     fields = {"seq": 2, "rows": 10, "env_steps": 10, "episodes": 1}
     bench.until(lambda: bench.push.send(Message("goodbye", fields)))
-    bench.until(lambda: bench.receipt() is not None and bench.receipt()[1] == 2)
+    bench.until(lambda: bench.ack() is not None and bench.ack()[1] == 2)
     sender = bench.counts()["senders"]["agent-0/11"]
     assert sender["goodbye"]
     assert (sender["rows"], sender["inserted"], sender["holes"]) == (10, 10, 0)
@@ -471,24 +471,24 @@ def test_episodes_that_ended_before_the_first_question_are_told(
     bench = make()
     for _ in range(3):
         bench.send()
-    bench.until(lambda: bench.receipt() is not None and bench.receipt()[1] == 3)
+    bench.until(lambda: bench.ack() is not None and bench.ack()[1] == 3)
     bench.counts()
-    told = [episode["return"] for episode in bench.client.take_finished()]
+    told = [episode["return"] for episode in bench.client.pop_finished()]
     assert told == [1, 2, 3]
 
 
 def test_each_finished_episode_is_told_once(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.counts()
-    bench.client.take_finished()
+    bench.client.pop_finished()
     for _ in range(3):
         bench.send()
-    bench.until(lambda: bench.receipt() is not None and bench.receipt()[1] == 3)
+    bench.until(lambda: bench.ack() is not None and bench.ack()[1] == 3)
     told: list[float] = []
 
     def all_told() -> bool:
         bench.client.ask_counts()
-        told.extend(episode["return"] for episode in bench.client.take_finished())
+        told.extend(episode["return"] for episode in bench.client.pop_finished())
         return len(told) >= 3
 
     bench.until(all_told)
@@ -510,7 +510,7 @@ def test_bad_experience_is_rejected_and_the_server_lives(
     bench = make()
     bench.until(lambda: bench.push.send(message))
     bench.send()
-    bench.until(lambda: bench.receipt() == [11, 1, 10, 0])
+    bench.until(lambda: bench.ack() == [11, 1, 10, 0])
 
 
 def _spoil(chunk: Message, **columns: Any) -> Message:
@@ -549,7 +549,7 @@ def test_a_chunk_that_cannot_be_read_is_dropped_acknowledged_and_counted(
     bench.send()
     monkeypatch.setattr(bench.push, "send", send)
     bench.send()
-    bench.until(lambda: bench.receipt() == [11, 4, 20, 20])
+    bench.until(lambda: bench.ack() == [11, 4, 20, 20])
     counts = bench.counts()
     assert counts["dropped"] == {"wrong columns": 20}
     sender = counts["senders"]["agent-0/11"]
@@ -561,7 +561,7 @@ def test_a_chunk_that_cannot_be_read_is_dropped_acknowledged_and_counted(
 
 def test_a_sender_whose_chunks_are_refused_goes_on_and_counts_them(tmp_path: Path) -> None:
     settings = cluster_config(1)
-    settings.session_config.sender.max_unreceipted_chunks = 3
+    settings.session_config.sender.max_unacked_chunks = 3
     cluster = Cluster(tmp_path, settings)
     cluster.start(0)
     sender = cluster.senders[0]
@@ -572,7 +572,7 @@ def test_a_sender_whose_chunks_are_refused_goes_on_and_counts_them(tmp_path: Pat
             patch.setattr(Chunk, "to_message", lambda chunk: _spoil(to_message(chunk), reward=None))
             cluster.send(0, chunks=5)
         cluster.send(0, chunks=2)
-        cluster.until(cluster.receipted)
+        cluster.until(cluster.acked)
         window = sender.window
         assert (window.pushed, window.inserted, window.dropped) == (90, 40, 50)
         assert window.resent == 0
@@ -587,11 +587,11 @@ def test_what_a_sender_says_does_not_count_as_received_with_a_chunk_that_cannot_
     bench.send()
     fields = {"seq": 2, "rows": 10**9, "env_steps": 10**9, "episodes": 1, "streams": [0, 1]}
     fields |= {"policy": "default", "finished": [], "tail": False, "overlap": 1, "stamps": {}}
-    fields |= {"receipted": 0, "receipted_rows": 0, "filled": 0.0}
+    fields |= {"acked": 0, "acked_rows": 0, "filled": 0.0}
     # As many rows as one likes, in no bytes.
     arrays = {"step_type": np.zeros((10**9, 10**6, 0), np.uint8)}
     bench.until(lambda: bench.push.send(Message("chunk", fields, arrays)))
-    bench.until(lambda: bench.receipt() == [11, 2, 10, 0])
+    bench.until(lambda: bench.ack() == [11, 2, 10, 0])
 
 
 @pytest.mark.parametrize("method", ["insert", "sample", "aggregate_batch", "evict"])
@@ -622,7 +622,7 @@ def test_a_replay_is_proven_after_some_chunks_and_some_batches(
     monkeypatch.setattr(bench.client, "tick", lambda: None)
     for _ in range(4):
         bench.send()
-    bench.until(lambda: bench.receipt() == [11, 4, 40, 0])
+    bench.until(lambda: bench.ack() == [11, 4, 40, 0])
     assert not bench.service.proven
     monkeypatch.undo()
     monkeypatch.setattr(server, "_PROVEN", 3)
@@ -713,15 +713,15 @@ def test_the_queue_holds_the_sender_back(make: Callable[..., Bench]) -> None:
     bench.client.tick = lambda *, ask=True: False  # type: ignore[method-assign]
     for _ in range(4):
         bench.send()
-    bench.until(lambda: bench.receipt() == [11, 4, 40, 0])
+    bench.until(lambda: bench.ack() == [11, 4, 40, 0])
     while bench.send(patient=False):
         pass  # into the buffers of the sockets, which are bounded
     for _ in range(50):
         bench.step()
-    assert bench.receipt() == [11, 4, 40, 0]
+    assert bench.ack() == [11, 4, 40, 0]
     del bench.client.tick
     bench.client.drain()
-    bench.until(lambda: bench.receipt()[2] == 10 * bench.sent)
+    bench.until(lambda: bench.ack()[2] == 10 * bench.sent)
 
 
 def test_both_sides_waiting_is_counted_while_it_lasts(make: Callable[..., Bench]) -> None:
@@ -740,7 +740,7 @@ def test_both_sides_waiting_is_counted_while_it_lasts(make: Callable[..., Bench]
     bench.client.tick = lambda *, ask=True: False  # type: ignore[method-assign]
     for _ in range(8):  # two batches for the requests, and a full queue
         bench.send()
-    bench.until(lambda: bench.receipt() == [11, 8, 80, 0])
+    bench.until(lambda: bench.ack() == [11, 8, 80, 0])
     since = bench.clock.now()
     before = bench.service.status()
     bench.let(100)
@@ -800,23 +800,23 @@ def test_the_row_an_agent_leaves_with_is_dropped_and_counted(make: Callable[...,
     bench.send()
     bench.kind = type("Shorter", (bench.kind,), {"overlap": 0})
     bench.send()
-    bench.until(lambda: bench.receipt() == [11, 2, 10, 10])
+    bench.until(lambda: bench.ack() == [11, 2, 10, 10])
     assert bench.counts()["dropped"] == {"short unroll": 10}
 
 
-def test_each_sender_hears_its_own_receipts_and_all_hear_that_replay_lives(make: Any) -> None:
+def test_each_sender_hears_its_own_acks_and_all_hear_that_replay_lives(make: Any) -> None:
     bench = make()
-    other = bench.wire("agent-10", 11).subscriber("replay-0.receipts", name="agent-10")
+    other = bench.wire("agent-10", 11).subscriber("replay-0.acks", name="agent-10")
     heard: list[Any] = []
 
     def both_heard() -> bool:
         while (message := other.receive()) is not None:
             heard.append(message.fields["senders"])
-        return bool(heard) and bench.receipt() is not None and {} in bench.heard
+        return bool(heard) and bench.ack() is not None and {} in bench.heard
 
     bench.send()
     bench.until(both_heard)
-    assert bench.receipt() == [11, 1, 10, 0]
+    assert bench.ack() == [11, 1, 10, 0]
     assert set(map(len, heard)) == {0}
 
 
@@ -826,7 +826,7 @@ def test_what_a_dead_learner_asked_for_goes_to_its_successor(make: Callable[...,
     bench.take_learner_away()
     for _ in range(2):
         bench.send()
-    bench.until(lambda: bench.receipt() == [11, 2, 20, 0])
+    bench.until(lambda: bench.ack() == [11, 2, 20, 0])
     bench.let(20)
     bench.client = bench.make_client(incarnation=2)
     bench.until(lambda: bench.client.waiting)
@@ -860,6 +860,6 @@ def test_rows_that_are_none_of_this_run_are_dropped_counted_and_told_once(
     )
     for action in (99, 0, 99, 1):
         bench.send(action=action)
-    bench.until(lambda: bench.receipt() == [11, 4, 20, 20])
+    bench.until(lambda: bench.ack() == [11, 4, 20, 20])
     assert bench.counts()["dropped"] == {"wrong values": 20}
     assert told == ["action: 99 at [0, 0] of [5, 2], expected 0 to below 2"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surreal_like.replay import client, slab
+from surreal_like.replay import client, shared_memory
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
 UNIFORM = "surreal_like.replay.uniform_replay:UniformReplay"
@@ -39,7 +39,7 @@ def test_rows_of_a_fuller_shard_come_as_often_as_those_of_another(
     cluster = make()
     cluster.send(0, 30)
     cluster.send(1, 10)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     cluster.until(lambda: len(cluster.client.counts()) == 2)
     for _ in range(600):  # counts from after the last insert
         cluster.step()
@@ -53,7 +53,7 @@ def test_shards_are_asked_in_proportion_to_their_mass(make: Callable[..., Cluste
     cluster = make(type=PRIORITIZED, priority={"alpha": 1.0, "beta": 1.0, "epsilon": 1e-3})
     cluster.send(0, 20)
     cluster.send(1, 20)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
 
     def rare() -> bool:
         """Makes rows of shard 1 a quarter as likely, until most of them are."""
@@ -88,12 +88,12 @@ def test_a_lost_shard_is_passed_over_and_its_agent_goes_to_the_next(
     cluster = make()
     cluster.send(0, 4)
     cluster.send(1, 4)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     cluster.stop(1)
     cluster.sample(20)
     assert cluster.sample(30)[1] == 0
     cluster.send(1, 4)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     assert cluster.senders[1].window.inserted == 80
     for _ in range(300):
         cluster.step()
@@ -106,14 +106,14 @@ def test_a_lost_shard_is_passed_over_and_its_agent_goes_to_the_next(
 def test_an_agent_returns_to_its_own_shard(make: Callable[..., Cluster]) -> None:
     cluster = make()
     cluster.send(1, 3)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     cluster.stop(1)
     cluster.send(1, 3)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     cluster.start(1, incarnation=2)
     cluster.until(lambda: cluster.senders[1]._route.way.shard == 1)
     cluster.send(1, 3)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     window = cluster.senders[1].window
     assert (window.pushed, window.inserted, window.dropped) == (90, 90, 0)
     cluster.until(lambda: "replay-1/2" in cluster.client.counts())
@@ -128,7 +128,7 @@ def test_an_agent_whose_shard_never_comes_takes_the_next(make: Callable[..., Clu
     cluster.stop(1)
     cluster.stop(2)
     cluster.send(1, 2)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     assert cluster.senders[1]._route.way.shard == 0
     assert cluster.senders[1].window.inserted == 20
 
@@ -137,7 +137,7 @@ def test_a_shard_that_withholds_does_not_stop_the_others(make: Callable[..., Clu
     cluster = make()
     cluster.send(0, 4)
     cluster.send(1, 4)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     cluster.sample(4)
     frozen = cluster.frames.pop(1)
     assert cluster.sample(40)[0] > 30 * BATCH
@@ -164,7 +164,7 @@ def copied(cluster: Cluster) -> dict[str, Any]:
 @pytest.fixture
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """All batches go through shared memory, though they are small."""
-    monkeypatch.setattr(slab, "LEAST_BYTES", 1)
+    monkeypatch.setattr(shared_memory, "LEAST_BYTES", 1)
     monkeypatch.setattr(client, "ANSWER_BYTES", 1)
 
 
@@ -197,7 +197,7 @@ def test_a_batch_in_shared_memory_lasts_until_the_one_after_it(
 ) -> None:
     cluster = make(1)
     cluster.send(0, 30)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     cluster.sample(3)
     shared = cluster.client._shards[0]
     assert shared.slab is not None
@@ -219,7 +219,7 @@ def test_memory_is_lent_anew_to_a_shard_that_starts_again(make: Callable[..., Cl
     cluster = make(2)
     cluster.send(0, 20)
     cluster.send(1, 20)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     first = cluster.lent(1)
     cluster.stop(1)
     cluster.until(lambda: cluster.client._shards[1].slab is None)

@@ -12,7 +12,7 @@ import pytest
 from session.config import Config
 from session.context import Context
 from session.folder import RunFolder
-from surreal_like.learner.ending import still_here
+from surreal_like.learner.shutdown import still_here
 from tests.session.damage import seal_again
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
@@ -71,7 +71,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_rows_and_accounts_outlive_the_process(make: Make, kind: str) -> None:
     cluster = make(type=f"surreal_like.replay.{kind}")
     cluster.send(0, 7)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     before = counts(cluster, "replay-0/1")
     if kind.startswith("prioritized"):
         sampled = cluster.client.next()
@@ -85,7 +85,7 @@ def test_rows_and_accounts_outlive_the_process(make: Make, kind: str) -> None:
     same = ("size", "sampleable", "mass", "evicted", "senders", "inserted")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     cluster.send(0, 1)  # goes on behind its predecessors
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     assert counts(cluster, "replay-0/2")["sampleable"] == before["sampleable"] + 10
     assert cluster.senders[0].window.inserted == 80
 
@@ -94,7 +94,7 @@ def test_unrolls_outlive_the_process_too(make: Make) -> None:
     kind = "surreal_like.replay.fifo_replay:FIFOReplay"
     cluster = make(type=kind, capacity=200, replay_proportion=0.5, replay_capacity=100)
     cluster.send(0, 12)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     before = counts(cluster, "replay-0/1")
     assert before["size"] > 0
     assert before["replayed"] > 0
@@ -115,8 +115,8 @@ def counts_size(cluster: Cluster) -> int:
 def test_who_has_left_is_not_waited_for_by_the_next_process(make: Make) -> None:
     cluster = make()
     cluster.send(0, 2)
-    cluster.senders[0].say_goodbye()
-    cluster.until(cluster.receipted)
+    cluster.senders[0].send_goodbye()
+    cluster.until(cluster.acked)
     end(cluster)
     cluster.start(0, incarnation=2)
     assert still_here({"replay-0": counts(cluster, "replay-0/2")}) == set()
@@ -125,7 +125,7 @@ def test_who_has_left_is_not_waited_for_by_the_next_process(make: Make) -> None:
 def test_the_next_part_of_a_run_has_the_rows_and_begins_its_accounts_anew(make: Make) -> None:
     first = make()
     first.send(0, 3)
-    first.until(first.receipted)
+    first.until(first.acked)
     end(first)
     second = make(part=2)
     found = counts(second, "replay-0/1")
@@ -136,7 +136,7 @@ def test_the_next_part_of_a_run_has_the_rows_and_begins_its_accounts_anew(make: 
 def test_nothing_is_written_unless_asked_for(make: Make) -> None:
     cluster = make(on=False)
     cluster.send(0, 3)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     end(cluster)
     assert cluster.folder is not None
     assert list(cluster.folder.checkpoints.iterdir()) == []
@@ -146,7 +146,7 @@ def test_nothing_is_written_unless_asked_for(make: Make) -> None:
 def test_what_does_not_fit_is_told_and_left(make: Make, told: list[str], damage: str) -> None:
     cluster = make()
     cluster.send(0, 3)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
     end(cluster)
     assert cluster.folder is not None
     path = cluster.folder.checkpoints / "replay-0" / "1"
@@ -165,7 +165,7 @@ def test_a_full_disk_ends_nothing(
 ) -> None:
     cluster = make()
     cluster.send(0, 3)
-    cluster.until(cluster.receipted)
+    cluster.until(cluster.acked)
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surreal_like.data.batch import make_batch
-from surreal_like.data.experience import Chunk
+from surreal_like.data.chunk import Chunk
 from surreal_like.errors import DataError
-from surreal_like.replay.ledger import Ledger
+from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of
@@ -77,10 +77,10 @@ def test_R3_each_transition_is_inserted_once(case: str, split: int) -> None:
 def test_tuples_equal_the_transitions_of_the_twin(
     seed: int, operations: list[tuple[int, str, int]], n: int
 ) -> None:
-    twin, traffic, replay, ledger = Twin(10_000), Traffic(seed), make_replay(n), Ledger()
+    twin, traffic, replay, ledger = Twin(10_000), Traffic(seed), make_replay(n), AckTracker()
     for who, what, steps in operations:
         for chunk in traffic.arrivals(who, what, steps):
-            if ledger.admit(chunk, receipted=0):  # a server lets no older incarnation in
+            if ledger.admit(chunk, acked=0):  # a server lets no older incarnation in
                 ledger.inserted(chunk)
                 replay.insert_chunk(chunk)
                 twin.insert(chunk)

@@ -1,0 +1,100 @@
+"""``train`` on a terminal: a table that is drawn in place, and events as lines above it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from main.cli.live_lines import happening_line, is_news, news_lines
+from main.cli.view import View
+from session.config import Config
+from session.folder import RunFolder
+from session.format import duration
+from session.launchers.instruction import Event
+from session.periodic import Every
+from surreal_like.observer import RunObserver
+
+if TYPE_CHECKING:
+    from main.cli.table import Canvas
+    from session.launchers.launcher import RunControl
+
+_DRAW_SECONDS = 0.25
+
+
+class LiveTable(RunObserver):
+    """Draws where a run stands.
+
+    The training needs the machine more: only what has changed is drawn, and only the new end of
+    files is read which the run writes anyway.
+
+    Args:
+        stream: a terminal.
+        started: when the command began, seconds since 1970.
+    """
+
+    def __init__(self, stream: IO[str], started: float) -> None:
+        self._stream = stream
+        self._started = started
+        self._canvas: Canvas | None = None
+        self._view: View | None = None
+        self._due = Every(seconds=_DRAW_SECONDS, clock=time.monotonic)
+        self._drawn: object = None
+
+    def prepare(self, path: Path) -> None:
+        """Says what takes so long."""
+        # Not before: it is slow to import, and by now torch is being imported beside us.
+        from main.cli.table import Canvas
+
+        self._canvas = Canvas(self._stream)
+        self._canvas.draw_preparation(path)
+
+    def begin(self, folder: RunFolder, config: Config) -> None:
+        """Draws the first table."""
+        self._view = View(folder, config)
+        self._view.pass_over()
+        # Time spent in earlier parts of a resumed run counts, too.
+        self._started -= (config.get("run") or {}).get("seconds_before", 0.0)
+
+    def note(self, text: str) -> None:
+        """One line above the table."""
+        self._write(text, "bold")
+
+    def happened(self, happening: Event) -> None:
+        """What the launcher did."""
+        if is_news(happening):
+            self._write(happening_line(happening), "yellow")
+
+    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+        """Draws the table again if something in it has changed."""
+        self._update(lambda view: view.look(components))
+
+    def follow(self, run: RunControl) -> None:
+        """As :meth:`look`, for a run that another process supervises."""
+        self._update(lambda view: view.show(run))
+
+    def _update(self, read: Callable[[View], object]) -> None:
+        view = self._view
+        if view is None or self._canvas is None or not self._due():
+            return
+        read(view)
+        for when, line in news_lines(view):
+            self._write(line, "", None if view.counted else when)
+        now = (self._clock(), view.states(), view.restarts, view.line.get("wall_seconds"))
+        if now != self._drawn:
+            self._drawn = now
+            self._canvas.draw(view, self._clock())
+
+    def end(self) -> None:
+        """Takes the table away; what was written above it stays."""
+        if self._canvas is not None:
+            self._canvas.close()
+            self._canvas = None
+
+    def _write(self, text: str, style: str, when: float | None = None) -> None:
+        if self._canvas is not None:
+            self._canvas.write(f"{self._clock(when)}  {text}", style)
+
+    def _clock(self, when: float | None = None) -> str:
+        return duration((time.time() if when is None else when) - self._started)

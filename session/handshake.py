@@ -1,0 +1,125 @@
+"""The hello that every component says to the parameter server, without ever blocking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from session.clock import Clock
+from session.wire import PROTOCOL_VERSION, Message
+from session.wire.requests import DealerSocket, refusal
+from session.wire.schema import Count, Flag, Incarnation, Name, Optional, Row, Schema, Text
+
+HELLO = Schema(
+    {
+        "protocol": Count(),
+        "name": Name(),
+        # There is room above for those that have to be newer.
+        "incarnation": Incarnation(1 << 52),
+        "fingerprint": Text(128),
+        "spec_hash": Text(64),
+        "fresh": Flag(),
+        "starts": Optional(Count()),
+    },
+    any_run=True,
+)
+ANSWERS = {
+    "welcome": Schema(
+        {
+            "starts": Count(),
+            "incarnation": Incarnation(),
+            "version": Row(Incarnation(), Count()),
+            "iteration": Count(),
+        }
+    )
+}
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The parameter server's answer.
+
+    Args:
+        starts: starts seen under this name, this one included.
+        incarnation: the one to use; above the own one where the node's clock is slow.
+        version: newest ``(learner incarnation, version)`` published, ``(0, 0)`` before the first.
+        iteration: updates that the newest parameters have had.
+    """
+
+    starts: int = 1
+    incarnation: int = 1
+    version: tuple[int, int] = (0, 0)
+    iteration: int = 0
+
+
+class Handshake:
+    """Says hello at start and after each reconnection.
+
+    Args:
+        socket: a dealer of ``ps.requests`` for :data:`ANSWERS`; nobody else may receive on it.
+        clock: for repeating a hello that found nobody.
+        name: component name.
+        incarnation: of this process.
+        fingerprint: the experiment's, in full.
+        spec_hash: hash of the observation and action specs.
+    """
+
+    def __init__(
+        self,
+        socket: DealerSocket,
+        clock: Clock,
+        *,
+        name: str,
+        incarnation: int,
+        fingerprint: str,
+        spec_hash: str,
+    ) -> None:
+        self.socket = socket
+        self.welcome: Accepted | None = None
+        self._clock = clock
+        self._fields = {
+            "protocol": PROTOCOL_VERSION,
+            "name": name,
+            "incarnation": incarnation,
+            "fingerprint": fingerprint,
+            "spec_hash": spec_hash,
+        }
+        self._id: int | None = None
+        self._due = 0.0
+
+    def tick(self) -> bool:
+        """One step; True if something was sent or received.
+
+        Raises:
+            RefusedError: a newer process of this name.
+            AdmissionError: another protocol, fingerprint or spec.
+        """
+        if False in self.socket.connection_events() and self.welcome is not None:
+            self._id, self._due = None, self._clock.now()
+        said = self._say()
+        answer = self.socket.receive()
+        if answer is not None and answer.fields["id"] == self._id:
+            self._take(answer)
+        return said or answer is not None
+
+    def _say(self) -> bool:
+        if self._clock.now() < self._due:
+            return False
+        request_id = self.socket.send("hello", {**self._fields, "fresh": self.welcome is None})
+        if request_id is None:
+            return False
+        self._id, self._due = request_id, self._clock.now() + _RETRY_SECONDS
+        return True
+
+    def _take(self, answer: Message) -> None:
+        if answer.kind == "refused":
+            raise refusal(answer)
+        fields = answer.fields
+        incarnation, version = fields["version"]
+        self.welcome = Accepted(
+            fields["starts"], fields["incarnation"], (incarnation, version), fields["iteration"]
+        )
+        self._fields["incarnation"] = self.welcome.incarnation
+        # A restarted parameter server learns from it how often this name has started.
+        self._fields["starts"] = self.welcome.starts
+        self._due = float("inf")

@@ -1,0 +1,203 @@
+"""A run that another process supervises, commanded from here."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from session.config import Config
+from session.errors import ConfigError, DeadlineError, RefusedError, UsageError
+from session.folder import RunFolder
+from session.launchers.asking import ask, reachable
+from session.launchers.joined import joined_rows
+from session.launchers.launcher import (
+    SUPERVISOR_CONTROL,
+    ComponentStatus,
+    Outcome,
+    RunControl,
+    last_lines,
+    log_names,
+)
+from session.launchers.status import rows_of_files
+from session.tail import Tail, last_object
+from session.wire.sockets import poll
+
+_ANSWER_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+_FOLLOW_SECONDS = 0.2
+# Logs are written a moment after the run has ended.
+_LAST_SECONDS = 1.0
+# Who has launched a run -> the class that commands it; imported when one is adopted.
+_HOMES = {
+    "tmux": "session.launchers.tmux:TmuxRun",
+    "kubernetes": "session.launchers.kubernetes:KubernetesRun",
+}
+
+
+class RunHandle:
+    """The same commands that the launcher of a run has, from any shell of its machine.
+
+    Args:
+        folder: the run folder.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run folder."""
+        return self._folder
+
+    @property
+    def running(self) -> bool:
+        """True while somebody supervises it."""
+        return self._folder.in_use
+
+    def status(self) -> list[ComponentStatus]:
+        """The table of components: as the supervisor sees it, or what files and processes tell."""
+        if not self._folder.in_use or not reachable(self._folder, SUPERVISOR_CONTROL):
+            return rows_of_files(self._folder)
+        rows: list[dict[str, Any]] = self._ask("status", {})["components"]
+        return [
+            *(ComponentStatus(**row) for row in rows),
+            *joined_rows(self._folder, {row["name"] for row in rows}),
+        ]
+
+    def progress(self) -> Mapping[str, Any]:
+        """The newest line of ``progress.jsonl``, empty while there is none."""
+        return last_object(self._folder.progress) or {}
+
+    def logs(self, name: str, lines: int = 50) -> list[str]:
+        """The last lines of a component's log and of its standard error.
+
+        Raises:
+            UsageError: it has left neither.
+        """
+        return last_lines(self._folder, name, lines)
+
+    def log_lines(self, name: str = "", *, follow: bool = False) -> Iterator[str]:
+        """All that a component has logged, line by line; without a name everybody, by time.
+
+        Args:
+            name: of the component.
+            follow: go on with what is being logged, until the run is over.
+
+        Raises:
+            UsageError: it has logged nothing.
+        """
+        path = self._folder.logs / f"{name or 'all'}.log"
+        if name and not path.exists():
+            raise UsageError(
+                f"no log of '{name}' in {self._folder}; there are {log_names(self._folder)}"
+            )
+        return self._lines(Tail(path, catch_up_bytes=None), follow=follow)
+
+    def _lines(self, tail: Tail, *, follow: bool) -> Iterator[str]:
+        yield from tail.lines()
+        until = None
+        while follow and (until is None or time.monotonic() < until):
+            if until is None and not self.running:
+                until = time.monotonic() + _LAST_SECONDS
+            time.sleep(_FOLLOW_SECONDS)
+            yield from tail.lines()
+
+    def scale(self, kind: str, num: int) -> None:
+        """Makes it so many agents or evaluators (``agent``, ``eval``).
+
+        Raises:
+            UsageError: there is nothing of that kind to scale; the run is ending, does not run, or
+                takes no commands.
+        """
+        self._ask("scale", {"kind": kind, "num": num})
+
+    def restart(self, name: str) -> None:
+        """Ends one component and starts it again.
+
+        Raises:
+            UsageError: there is no such component; the run is ending, does not run, or takes no
+                commands.
+        """
+        self._ask("restart", {"name": name})
+
+    def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
+        """Begins the clean end of the run and returns.
+
+        Raises:
+            UsageError: it does not run, or takes no commands.
+        """
+        self._ask("stop", {"interrupted": interrupted, "reason": reason})
+
+    def wait(self, timeout_seconds: float | None = None) -> Outcome:
+        """Waits until nobody supervises the run any more.
+
+        Raises:
+            DeadlineError: that took longer than ``timeout_seconds``.
+        """
+        start = time.monotonic()
+        while self.running:
+            if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
+                raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
+            poll([], _LOOK_SECONDS)
+        result = self._folder.read_result() or {}
+        return Outcome(str(result.get("status", "failed")), str(result.get("reason", "")))
+
+    def _ask(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        if not self._folder.in_use:
+            raise UsageError(f"run {self._folder} is not running: nobody supervises it")
+        if not reachable(self._folder, SUPERVISOR_CONTROL):
+            raise UsageError(
+                f"run {self._folder} runs in one thread: it takes no commands; "
+                "Ctrl-C in its terminal ends it"
+            )
+        try:
+            return ask(
+                self._folder, SUPERVISOR_CONTROL, kind, fields, timeout_seconds=_ANSWER_SECONDS
+            )
+        except RefusedError as error:
+            # What was asked makes no sense: the same error that the launcher itself would raise.
+            raise UsageError(str(error)) from None
+
+    def close(self) -> None:
+        """Gives back what it holds; the run goes on."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def launcher_of(folder: RunFolder) -> str:
+    """Who launched a run: ``serial``, ``local``, ``tmux`` or ``kubernetes``; empty: nobody says."""
+    try:
+        run = Config.load_file(folder.config).get("run") or {}
+    except ConfigError:
+        return ""
+    return str(run.get("launcher", ""))
+
+
+def open_run(folder: str | Path | RunFolder) -> RunControl:
+    """The run in a folder, for commands from any shell; use it in a ``with`` statement.
+
+    Raises:
+        UsageError: no run was ever started there.
+    """
+    folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    home = _HOMES.get(launcher_of(folder))
+    if home is not None:
+        module, _, name = home.partition(":")
+        run: RunControl = getattr(importlib.import_module(module), name)(folder)
+        return run
+    if not folder.addresses.is_file():
+        raise UsageError(f"{folder} holds no run: it has no addresses.json")
+    return RunHandle(folder)

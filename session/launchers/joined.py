@@ -1,0 +1,40 @@
+"""Agents of other machines in the table of components: known only by their beats over the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from session.folder import RunFolder
+from session.launchers.asking import told
+from session.launchers.status import ComponentStatus
+
+_STATES = {"done": "gone", "failed": "dead", "lost": "dead"}
+
+
+def joined_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatus]:
+    """The components that Tensorplex hears of and nobody here supervises.
+
+    Args:
+        folder: of a run that goes on.
+        known: names of those that are supervised here.
+
+    Returns nothing where nobody was ever invited, or Tensorplex does not answer.
+    """
+    if not (folder.keys / "tokens").is_dir():
+        return []
+    return [_row(row) for name, row in told(folder).items() if name not in known]
+
+
+def _row(row: dict[str, Any]) -> ComponentStatus:
+    state = str(row["state"])
+    return ComponentStatus(
+        name=str(row["name"]),
+        state=_STATES.get(state, state),
+        # A number of a process of another machine says nothing here.
+        pid=0,
+        age_seconds=float(row["age_seconds"]),
+        restarts=0,
+        exit_code=None,
+        doing="on another machine",
+    )

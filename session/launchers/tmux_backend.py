@@ -1,0 +1,262 @@
+"""The components of one run as windows of tmux: what :class:`Processes` is to subprocesses.
+
+A process in a window is nobody's child here: it is watched through its number, tmux tells how it
+ended, and a person may start it again, in the window or anywhere else. Whoever was started last
+under a name is the one that is supervised.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from session.component import Component
+from session.errors import RunError
+from session.folder import RunFolder
+from session.heartbeat import Beat, read_beats
+from session.launchers.backend import Exit, StderrTail
+from session.launchers.out_of_memory import OutOfMemory
+from session.launchers.shell_command import ShellCommand
+from session.launchers.status import process_lives
+from session.launchers.tmux_session import Pane, TmuxSession
+from session.periodic import Every
+
+SUPERVISOR = "supervisor"
+_LOOK_SECONDS = 0.5
+# tmux knows of an end a moment later than the kernel.
+_SETTLE_SECONDS = 2.0
+_OPEN_STATES = ("starting", "running")
+
+
+@dataclass(slots=True)
+class _Window:
+    """One component.
+
+    Args:
+        words: what its process says.
+        pane: its window, as it was looked at last.
+        pid: its living process, 0 where there is none.
+        descriptor: can be read once that has ended; -1 where there is none.
+        ended_at: when that was, as far as the kernel knows; 0 while it lives.
+        since: milliseconds of the wall clock; whoever was started later is newer than it.
+    """
+
+    words: StderrTail
+    pane: Pane
+    pid: int = 0
+    descriptor: int = -1
+    ended_at: float = 0.0
+    since: int = 0
+
+    @property
+    def elsewhere(self) -> bool:
+        """True if its process was started outside the window."""
+        return self.pid not in (0, self.pane.pid)
+
+    def watch(self, pid: int, since: int) -> None:
+        """From now on this is its process."""
+        self.forget()
+        self.pid, self.since = pid, since
+        with suppress(OSError):
+            self.descriptor = os.pidfd_open(pid)
+
+    def forget(self) -> None:
+        """It has no process any more."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.pid, self.descriptor, self.ended_at = 0, -1, 0.0
+
+    def dead(self, pane: Pane | None) -> bool:
+        """True once tmux knows that the process has ended."""
+        return pane is not None and pane.pid == self.pid and pane.dead
+
+    def told(self, pane: Pane | None) -> bool:
+        """True once tmux knows how the process has ended."""
+        return pane is not None and pane.pid == self.pid and pane.exit_code is not None
+
+    def older_than(self, beat: Beat) -> bool:
+        """True if the beat comes from a process that was started later, and lives."""
+        return (
+            beat.pid not in (self.pid, self.pane.pid)
+            and beat.incarnation > self.since
+            and beat.state in _OPEN_STATES
+            and process_lives(beat)
+        )
+
+    @property
+    def over(self) -> bool:
+        """True once the process has ended, whatever tmux says."""
+        if self.descriptor < 0:
+            return not Path(f"/proc/{self.pid}").exists()
+        return bool(select.select([self.descriptor], [], [], 0)[0])
+
+
+class TmuxBackend:
+    """The windows of one run; the session is there already, with the supervisor's window.
+
+    Args:
+        folder: the run folder, as an absolute path.
+        session: of the run.
+        preamble_cmd: shell command before that of each component.
+        servers: components that bind endpoints.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        session: TmuxSession,
+        *,
+        preamble_cmd: str = "",
+        servers: Collection[str] = (),
+    ) -> None:
+        self.keep_warm = True
+        self._folder = folder
+        self._session = session
+        self._preamble_cmd = preamble_cmd
+        self._windows: dict[str, _Window] = {}
+        self._starts: dict[str, int] = {}
+        self._servers = servers
+        self._exits: list[Exit] = []
+        self._taken: list[str] = []
+        self._look_due = Every(seconds=_LOOK_SECONDS, clock=time.monotonic)
+        self._memory = OutOfMemory()
+        for name, pane in session.panes().items():
+            if name != SUPERVISOR:
+                self._windows[name] = _Window(StderrTail(folder, name, self._memory), pane)
+                self._windows[name].watch(pane.pid, 0)
+                self._starts[name] = pane.starts
+
+    @property
+    def starts(self) -> dict[str, int]:
+        """Component -> how often it was started, of all that there are, living or not."""
+        return {name: self._starts[name] for name in self._windows}
+
+    def pid(self, name: str) -> int:
+        """The process of a component, 0 where there is none."""
+        return self._windows[name].pid if name in self._windows else 0
+
+    def start(self, component: Component) -> None:
+        """Starts a component, in its window if it has one."""
+        name, words = component.name, StderrTail(self._folder, component.name, self._memory)
+        self._starts[name] = starts = self._starts.get(name, 0) + 1
+        line = ShellCommand.of(component, str(self._folder), self._preamble_cmd)
+        script, there, since = line.script(words.path), self._windows.get(name), _wall_clock()
+        try:
+            if there is not None and name in self._session.panes():
+                pane = self._session.respawn(there.pane, script, Path.cwd(), starts)
+            else:
+                pane = self._session.open(name, script, Path.cwd(), starts)
+        except RunError as error:
+            self._exits.append(words.exit(0, 1, f"cannot start it: {error}"))
+            return
+        if there is not None:
+            there.forget()
+        self._windows[name] = _Window(words, pane)
+        self._windows[name].watch(pane.pid, since)
+
+    def signal(self, name: str, number: int) -> None:
+        """Sends a signal; SIGKILL goes to the whole group of the process."""
+        if (pid := self.pid(name)) == 0:
+            return
+        with suppress(ProcessLookupError):
+            if number == signal.SIGKILL and os.getpgid(pid) == pid:
+                os.killpg(pid, number)
+            else:
+                os.kill(pid, number)
+
+    def wait_on(self) -> list[int]:
+        """Descriptors that can be read when there is something to hear."""
+        # One that has been heard already would only keep others from sleeping.
+        living = (w for w in self._windows.values() if w.descriptor >= 0 and not w.ended_at)
+        return [window.descriptor for window in living]
+
+    def poll(self) -> list[Exit]:
+        """The processes that have ended since the last call, without waiting."""
+        now = time.monotonic()
+        ended = [w for w in self._windows.values() if w.pid and not w.ended_at and w.over]
+        for window in ended:
+            window.ended_at = now
+        if ended or self._look_due() or any(w.ended_at for w in self._windows.values()):
+            self._look(now)
+        exits, self._exits = self._exits, []
+        return exits
+
+    def manual_restarts(self) -> list[str]:
+        """Components of which somebody has started a process by hand since the last call."""
+        taken, self._taken = self._taken, []
+        return taken
+
+    def _look(self, now: float) -> None:
+        panes, beats = self._session.panes(), read_beats(self._folder.alive)
+        for name, window in self._windows.items():
+            pane = panes.get(name)
+            if pane is not None and pane.pid != window.pane.pid and not pane.dead:
+                self._take(name, window, pane.pid, _wall_clock())
+            elif (beat := beats.get(name)) is not None and window.older_than(beat):
+                self._take(name, window, beat.pid, beat.incarnation)
+            elif window.pid and (window.ended_at or window.dead(pane)):
+                window.ended_at = window.ended_at or now
+                self._reap(window, pane, now)
+            if pane is not None:
+                window.pane = pane
+
+    def _take(self, name: str, window: _Window, pid: int, since: int) -> None:
+        """Somebody has started this process: what was there before must not be a second."""
+        if window.pid and not window.ended_at:
+            # A server that drains would close the endpoints that the new one has bound.
+            self.signal(name, signal.SIGKILL if name in self._servers else signal.SIGTERM)
+        window.words = StderrTail(self._folder, name, self._memory)
+        window.watch(pid, since)
+        self._taken.append(name)
+        self._starts[name] = self._starts.get(name, 0) + 1
+
+    def _reap(self, window: _Window, pane: Pane | None, now: float) -> None:
+        """It has ended: says how, as soon as tmux knows."""
+        told = window.told(pane)
+        waits = not told and pane is not None and not window.elsewhere
+        if waits and now - window.ended_at < _SETTLE_SECONDS:
+            return
+        if window.elsewhere:
+            end = window.words.exit(window.pid, self._code_by_beat(window))
+        elif pane is None:
+            end = window.words.exit(window.pid, -signal.SIGHUP, "its window was closed")
+        elif pane.exit_code is not None:
+            end = window.words.exit(window.pid, pane.exit_code)
+        else:
+            # Before tmux 3.3 nobody tells which signal it was.
+            end = window.words.exit(window.pid, -signal.SIGKILL)
+        if not told:
+            # What it has started may still hold the window.
+            with suppress(OSError):
+                os.killpg(window.pid, signal.SIGKILL)
+        window.forget()
+        self._exits.append(end)
+
+    def _code_by_beat(self, window: _Window) -> int:
+        """Nobody waits for a process outside its window; its last beat says how it ended."""
+        beats = read_beats(self._folder.alive).values()
+        return 0 if any(b.pid == window.pid and b.state == "done" for b in beats) else 1
+
+    def remove(self, name: str) -> None:
+        """Takes away the window of a component that has ended."""
+        window = self._windows.pop(name, None)
+        if window is not None:
+            window.forget()
+            self._session.close(window.pane)
+
+    def close(self) -> None:
+        """Kills whoever still lives, and takes their windows away; the session stays."""
+        for name in list(self._windows):
+            self.signal(name, signal.SIGKILL)
+            self.remove(name)
+
+
+def _wall_clock() -> int:
+    """Milliseconds, as incarnations count them."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,284 @@
+"""The unit of experience on the wire: a block of T consecutive rows of N streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from session.errors import DecodeError
+from session.nest import Array
+from session.wire import Message
+from session.wire.schema import (
+    LARGE_HEADER_BYTES,
+    STEPS_LIMIT,
+    Count,
+    Counts,
+    Fields,
+    Flag,
+    ListOf,
+    MapOf,
+    Name,
+    Number,
+    Optional,
+    Schema,
+    Text,
+)
+from surreal_like.errors import DataError
+
+REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
+    "step_type": np.uint8,
+    "reward": np.float32,
+    "discount": np.float32,
+    "version": np.int64,
+}
+LEAD_IN = "lead_in/"
+_STREAMS = 1 << 16
+_OWN_NUMBERS = 1000
+_NAME_CHARACTERS = 300
+
+# Summaries of episodes, as :class:`surreal_like.env.episodes.EpisodeCounter` makes them.
+EPISODES = ListOf(
+    Fields(
+        {
+            "return": Number(),
+            "length": Count(most=STEPS_LIMIT),
+            # An environment's own number may be none.
+            "metrics": MapOf(Text(_NAME_CHARACTERS), Number(finite=False), _OWN_NUMBERS),
+        }
+    ),
+    _STREAMS,
+)
+
+
+def check_episodes(finished: list[dict[str, Any]]) -> None:
+    """Raises DataError for summaries with which replay would not accept a chunk."""
+    if EPISODES.fits(finished):
+        return
+    wrong = next((each for each in finished if not EPISODES.fits([each])), finished[0])
+    names = wrong["metrics"]
+    longest = max(map(len, names), default=0)
+    raise DataError(
+        f"an episode ended with a return of {wrong['return']} and {len(names)} numbers of its own "
+        f"(info['metrics'] and update_tensorplex), whose names have up to {longest} characters; "
+        f"expected a finite return, at most {_OWN_NUMBERS} numbers and {_NAME_CHARACTERS} "
+        "characters"
+    )
+
+
+STAMPS = ("first", "cut", "boot", "sent")
+_COUNTED = {
+    "seq": Count(1),
+    "rows": Count(),
+    "env_steps": Count(most=STEPS_LIMIT),
+    "episodes": Count(most=STEPS_LIMIT),
+}
+_ACKED = {
+    "acked": Optional(Count()),
+    "acked_rows": Optional(Count()),
+    "filled": Optional(Number(0.0)),
+}
+CHUNK = Schema(
+    {
+        **_COUNTED,
+        "streams": Counts(_STREAMS),
+        "policy": Name(),
+        "finished": EPISODES,
+        "tail": Flag(),
+        "overlap": Count(0, 1),
+        **{name: replace(each, optional=False) for name, each in _ACKED.items()},
+        "stamps": Fields({name: Optional(Number()) for name in STAMPS}),
+    },
+    arrays=None,
+    header_bytes=LARGE_HEADER_BYTES,
+)
+# Sent like a chunk, and so with what a chunk says of its sender.
+GOODBYE = Schema({**_COUNTED, **_ACKED})
+
+
+@dataclass(slots=True)
+class Chunk:
+    """T consecutive rows of each of an agent's N streams.
+
+    Args:
+        columns: name -> array ``[T, N, ...]``: ``step_type`` uint8, ``reward`` and ``discount``
+            float32 (of the action before the row), ``version`` int64 (of the parameters it was
+            acted with), ``obs`` or ``obs/...``, ``action`` or ``action/...``, ``extras/...``.
+        sequence: 1, 2, 3, ... of this sender incarnation.
+        streams: one id per stream, ``[N]``, never used again by this incarnation after a cut.
+        sender: agent name.
+        incarnation: the agent's.
+        policy: whose actions these are.
+        rows: rows that the sender has cut into chunks so far, this chunk included.
+        env_steps: environment steps of the sender so far.
+        episodes: episodes that ended at the sender so far.
+        finished: summaries of the episodes that ended in this chunk.
+        tail: True if the last row of each stream has no action yet, and none will follow.
+        overlap: rows at the end that the next chunk begins with, and counts: 1 in an unroll.
+        lead_in: of an unroll whose observations are seen in stacks of k: column of observations ->
+            the frames before its first row, ``[k-1, N, ...]``, which count in an earlier chunk;
+            where an episode begins less than k-1 rows before, its first frame is repeated.
+        acked: highest number for which the sender has had an ack, of whatever replay.
+        acked_rows: the sender's row count at that number.
+        filled: share of what its sender may have unacked that it has; at 1 it waits.
+        stamps: seconds of the traced way (``first``, ``cut``, ``sent``), empty when not traced.
+    """
+
+    columns: Mapping[str, Array]
+    sequence: int
+    streams: list[int]
+    sender: str = ""
+    incarnation: int = 0
+    policy: str = "default"
+    rows: int = 0
+    env_steps: int = 0
+    episodes: int = 0
+    finished: list[dict[str, Any]] = field(default_factory=list)
+    tail: bool = False
+    overlap: int = 0
+    lead_in: Mapping[str, Array] = field(default_factory=dict)
+    acked: int = 0
+    acked_rows: int = 0
+    filled: float = 0.0
+    stamps: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(T, N)``."""
+        length, streams = self.columns["step_type"].shape[:2]
+        return length, streams
+
+    @property
+    def size(self) -> int:
+        """Rows that this chunk counts, those of the overlap left out."""
+        length, streams = self.shape
+        return (length - self.overlap) * streams
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """All columns, and the lead-in frames as ``lead_in/<column>``."""
+        if not self.lead_in:
+            return self.columns
+        return {**self.columns, **{LEAD_IN + name: lead for name, lead in self.lead_in.items()}}
+
+    def to_message(self) -> Message:
+        """The chunk as a message; sender and incarnation travel as the message's identity."""
+        fields = {
+            "seq": self.sequence,
+            "streams": self.streams,
+            "policy": self.policy,
+            "rows": self.rows,
+            "env_steps": self.env_steps,
+            "episodes": self.episodes,
+            "finished": self.finished,
+            "tail": self.tail,
+            "overlap": self.overlap,
+            "acked": self.acked,
+            "acked_rows": self.acked_rows,
+            "filled": self.filled,
+            "stamps": self.stamps,
+        }
+        return Message("chunk", fields, self.arrays)
+
+    @classmethod
+    def from_message(cls, message: Message) -> Chunk:
+        """The chunk that a message holds.
+
+        Args:
+            message: one that fits :data:`CHUNK`.
+
+        Raises:
+            DecodeError: a column is missing or has a wrong type or shape, or a number contradicts
+                the columns.
+        """
+        chunk = cls._of(message, *_parted(message.arrays))
+        columns, lead_in = chunk.columns, chunk.lead_in
+        for name, dtype in REQUIRED_COLUMNS.items():
+            if name not in columns or columns[name].dtype != dtype:
+                raise DecodeError(f"chunk without a column '{name}' of {np.dtype(dtype)}")
+        shape = columns["step_type"].shape
+        if len(shape) != 2 or any(column.shape[:2] != shape for column in columns.values()):
+            raise DecodeError(f"chunk with columns that do not all begin with [T, N] = {shape}")
+        if not shape[1]:
+            raise DecodeError("chunk of no stream")
+        if chunk.overlap >= shape[0]:
+            raise DecodeError(f"chunk of {shape[0]} rows with an overlap of {chunk.overlap}")
+        if len(chunk.streams) != shape[1]:
+            raise DecodeError(f"chunk of {shape[1]} streams with {len(chunk.streams)} stream ids")
+        _check_lead_in(columns, lead_in, shape[1])
+        return chunk
+
+    @classmethod
+    def unreadable(cls, message: Message) -> Chunk:
+        """The chunk of a message whose columns :meth:`from_message` refuses, without its values.
+
+        It counts the rows that its columns have as far as that can be seen, 0 otherwise.
+
+        Args:
+            message: one that fits :data:`CHUNK`.
+
+        Raises:
+            DecodeError: its numbers contradict each other; no account can be kept of it.
+        """
+        columns, _ = _parted(message.arrays)
+        first = [columns["step_type"]] if "step_type" in columns else []
+        # Rows without a byte have not been received, whatever the shape says.
+        known = (each for each in [*first, *columns.values()] if each.ndim >= 2 and each.nbytes)
+        length, streams = next((each.shape[:2] for each in known), (0, 0))
+        # One zero, seen as often as there are rows.
+        rows = np.broadcast_to(np.uint8(0), (length, streams))
+        chunk = cls._of(message, {"step_type": rows}, {})
+        chunk.overlap = min(chunk.overlap, length)
+        return chunk
+
+    @classmethod
+    def _of(
+        cls, message: Message, columns: Mapping[str, Array], lead_in: Mapping[str, Array]
+    ) -> Chunk:
+        values = dict(message.fields)
+        chunk = cls(columns, values.pop("seq"), lead_in=lead_in, **values)
+        if not chunk.acked < chunk.sequence or not chunk.env_steps <= chunk.rows:
+            raise DecodeError(f"chunk {chunk.sequence} of a sender that counts wrongly")
+        chunk.sender = message.sender.name
+        chunk.incarnation = message.sender.incarnation
+        return chunk
+
+
+def _parted(arrays: Mapping[str, Array]) -> tuple[Mapping[str, Array], dict[str, Array]]:
+    """Columns, and lead-in frames by the column that they belong to."""
+    lead_in = {
+        name.removeprefix(LEAD_IN): array
+        for name, array in arrays.items()
+        if name.startswith(LEAD_IN)
+    }
+    if not lead_in:
+        return arrays, lead_in
+    return {name: arrays[name] for name in arrays if not name.startswith(LEAD_IN)}, lead_in
+
+
+def _check_lead_in(
+    columns: Mapping[str, Array], lead_in: Mapping[str, Array], streams: int
+) -> None:
+    """Raises DecodeError unless there are equally many frames of all parts of the observations."""
+    if not lead_in:
+        return
+    observed = {name for name in columns if name.partition("/")[0] == "obs"}
+    frames = next(iter(lead_in.values())).shape[:1]
+    fits = lead_in.keys() == observed and all(
+        lead.dtype == columns[name].dtype
+        and lead.shape == (*frames, streams, *columns[name].shape[2:])
+        for name, lead in lead_in.items()
+    )
+    if not fits:
+        shapes = {name: f"{lead.dtype} {list(lead.shape)}" for name, lead in lead_in.items()}
+        raise DecodeError(
+            f"chunk with lead-in frames {shapes}, which do not fit its observations "
+            f"{sorted(observed)} of {streams} streams"
+        )

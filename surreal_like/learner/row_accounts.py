@@ -1,0 +1,208 @@
+"""Who has pushed how many rows, and where each of them went; kept over every restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+
+class RowFates(NamedTuple):
+    """RowFates and their fate; a clean stop has ``pushed = inserted + dropped`` exactly."""
+
+    pushed: int = 0
+    inserted: int = 0
+    dropped: int = 0
+    unacked: int = 0
+    holes: int = 0
+
+
+@dataclass(slots=True)
+class SenderRows:
+    """What is known of one incarnation of one agent; apart from ``unacked`` it only rises.
+
+    ``pushed``, ``inserted``, ``dropped`` and ``unacked`` are what the sender said of itself,
+    ``seen``, ``handled`` and ``refused`` what replay saw of it, and ``received`` (for each start of
+    each shard) what replay counted by itself, while the others repeat numbers of the sender. All
+    count rows.
+
+    A guest is of a machine that has joined. Its numbers count as far as replay has received rows.
+    """
+
+    pushed: int = 0
+    inserted: int = 0
+    dropped: int = 0
+    unacked: int = 0
+    final: bool = False
+    seen: int = 0
+    handled: int = 0
+    refused: int = 0
+    env_steps: int = 0
+    episodes: int = 0
+    guest: bool = False
+    received: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> int:
+        """RowFates from this sender that replay has certainly received."""
+        return sum(self.received.values())
+
+    def counted(self, number: int) -> int:
+        """Steps or episodes that count of those that the sender has named: at most one a row."""
+        return min(number, self.bound) if self.guest else number
+
+    def rows(self) -> RowFates:
+        """The rows of this incarnation.
+
+        A sender that left counts as it counted itself. One that was killed ends with the
+        last chunk whose header a receiver saw; what came before and was never handled is missing.
+        A guest that counted more than replay received counts as replay saw it.
+        """
+        settled = self.inserted + self.dropped
+        if self.guest and not (self.final and settled + self.unacked == self.pushed):
+            return self._received_rows()
+        if self.guest and settled > self.bound:
+            return self._received_rows()
+        if self.final:
+            return RowFates(self.pushed, self.inserted, self.dropped, self.unacked)
+        dropped = max(self.dropped, self.refused)
+        handled = max(self.handled, self.inserted + self.dropped)
+        pushed = max(self.seen, handled)
+        return RowFates(pushed, handled - dropped, dropped, 0, pushed - handled)
+
+    def _received_rows(self) -> RowFates:
+        dropped = min(self.refused, self.bound)
+        return RowFates(self.bound, self.bound - dropped, dropped)
+
+    def rise(self, **values: int) -> None:
+        """Takes each value that is larger than the known one."""
+        for name, value in values.items():
+            setattr(self, name, max(getattr(self, name), int(value)))
+
+
+class RowAccounts:
+    """The accounts of a whole run, as the learner keeps them.
+
+    Args:
+        first_joined_agent: number of the first agent of a joined machine; None: none can join.
+    """
+
+    def __init__(self, first_joined_agent: int | None = None) -> None:
+        self._first_joined_agent = first_joined_agent
+        self.senders: dict[str, SenderRows] = {}
+        self._sampled: dict[str, int] = {}
+        self._replayed: dict[str, int] = {}
+
+    def add_sender(self, key: str, account: Mapping[str, Any]) -> None:
+        """Takes what a sender (``name/incarnation``) said of itself.
+
+        Its steps count from its chunks, as replay has seen them, until it leaves: what a killed
+        sender took with it was in no row that anybody knows.
+        """
+        sender = self._sender(key)
+        if sender.final:
+            return
+        names = ["pushed", "inserted", "dropped"]
+        names += ["env_steps", "episodes"] if account["final"] else []
+        sender.rise(**{name: account[name] for name in names})
+        sender.unacked = int(account["unacked"])
+        sender.final = bool(account["final"])
+
+    def add_shard(self, key: str, counts: Mapping[str, Any]) -> None:
+        """Takes the counts of one incarnation of a shard (``name/incarnation``)."""
+        self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
+        self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
+        for name, seen in counts["senders"].items():
+            sender = self._sender(name)
+            if sender.guest:
+                received = seen["inserted"] + seen["dropped"]
+                sender.received[key] = max(sender.received.get(key, 0), received)
+            sender.rise(
+                seen=seen["rows"],
+                # What came before this shard's first chunk had been handled by the one before.
+                handled=seen["base"] + seen["inserted"] + seen["dropped"],
+                refused=seen["dropped"],
+                env_steps=seen["env_steps"],
+                episodes=seen["episodes"],
+            )
+
+    def _sender(self, key: str) -> SenderRows:
+        if key not in self.senders:
+            self.senders[key] = SenderRows(guest=self._has_joined(_split(key)[0]))
+        return self.senders[key]
+
+    def _has_joined(self, name: str) -> bool:
+        number = name.rpartition("-")[2]
+        first = self._first_joined_agent
+        return first is not None and number.isdecimal() and int(number) >= first
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of all senders that ever were."""
+        return sum(sender.counted(sender.env_steps) for sender in self.senders.values())
+
+    @property
+    def episodes(self) -> int:
+        """Finished episodes of all senders that ever were."""
+        return sum(sender.counted(sender.episodes) for sender in self.senders.values())
+
+    @property
+    def sampled(self) -> int:
+        """RowFates given out by all shards that ever were."""
+        return sum(self._sampled.values())
+
+    @property
+    def replayed(self) -> int:
+        """RowFates of unrolls that were given out once more, which are not in :attr:`sampled`."""
+        return sum(self._replayed.values())
+
+    @property
+    def killed(self) -> int:
+        """Senders that have been replaced by a later incarnation without a leave message."""
+        newest: dict[str, int] = {}
+        for key in self.senders:
+            name, incarnation = _split(key)
+            newest[name] = max(newest.get(name, 0), incarnation)
+        return sum(
+            not sender.final and _split(key)[1] < newest[_split(key)[0]]
+            for key, sender in self.senders.items()
+        )
+
+    def rows(self) -> RowFates:
+        """The rows of all senders together."""
+        return _sum(self.senders.values())
+
+    def by_name(self) -> dict[str, dict[str, int]]:
+        """RowFates and environment steps of each sender, all of its incarnations together."""
+        found: dict[str, list[SenderRows]] = {}
+        for key, sender in self.senders.items():
+            found.setdefault(_split(key)[0], []).append(sender)
+        return {
+            name: {
+                **_sum(senders)._asdict(),
+                "env_steps": sum(each.counted(each.env_steps) for each in senders),
+            }
+            for name, senders in sorted(found.items())
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a file."""
+        senders = {key: asdict(sender) for key, sender in self.senders.items()}
+        given = {"sampled": dict(self._sampled), "replayed": dict(self._replayed)}
+        return {"senders": senders, **given}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what :meth:`state` gave."""
+        self.senders = {key: SenderRows(**sender) for key, sender in state["senders"].items()}
+        self._sampled = dict(state["sampled"])
+        self._replayed = dict(state.get("replayed", {}))
+
+
+def _sum(senders: Iterable[SenderRows]) -> RowFates:
+    every = [sender.rows() for sender in senders]
+    return RowFates(*map(sum, zip(*every, strict=True))) if every else RowFates()
+
+
+def _split(key: str) -> tuple[str, int]:
+    name, _, incarnation = key.rpartition("/")
+    return name, int(incarnation)

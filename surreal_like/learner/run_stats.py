@@ -1,0 +1,308 @@
+"""What is known of a run, and the lines and the result that are made of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.checkpoint import read_sealed, set_aside, write_sealed
+from session.clock import Clock
+from session.config import Config
+from session.context import run_part
+from session.periodic import Rate
+from surreal_like.learner.lag import Lag
+from surreal_like.learner.row_accounts import RowAccounts
+from surreal_like.learner.stop_rule import RunProgress, StopRule, Verdict
+from surreal_like.ps.tokens import FIRST_INDEX
+
+_RECENT_EPISODES = 100
+# What a line says the speed of.
+_COUNTED = ("env_steps", "updates")
+# In a line of progress -> in the counts of a shard.
+_REPLAY = {
+    "size": "size",
+    "sampleable": "sampleable",
+    "size_bytes": "bytes",
+    "evicted": "evicted",
+}
+
+
+class RunStats:
+    """Everything that ``progress.jsonl`` and ``result.json`` tell, over all restarts.
+
+    Args:
+        config: the resolved experiment.
+        clock: for durations; ``config.run`` says when the command began.
+    """
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        session = config.session_config
+        run = config.get("run") or {}
+        # By hand, and on Kubernetes, nobody has written down when the run began.
+        self._by_hand = "started" not in run
+        joinable = session.launcher.host and not session.security.insecure
+        self.accounts = RowAccounts(FIRST_INDEX if joinable else None)
+        self.judge = StopRule(session.stop, session.evaluator.mode)
+        self.lag = Lag()
+        self.iterations = 0
+        self.repeated_iterations = 0
+        # Of the run's part that wrote what was restored; 0: nothing was.
+        self.restored_part = 0
+        # The newest that was published before, and how many updates are lost with a learner.
+        self.restored_version = 0
+        self.lost_iterations = 0
+        self._config = config
+        self._clock = clock
+        self._started: float = run.get("started", clock.time())
+        self._before: float = run.get("seconds_before", 0.0)
+        began = run.get("first_started", self._started)
+        whole = f"{config.fingerprint()}/{session.seed}/{began}"
+        self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
+        self._episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
+        self._new_episodes = 0
+        self._rates = {name: Rate(clock=lambda: self.wall_seconds) for name in _COUNTED}
+        self._row_bytes = 1.0
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds of this run since its command's start, earlier parts of it included."""
+        return max(0.0, self._clock.time() - self._started) + self._before
+
+    def add_episodes(
+        self, finished: Iterable[Mapping[str, Any]], own: Mapping[str, float] | None = None
+    ) -> None:
+        """Takes summaries of finished training episodes.
+
+        Args:
+            finished: ``return``, ``length`` and the environment's and agent's own ``metrics``.
+            own: the learner's own numbers when they ended.
+        """
+        for episode in finished:
+            metrics = {**(own or {}), **(episode.get("metrics") or {})}
+            self._episodes.append({**episode, "metrics": metrics})
+            self._new_episodes += 1
+
+    def add_counts(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Takes the newest counts of every shard."""
+        for key, shard in counts.items():
+            self.accounts.add_shard(key, shard)
+            if shard["size"]:
+                self._row_bytes = shard["bytes"] / shard["size"]
+
+    def progress(self) -> RunProgress:
+        """Where the run stands, for the judge."""
+        return RunProgress(
+            self.accounts.env_steps, self.iterations, self.wall_seconds, self.user_metrics()
+        )
+
+    def train(self) -> dict[str, float | None]:
+        """Means over the last 100 training episodes, None before the first."""
+        return {
+            "mean_return_100": _mean([episode["return"] for episode in self._episodes]),
+            "episode_length_100": _mean([episode["length"] for episode in self._episodes]),
+        }
+
+    def user_metrics(self) -> dict[str, float]:
+        """Means of the users' own numbers over the last 100 episodes, NaN left out."""
+        means = {name: _finite(row, np.mean) for name, row in self._own_numbers().items()}
+        return {name: mean for name, mean in means.items() if mean is not None}
+
+    def _own_numbers(self) -> dict[str, list[float]]:
+        values: dict[str, list[float]] = {}
+        for episode in self._episodes:
+            for name, value in episode["metrics"].items():
+                values.setdefault(name, []).append(float(value))
+        return dict(sorted(values.items()))
+
+    def judge_training(self) -> None:
+        """Lets the judge look at the training episodes."""
+        mean = self.train()["mean_return_100"]
+        self.judge.on_training(mean, len(self._episodes), self.progress())
+
+    def line(
+        self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """One line of ``progress.jsonl``; the lag is that since the line before."""
+        self._rates["env_steps"].reach(self.accounts.env_steps)
+        self._rates["updates"].reach(self.iterations)
+        new_episodes, self._new_episodes = self._new_episodes, 0
+        shards = list(counts)
+        results = self.judge.results()
+        return {
+            "run_id": self.run_id,
+            "wall_seconds": self.wall_seconds,
+            **self._counters(iteration),
+            "version": version,
+            "episodes_this_iter": new_episodes,
+            "train": self.train(),
+            "eval": results["eval"],
+            "best_eval": results["best_eval"],
+            **self.judge.shown(),
+            "rates": {
+                **{f"{name}_per_second": kept.per_second() for name, kept in self._rates.items()},
+                "samples_per_insert": self._samples_per_insert(),
+            },
+            "lag": self.lag.pop_recent(),
+            "experience": self.experience(),
+            "replay": {name: sum(shard[key] for shard in shards) for name, key in _REPLAY.items()},
+            "metrics": self._metric_summaries(),
+        }
+
+    def result(self, verdict: Verdict, iteration: int) -> dict[str, Any]:
+        """The content of ``result.json``, its ``components`` aside."""
+        seconds = max(1e-9, self.wall_seconds)
+        config = self._config
+        return {
+            "status": verdict.status,
+            "goal_met": verdict.goal_met,
+            "reason": verdict.reason,
+            "run_id": self.run_id,
+            "algorithm": config.algorithm,
+            "env_name": config.env_config.env_name,
+            "seed": config.session_config.seed,
+            "wall_seconds": self.wall_seconds,
+            **self._counters(iteration),
+            **self.judge.results(),
+            "train": self.train(),
+            "rates": {
+                "env_steps_per_second": self.accounts.env_steps / seconds,
+                "updates_per_second": self.iterations / seconds,
+                "samples_per_insert": self._samples_per_insert(),
+            },
+            "lag": self.lag.summary(),
+            "experience": self.experience(),
+            "senders": self.accounts.by_name(),
+        }
+
+    def experience(self) -> dict[str, int]:
+        """Rows by their fate."""
+        accounts = self.accounts
+        unknown = accounts.killed * self._unacked_rows()
+        return {
+            **accounts.rows()._asdict(),
+            "unknown_at_most": unknown,
+            "sampled": accounts.sampled,
+            "replayed": accounts.replayed,
+        }
+
+    def _unacked_rows(self) -> int:
+        """Rows that one sender may hold without anyone's knowledge, at most."""
+        sender = self._config.session_config.sender
+        chunk = sender.flush_iteration * self._config.env_config.num_envs
+        by_bytes = int(sender.max_unacked_bytes / max(1.0, self._row_bytes))
+        return min(by_bytes, int(sender.max_unacked_chunks * chunk))
+
+    def _counters(self, iteration: int) -> dict[str, int]:
+        env_steps = self.accounts.env_steps
+        return {
+            "env_steps": env_steps,
+            "frames": env_steps * int(self._config.env_config.action_repeat),
+            "episodes": self.accounts.episodes,
+            "iterations": self.iterations,
+            "iteration": iteration,
+            "repeated_iterations": self.repeated_iterations,
+        }
+
+    def _samples_per_insert(self) -> float | None:
+        inserted = self.accounts.rows().inserted
+        return self.accounts.sampled / inserted if inserted else None
+
+    def _metric_summaries(self) -> dict[str, dict[str, float | None]]:
+        reduce = {"mean": np.mean, "min": np.min, "max": np.max}
+        return {
+            name: {key: _finite(row, function) for key, function in reduce.items()}
+            for name, row in self._own_numbers().items()
+        }
+
+    def state(self, iteration: int, version: int) -> dict[str, Any]:
+        """What a restarted learner must not forget, as plain data.
+
+        Args:
+            iteration: of the present weights.
+            version: of the newest parameters that were published.
+        """
+        return {
+            "run_id": self.run_id,
+            "part": run_part(self._config),
+            "accounts": self.accounts.state(),
+            "judge": self.judge.state(),
+            "lag": self.lag.state(),
+            "episodes": list(self._episodes),
+            "wall_seconds": self.wall_seconds,
+            "iterations": self.iterations,
+            "iteration": iteration,
+            "version": version,
+            "repeated_iterations": self.repeated_iterations,
+        }
+
+    def save(self, path: Path, iteration: int, version: int) -> None:
+        """Writes :meth:`state` to a file, for the time between two checkpoints."""
+        write_sealed(path, self.state(iteration, version))
+
+    def restore(
+        self, path: Path, iteration: int, saved: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """Goes on from what :meth:`save` wrote; nothing if there is no such file.
+
+        Args:
+            path: the file; a damaged one is set aside.
+            iteration: that of the weights that the learner goes on with.
+            saved: the state that the checkpoint holds, for where the file is damaged or gone.
+
+        Returns:
+            What was wrong, None if nothing was.
+        """
+        complaint: str | None = None
+        if path.exists():
+            try:
+                self._take(read_sealed(path), iteration)
+            except Exception as error:  # noqa: BLE001 - damage shows as any error
+                complaint = f"{path}: {' '.join(str(error).split())}; {set_aside(path)}"
+            else:
+                return None
+        if saved is not None:
+            try:
+                self._take(saved, iteration)
+            except Exception as error:  # noqa: BLE001 - as above
+                return f"{complaint or ''} the checkpoint holds no counters: {error!r}".strip()
+        return complaint
+
+    def _take(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Takes a state over; one that lacks something raises, and nothing has changed then."""
+        session = self._config.session_config
+        accounts, judge, lag = RowAccounts(), StopRule(session.stop, session.evaluator.mode), Lag()
+        accounts.restore(state["accounts"])
+        judge.restore(state["judge"])
+        lag.restore(state["lag"])
+        episodes = list(state["episodes"])
+        # The checkpoint may be older than this state, and by some updates younger.
+        ahead = iteration - state["iteration"]
+        iterations = state["iterations"] + max(0, ahead)
+        repeated = state["repeated_iterations"] + max(0, -ahead)
+        part, version = int(state["part"]), int(state["version"])
+        before = float(state["wall_seconds"])
+        self.accounts, self.judge, self.lag = accounts, judge, lag
+        self._episodes.extend(episodes)
+        self.iterations, self.repeated_iterations = iterations, repeated
+        self.restored_part, self.restored_version = part, version
+        self.lost_iterations = max(0, -ahead)
+        if self._by_hand:
+            self.run_id, self._before = state["run_id"], before
+        self._rates["env_steps"].begin(self.accounts.env_steps)
+        self._rates["updates"].begin(self.iterations)
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _finite(values: list[float], function: Any) -> float | None:
+    array: npt.NDArray[np.float64] = np.asarray(values)
+    finite = array[np.isfinite(array)]
+    return float(function(finite)) if finite.size else None

@@ -1,0 +1,184 @@
+"""Every stop condition of a run, and what evaluations mean for it; no sockets, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Evaluation = Mapping[str, Any]
+
+_CANDIDATES = 1000
+_PUBLIC = (
+    "mean_return",
+    "std_return",
+    "min_return",
+    "max_return",
+    "episodes",
+    "iteration",
+    "env_steps",
+    "wall_seconds",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """Where a run stands, for judging it."""
+
+    env_steps: int = 0
+    iterations: int = 0
+    wall_seconds: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a run ends.
+
+    Args:
+        status: ``stopped``, ``failed`` or ``interrupted``.
+        goal_met: None where the run has no goal.
+        reason: in words.
+    """
+
+    status: str
+    goal_met: bool | None
+    reason: str
+
+
+class StopRule:
+    """Decides when a run ends.
+
+    Args:
+        stop: ``session_config.stop``: ``eval_return`` or ``metric`` with ``above`` is a goal,
+            ``env_steps``, ``iterations`` and ``seconds`` are budgets.
+        modes: ``session_config.evaluator.mode``: the first one judges.
+
+    Attributes:
+        others: mode that does not judge -> its newest evaluation, None before the first.
+    """
+
+    def __init__(self, stop: Mapping[str, Any], modes: Sequence[str]) -> None:
+        self._stop = stop
+        self._mode = modes[0]
+        self.others: dict[str, Evaluation | None] = {
+            mode: None for mode in modes if not self.judges(mode)
+        }
+        self.last: Evaluation | None = None
+        self.best: Evaluation | None = None
+        self.confirmed: tuple[float, float] | None = None
+        self.greedy: tuple[float, int] | None = None
+        self.rolling: tuple[float, int] | None = None
+        self._candidates: dict[tuple[int, int], float] = {}
+
+    @property
+    def has_goal(self) -> bool:
+        """True if the run has something to reach."""
+        return self._stop["eval_return"] is not None or self._stop["metric"] is not None
+
+    def judges(self, mode: str) -> bool:
+        """True for the mode whose evaluations decide; those of other modes are only shown."""
+        return mode == self._mode
+
+    def on_evaluation(self, evaluation: Evaluation) -> bool:
+        """Takes a finished evaluation; True if the same version must play again to confirm it.
+
+        Args:
+            evaluation: ``mode``, ``mean_return`` and its spread, ``episodes``, ``incarnation``,
+                ``version``, ``iteration``, ``env_steps``, ``wall_seconds``, ``confirm``.
+        """
+        if not self.judges(evaluation["mode"]):
+            self.others[evaluation["mode"]] = evaluation
+            return False
+        order = (evaluation["incarnation"], evaluation["version"])
+        mean = float(evaluation["mean_return"])
+        goal = self._stop["eval_return"]
+        if evaluation["confirm"]:
+            first = self._candidates.pop(order, None)
+            if first is not None and mean >= goal and self.confirmed is None:
+                self.confirmed = (first, mean)
+                self.greedy = (evaluation["wall_seconds"], evaluation["env_steps"])
+            return False
+        self.last = evaluation
+        if self.best is None or mean > self.best["mean_return"]:
+            self.best = evaluation
+        if goal is None or mean < goal or self.confirmed is not None:
+            return False
+        self._candidates[order] = mean
+        if len(self._candidates) > _CANDIDATES:
+            # An evaluator that was killed never plays its version again.
+            del self._candidates[next(iter(self._candidates))]
+        return True
+
+    def on_training(self, mean_return: float | None, episodes: int, progress: RunProgress) -> None:
+        """Notes when the mean of the last 100 training episodes first reaches the goal."""
+        goal = self._stop["eval_return"]
+        if goal is None or mean_return is None or self.rolling is not None or episodes < 100:
+            return
+        if mean_return >= goal:
+            self.rolling = (progress.wall_seconds, progress.env_steps)
+
+    def verdict(self, progress: RunProgress) -> Verdict | None:
+        """How the run ends now, None while it goes on."""
+        stop = self._stop
+        if self.confirmed is not None:
+            first, second = self.confirmed
+            reason = f"eval_return {stop['eval_return']:g} reached: {first:.1f}, again {second:.1f}"
+            return Verdict("stopped", True, reason)
+        metric, above = stop["metric"], stop["above"]
+        if metric is not None:
+            value = progress.metrics.get(metric)
+            if value is not None and value >= above:
+                return Verdict("stopped", True, f"{metric} {above:g} reached: {value:.4g}")
+        for name in ("env_steps", "iterations", "seconds"):
+            reached = progress.wall_seconds if name == "seconds" else getattr(progress, name)
+            if stop[name] is not None and reached >= stop[name]:
+                goal_met = False if self.has_goal else None
+                return Verdict("stopped", goal_met, f"budget of {stop[name]:g} {name} used")
+        return None
+
+    def results(self) -> dict[str, Any]:
+        """``eval``, ``best_eval`` and ``solved`` of ``result.json``."""
+        last = _public(self.last)
+        if last is not None:
+            last["confirmed"] = list(self.confirmed) if self.confirmed else None
+        greedy, rolling = self.greedy or (None, None), self.rolling or (None, None)
+        return {
+            "eval": last,
+            "best_eval": _public(self.best),
+            "solved": {
+                "greedy_seconds": greedy[0],
+                "greedy_env_steps": greedy[1],
+                "rolling_seconds": rolling[0],
+                "rolling_env_steps": rolling[1],
+            },
+        }
+
+    def shown(self) -> dict[str, Any]:
+        """Mode that does not judge -> its newest evaluation, for a line of progress."""
+        return {mode: _public(evaluation) for mode, evaluation in self.others.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a checkpoint."""
+        return {
+            "others": self.others,
+            "last": self.last,
+            "best": self.best,
+            "greedy": self.greedy,
+            "rolling": self.rolling,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what :meth:`state` gave; what was confirmed is confirmed once only."""
+        self.last, self.best = state["last"], state["best"]
+        self.greedy = tuple(state["greedy"]) if state["greedy"] else None
+        self.rolling = tuple(state["rolling"]) if state["rolling"] else None
+        # The modes may have changed since; earlier states have none.
+        others = state.get("others", {})
+        self.others = {mode: others.get(mode) for mode in self.others}
+
+
+def _public(evaluation: Evaluation | None) -> dict[str, Any] | None:
+    if evaluation is None:
+        return None
+    return {name: evaluation[name] for name in _PUBLIC}

@@ -1,0 +1,221 @@
+"""What became of every chunk: inserted, dropped, seen twice, or missing. No row goes uncounted.
+
+A sender numbers its chunks 1, 2, 3, ... and each carries the count of rows cut so far, so the rows
+of a missing chunk are known without it. Acks tell the sender up to which number everything has
+been handled; it keeps the rest and sends it again, so a hole can close later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from session.errors import DecodeError
+from session.wire import Identity
+from session.wire.schema import SENDERS_LIMIT
+from surreal_like.data.chunk import Chunk
+from surreal_like.replay.sender_acks import SenderAcks
+
+OLDER_INCARNATION = "older incarnation"
+# More than a sender may have under way.
+_BEYOND = 1 << 16
+
+Key = tuple[str, int]
+
+
+class Ack(NamedTuple):
+    """What a sender incarnation is told.
+
+    Attributes:
+        sender: its name.
+        incarnation: whose chunks these were.
+        handled: highest chunk number up to which each was inserted or dropped.
+        inserted: rows inserted up to there.
+        dropped: rows dropped up to there.
+    """
+
+    sender: str
+    incarnation: int
+    handled: int
+    inserted: int
+    dropped: int
+
+
+class AckTracker:
+    """The accounts of all senders of one replay.
+
+    Attributes:
+        duplicates: rows that came again and were ignored.
+        drops: reason -> rows dropped, chunks after a gap included.
+    """
+
+    def __init__(self) -> None:
+        self.duplicates = 0
+        self.drops: dict[str, int] = {}
+        self._accounts: dict[Key, SenderAcks] = {}
+        self._newest: dict[str, int] = {}
+        # Whose ack says something new; the order in which it came to be.
+        self._news: dict[Key, None] = {}
+
+    def check(self, sender: Identity, sequence: int) -> None:
+        """Raises DecodeError for a chunk or goodbye of which no account can be kept.
+
+        However many incarnations and gaps there are in what is sent, the ledger stays bounded.
+        """
+        account = self._accounts.get((sender.name, sender.incarnation))
+        if account is None and len(self._accounts) >= SENDERS_LIMIT:
+            raise DecodeError(f"accounts of {SENDERS_LIMIT} senders are kept already")
+        full = account is not None and len(account.beyond) >= _BEYOND
+        if account is not None and full and sequence != account.handled + 1:
+            raise DecodeError(f"{_BEYOND} chunks have come after one that is missing")
+
+    def admit(self, chunk: Chunk, *, acked: int | None = None, acked_rows: int = 0) -> bool:
+        """Whether a chunk is new and of its sender's newest incarnation.
+
+        If True, call :meth:`inserted` or :meth:`dropped` next; if False, all is counted already.
+
+        Args:
+            chunk: its header is read.
+            acked: the highest number for which the sender has an ack, of whatever replay;
+                chunks up to there are never missed here. Without it, the first chunk that is seen
+                of a sender incarnation counts as its first.
+            acked_rows: the sender's row count at that number.
+        """
+        key = (chunk.sender, chunk.incarnation)
+        account = self._accounts.get(key)
+        if account is None:
+            account = self._accounts[key] = SenderAcks()
+            if acked is None:
+                acked, acked_rows = chunk.sequence - 1, chunk.rows - chunk.size
+        if acked is not None:
+            account.skip(acked, acked_rows)
+        if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
+            self.duplicates += chunk.size
+            self._news[key] = None  # it was sent again because its ack was lost
+            return False
+        newest = self._newest.setdefault(chunk.sender, chunk.incarnation)
+        if chunk.incarnation < newest:
+            self.dropped(chunk, OLDER_INCARNATION)
+            return False
+        self._newest[chunk.sender] = chunk.incarnation
+        return True
+
+    def inserted(self, chunk: Chunk) -> None:
+        """An admitted chunk is in the replay."""
+        self._handle(chunk, inserted=True)
+
+    def dropped(self, chunk: Chunk, reason: str) -> None:
+        """An admitted chunk was refused."""
+        self.drops[reason] = self.drops.get(reason, 0) + chunk.size
+        self._handle(chunk, inserted=False)
+
+    def _handle(self, chunk: Chunk, *, inserted: bool) -> None:
+        key = (chunk.sender, chunk.incarnation)
+        self._accounts[key].handle(chunk, inserted)
+        self._news[key] = None
+
+    def goodbye(
+        self,
+        sender: str,
+        incarnation: int,
+        rows: int,
+        sequence: int,
+        *,
+        acked: int = 0,
+        acked_rows: int = 0,
+    ) -> None:
+        """A sender has ended after cutting ``rows`` rows; what has not come of them is missing.
+
+        Its goodbye has the next number of its chunks, and is acked like one. ``acked`` and
+        ``acked_rows`` are as in :meth:`admit`.
+        """
+        account = self._accounts.setdefault((sender, incarnation), SenderAcks())
+        account.skip(acked, acked_rows)
+        account.end(rows, sequence)
+        self._news[sender, incarnation] = None
+        self._newest[sender] = max(incarnation, self._newest.get(sender, incarnation))
+
+    def acks(self, *, news: bool = False) -> list[Ack]:
+        """One ack per sender's newest incarnation, and per older one that has news.
+
+        Args:
+            news: only those that say what has not been said.
+        """
+        keys = dict(self._news)
+        if not news:
+            keys |= {key: None for key in self._newest.items() if key in self._accounts}
+        self._news.clear()
+        return [self._ack(*key) for key in keys]
+
+    def _ack(self, sender: str, incarnation: int) -> Ack:
+        account = self._accounts[sender, incarnation]
+        return Ack(
+            sender,
+            incarnation,
+            account.handled,
+            account.inserted,
+            account.dropped,
+        )
+
+    def account(self, sender: str, incarnation: int) -> SenderAcks:
+        """The account of one sender incarnation; KeyError if nothing has come from it."""
+        return self._accounts[sender, incarnation]
+
+    def totals(self) -> dict[str, int]:
+        """Rows over all accounts, and ``env_steps`` and ``episodes`` of all senders.
+
+        ``pushed`` (as far as seen) ``= inserted + dropped + holes + elsewhere``; ``duplicates``
+        are in none of these.
+        """
+        told = self.senders().values()
+        names = ("inserted", "dropped", "holes", "env_steps", "episodes")
+        return {
+            "pushed": sum(sender["rows"] for sender in told),
+            "elsewhere": sum(sender["base"] for sender in told),
+            "duplicates": self.duplicates,
+            **{name: sum(sender[name] for sender in told) for name in names},
+        }
+
+    def senders(self) -> dict[str, dict[str, int]]:
+        """Rows of each sender incarnation (``name/incarnation``); ``base`` was handled elsewhere.
+
+        ``rows = base + inserted + dropped + holes``; ``goodbye`` says that no more will come.
+        """
+        told = {}
+        for (sender, incarnation), account in self._accounts.items():
+            early = account.early
+            told[f"{sender}/{incarnation}"] = {
+                "rows": account.seen_rows,
+                "base": account.elsewhere,
+                "inserted": account.inserted + early["inserted"],
+                "dropped": account.dropped + early["dropped"],
+                "holes": account.holes,
+                "env_steps": account.env_steps,
+                "episodes": account.episodes,
+                "goodbye": account.ended,
+            }
+        return told
+
+    def state(self) -> dict[str, Any]:
+        """Plain values from which :meth:`restore` makes the same ledger."""
+        return {
+            "duplicates": self.duplicates,
+            "drops": dict(self.drops),
+            "newest": dict(self._newest),
+            "accounts": [
+                {"sender": sender, "incarnation": incarnation, **account.state()}
+                for (sender, incarnation), account in self._accounts.items()
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what :meth:`state` gave."""
+        self.duplicates = state["duplicates"]
+        self.drops = dict(state["drops"])
+        self._newest = dict(state["newest"])
+        self._accounts = {}
+        for entry in state["accounts"]:
+            values = dict(entry)
+            key = (values.pop("sender"), values.pop("incarnation"))
+            self._accounts[key] = SenderAcks.restored(values)
+        self._news = dict.fromkeys(self._accounts)

@@ -1,0 +1,75 @@
+"""Which columns a replay keeps, and whether a chunk has just those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surreal_like.data.chunk import REQUIRED_COLUMNS, Chunk
+from surreal_like.errors import DataError
+
+# Column name -> dtype, and shape without [T, N].
+Manifest = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+
+
+def manifest_of(columns: Mapping[str, npt.NDArray[Any]], *, axes: int) -> Manifest:
+    """The manifest of columns whose first ``axes`` axes count rows."""
+    return {name: (column.dtype, column.shape[axes:]) for name, column in columns.items()}
+
+
+def row_bytes(manifest: Manifest) -> int:
+    """Bytes of one row."""
+    return sum(dtype.itemsize * int(np.prod(shape)) for dtype, shape in manifest.values())
+
+
+def check_chunk(chunk: Chunk, manifest: Manifest | None) -> tuple[int, int]:
+    """Returns T and N if the chunk has the columns of the manifest (None: any, in good order).
+
+    Raises:
+        DataError: it has not; names the column.
+    """
+    columns = chunk.columns
+    missing = [name for name in REQUIRED_COLUMNS if name not in columns]
+    if missing:
+        raise DataError(f"chunk from {chunk.sender}: column '{missing[0]}' is missing")
+    shape = columns["step_type"].shape
+    if len(shape) != 2 or not shape[0] or not shape[1] == len(chunk.streams) > 0:
+        raise DataError(
+            f"chunk from {chunk.sender}: column 'step_type' is {list(shape)}, expected [T, N] "
+            f"with T > 0 and N = {len(chunk.streams)}, one for each stream"
+        )
+    if manifest is None:
+        manifest = manifest_of(columns, axes=2)
+    elif columns.keys() != manifest.keys():
+        raise DataError(f"chunk from {chunk.sender}: {_difference(manifest, columns)}")
+    for name, (dtype, trailing) in manifest.items():
+        column = columns[name]
+        if column.dtype != dtype or column.shape != shape + trailing:
+            raise DataError(
+                f"chunk from {chunk.sender}: column '{name}' is {column.dtype} "
+                f"{list(column.shape)}, this replay keeps {dtype} {[*shape, *trailing]}; "
+                "all senders must send the same columns"
+            )
+    return shape
+
+
+def check_lead_in(chunk: Chunk, frames: int) -> None:
+    """Raises DataError unless an unroll has so many frames before its first row."""
+    observed = [name for name in chunk.columns if name.partition("/")[0] == "obs"]
+    found = {name: len(lead) for name, lead in chunk.lead_in.items()}
+    if found != dict.fromkeys(observed if frames else (), frames):
+        raise DataError(
+            f"unroll from {chunk.sender}: lead-in frames {found or 'none'}, expected {frames} of "
+            f"{', '.join(observed)}: env_config.frame_stack must be the same everywhere"
+        )
+
+
+def _difference(manifest: Manifest, columns: Iterable[str]) -> str:
+    missing = sorted(manifest.keys() - set(columns))
+    unknown = sorted(set(columns) - manifest.keys())
+    found = [f"column '{name}' is missing" for name in missing]
+    found += [f"column '{name}' is unknown here" for name in unknown]
+    return ", ".join(found) + f"; this replay keeps {', '.join(manifest)}"

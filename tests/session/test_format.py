@@ -1,0 +1,51 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from session.format import bar, count, decimal, duration, percent, rate, short_time, size, tenths
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (count(12345), "12,345"),
+        (count(None), "-"),
+        (rate(1234.4), "1,234/s"),
+        (rate(3.21), "3.2/s"),
+        (rate(None), "-"),
+        (decimal(123.44), "123.4"),
+        (decimal(-7.0), "-7.0"),
+        (decimal(0.01234), "0.0123"),
+        (decimal(12345.6), "12,346"),
+        (decimal(0.0), "0.0"),
+        (decimal(None), "-"),
+        (decimal(float("nan")), "nan"),
+        (percent(0.123), "12 %"),
+        (percent(None), "-"),
+        (duration(75.4), "01:15"),
+        (duration(59.97), "00:59"),
+        (duration(-0.5), "00:00"),
+        (tenths(11.88), "11.8 s"),
+        (tenths(0.3), "0.3 s"),
+        (tenths(16.1), "16.1 s"),
+        (duration(3675), "1:01:15"),
+        (duration(90061), "1d 01:01:01"),
+        (duration(None), "-"),
+        (duration(float("inf")), "-"),
+        (short_time(0.0031), "3 ms"),
+        (short_time(0.0002), "0.2 ms"),
+        (short_time(0.0), "0 ms"),
+        (short_time(0.9999), "1.0 s"),
+        (short_time(12.34), "12.3 s"),
+        (short_time(130), "02:10"),
+        (size(532), "532 B"),
+        (size(2_450_000), "2.5 MB"),
+        (size(999_960), "1.0 MB"),
+        (size(28_268_000_000), "28.3 GB"),
+        (bar(0.5, 4), "━━──"),
+        (bar(7.0, 4), "━━━━"),
+        (bar(-1.0, 4), "────"),
+    ],
+)
+def test_numbers_read_well(said: str, expected: str) -> None:
+    assert said == expected

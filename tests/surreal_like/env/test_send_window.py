@@ -1,0 +1,274 @@
+"""The window of unacked chunks: tables of events, and a twin replay that loses and restarts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from session.wire import Message
+from surreal_like.env.send_window import Ack, Kept, SenderWindow
+from tests.examples import examples
+
+ROWS = 10
+BYTES = 100
+
+
+def window(
+    *, max_bytes: int = 10_000, resend_seconds: float = 2.0, max_chunks: int = 1000
+) -> SenderWindow:
+    return SenderWindow(max_bytes, resend_seconds, max_chunks)
+
+
+def keep(sender: SenderWindow, count: int = 1) -> None:
+    for _ in range(count):
+        sender.keep(Kept(sender.next_sequence, Message("chunk"), ROWS, BYTES))
+
+
+def send_all(sender: SenderWindow, now: float = 0.0) -> list[int]:
+    """Sends what can go; gives the numbers."""
+    sent = []
+    while (kept := sender.next_to_send()) is not None:
+        sent.append(kept.sequence)
+        sender.sent(now)
+    return sent
+
+
+def test_chunks_leave_in_order_and_stay_until_acked() -> None:
+    sender = window()
+    keep(sender, 3)
+    assert send_all(sender) == [1, 2, 3]
+    assert (sender.pushed, sender.unacked, sender.unacked_bytes) == (30, 30, 300)
+    sender.on_acks(0.1, 7, Ack(2, 20))
+    assert (sender.unacked, sender.inserted, sender.dropped) == (10, 20, 0)
+    assert (sender.acked, sender.acked_rows) == (2, 20)
+    assert not sender.empty
+    sender.on_acks(0.2, 7, Ack(3, 25))
+    assert sender.empty
+    assert (sender.inserted, sender.dropped, sender.resent) == (25, 5, 0)
+
+
+def test_a_number_out_of_turn_is_refused() -> None:
+    sender = window()
+    with pytest.raises(ValueError, match="chunk 2 kept, 1 is next"):
+        sender.keep(Kept(2, Message("chunk"), ROWS, BYTES))
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "kept", "ready"),
+    [(300, 0, True), (300, 2, True), (300, 3, False), (299, 2, False), (1, 0, True), (1, 1, False)],
+)
+def test_a_full_window_is_not_ready(max_bytes: int, kept: int, ready: bool) -> None:
+    sender = window(max_bytes=max_bytes)
+    keep(sender, kept)
+    assert sender.ready is ready
+
+
+@pytest.mark.parametrize(("max_chunks", "kept", "ready"), [(2, 1, True), (2, 2, False)])
+def test_so_many_chunks_are_enough(max_chunks: int, kept: int, ready: bool) -> None:
+    sender = window(max_chunks=max_chunks)
+    keep(sender, kept)
+    assert sender.ready is ready
+
+
+@pytest.mark.parametrize(("bound", "filled"), [({}, 0.02), ({"max_chunks": 4}, 0.5)])
+def test_how_much_of_it_is_filled_is_told_by_bytes_or_chunks(
+    bound: dict[str, int], filled: float
+) -> None:
+    sender = window(**bound)
+    assert sender.filled == 0.0
+    keep(sender, 2)
+    assert sender.filled == filled
+
+
+@pytest.mark.parametrize("bound", [{"max_bytes": 200}, {"max_chunks": 2}])
+def test_acks_make_it_ready_again(bound: dict[str, int]) -> None:
+    sender = window(**bound)
+    keep(sender, 2)
+    send_all(sender)
+    assert not sender.ready
+    sender.on_acks(0.1, 7, Ack(1, 10))
+    assert sender.ready
+
+
+def test_a_lost_connection_sends_the_unacked_again() -> None:
+    sender = window()
+    keep(sender, 3)
+    send_all(sender)
+    sender.on_acks(0.1, 7, Ack(1, 10))
+    sender.lost()
+    assert send_all(sender) == [2, 3]
+    assert sender.resent == 2
+    keep(sender)
+    assert send_all(sender) == [4]
+
+
+def test_a_restarted_replay_gets_what_is_unacked_and_counts_from_zero() -> None:
+    sender = window()
+    keep(sender, 3)
+    send_all(sender)
+    sender.on_acks(0.1, 7, Ack(1, 10))
+    sender.on_acks(0.2, 8, None)
+    assert send_all(sender) == [2, 3]
+    sender.on_acks(0.3, 8, Ack(3, 20))
+    assert sender.empty
+    assert (sender.inserted, sender.dropped) == (30, 0)
+
+
+def test_the_first_replay_that_is_heard_is_no_restart() -> None:
+    sender = window()
+    keep(sender)
+    send_all(sender)
+    sender.on_acks(0.1, 7, None)
+    assert send_all(sender) == []
+
+
+def test_acks_of_an_older_replay_are_ignored() -> None:
+    sender = window()
+    keep(sender, 2)
+    send_all(sender)
+    sender.on_acks(0.1, 8, Ack(1, 10))
+    sender.on_acks(0.2, 7, Ack(2, 20))
+    assert (sender.acked, sender.replay) == (1, 8)
+
+
+@pytest.mark.parametrize("ack", [Ack(0, 0), Ack(1, 10), Ack(9, 90), None], ids=str)
+def test_acks_that_say_nothing_new_change_nothing(ack: Ack | None) -> None:
+    sender = window()
+    keep(sender, 2)
+    send_all(sender)
+    sender.on_acks(0.1, 7, Ack(1, 10))
+    sender.on_acks(0.2, 7, ack)
+    assert (sender.acked, sender.inserted, sender.unacked) == (1, 10, 10)
+
+
+def test_a_number_that_stands_still_is_sent_again_after_the_resend_time() -> None:
+    sender = window(resend_seconds=2.0)
+    keep(sender, 2)
+    send_all(sender, now=5.0)
+    for now, again in ((5.1, []), (6.9, []), (7.0, [1, 2]), (8.9, []), (9.0, [1, 2])):
+        sender.on_acks(now, 7, Ack(0, 0))
+        sender.resend_if_still(now)
+        assert send_all(sender, now=now) == again, now
+
+
+def test_progress_begins_the_resend_time_anew() -> None:
+    sender = window(resend_seconds=2.0)
+    keep(sender, 2)
+    send_all(sender, now=5.0)
+    sender.on_acks(6.9, 7, Ack(1, 10))
+    sender.resend_if_still(7.5)
+    assert send_all(sender) == []
+    sender.resend_if_still(8.9)
+    assert send_all(sender, now=8.9) == [2]
+
+
+def test_a_chunk_that_was_just_sent_after_a_long_pause_is_not_sent_twice() -> None:
+    sender = window(resend_seconds=2.0)
+    keep(sender)
+    send_all(sender, now=0.0)
+    sender.on_acks(0.1, 7, Ack(1, 10))
+    keep(sender)
+    send_all(sender, now=100.0)
+    sender.resend_if_still(100.1)
+    assert send_all(sender) == []
+
+
+def test_without_anything_under_way_nothing_is_sent_again() -> None:
+    sender = window(resend_seconds=2.0)
+    keep(sender)
+    sender.resend_if_still(50.0)
+    assert sender.next_to_send() is not None
+    assert sender.resent == 0
+
+
+def test_a_ack_overtakes_what_waits_to_be_sent_again() -> None:
+    sender = window()
+    keep(sender, 3)
+    send_all(sender)
+    sender.lost()
+    sender.on_acks(0.1, 7, Ack(2, 20))
+    assert send_all(sender) == [3]
+
+
+class TwinReplay:
+    """A replay as simple as can be: remembers every row of every start, in order."""
+
+    def __init__(self) -> None:
+        self.incarnation = 1
+        self.handled = 0
+        self.inserted = 0
+        self.ever: list[int] = []
+
+    def take(self, sequence: int, acked: int, accept: bool) -> None:
+        self.handled = max(self.handled, acked)
+        if sequence != self.handled + 1:
+            return
+        self.handled = sequence
+        self.ever.append(sequence)
+        if accept:
+            self.inserted += ROWS
+
+    def restart(self) -> None:
+        self.incarnation += 1
+        self.handled = 0
+        self.inserted = 0
+
+
+OFTEN = ["keep", "send", "arrive", "tell"]
+SELDOM = ["refuse", "lose", "restart", "late", "wait"]
+EVENTS = st.lists(st.sampled_from([*OFTEN, *OFTEN, *SELDOM]), max_size=120)
+
+
+@settings(max_examples=examples(150))
+@given(EVENTS)
+def test_whatever_happens_every_chunk_is_handled_and_none_is_missed(events: list[str]) -> None:
+    sender, replay, now = window(resend_seconds=2.0), TwinReplay(), 0.0
+    pipe: list[tuple[int, int]] = []
+    late: list[tuple[int, Ack]] = []
+    for event in [*events, "keep", *["send", "arrive", "wait", "tell"] * 40]:
+        now += 0.1
+        if event == "keep":
+            keep(sender)
+        elif event == "send" and (kept := sender.next_to_send()) is not None:
+            pipe.append((kept.sequence, sender.acked))
+            sender.sent(now)
+        elif event in ("arrive", "refuse") and pipe:
+            replay.take(*pipe.pop(0), accept=event == "arrive")
+        elif event == "lose":  # the connection: what is under way is gone, and that is seen
+            pipe.clear()
+            sender.lost()
+        elif event == "restart":
+            pipe.clear()
+            sender.lost()
+            replay.restart()
+        elif event == "late":
+            late.append((replay.incarnation, Ack(replay.handled, replay.inserted)))
+        elif event == "wait":
+            now += 2.0
+        elif event == "tell":
+            for incarnation, ack in late:
+                sender.on_acks(now, incarnation, ack)
+            late.clear()
+            sender.on_acks(now, replay.incarnation, Ack(replay.handled, replay.inserted))
+            sender.resend_if_still(now)
+        assert sender.pushed == sender.inserted + sender.dropped + sender.unacked
+    assert sender.empty
+    # After a restart some are handled again by the new one, but none is ever left out.
+    assert set(replay.ever) == set(range(1, sender.next_sequence))
+
+
+def test_another_shard_gets_what_is_not_acked_and_counts_on_its_own() -> None:
+    sender = window()
+    keep(sender, 3)
+    send_all(sender)
+    sender.on_acks(0.1, 500, Ack(1, 10))
+    sender.at(1)
+    assert send_all(sender) == [2, 3]
+    sender.on_acks(0.2, 7, Ack(3, 20))  # a shard may have started earlier than the other
+    assert (sender.inserted, sender.dropped) == (30, 0)
+    keep(sender, 1)
+    sender.at(0)
+    assert send_all(sender) == [4]
+    sender.on_acks(0.3, 500, Ack(4, 20))
+    assert (sender.inserted, sender.dropped, sender.unacked) == (40, 0, 0)

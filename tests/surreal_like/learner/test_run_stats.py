@@ -1,0 +1,200 @@
+"""The record of a run goes on over restarts, and never falls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.clock import CountedClock
+from session.config import Config
+from session.default_configs import BASE_CONFIG
+from surreal_like.learner.run_stats import RunStats
+from surreal_like.learner.stop_rule import Verdict
+
+
+def config(**run: Any) -> Config:
+    whole = BASE_CONFIG.copy()
+    whole.algorithm = "dqn"
+    whole.env_config.env_name = "gym:CartPole-v1"
+    whole["run"] = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0} | run
+    return whole
+
+
+def counts(steps: int, *, size: int = 10) -> dict[str, Any]:
+    sender = {
+        "rows": steps + 2,
+        "base": 0,
+        "inserted": steps + 2,
+        "dropped": 0,
+        "holes": 0,
+        "env_steps": steps,
+        "episodes": steps // 10,
+    }
+    return {
+        "replay-0/1": {
+            "sampled": 4 * steps,
+            "replayed": steps,
+            "size": size,
+            "sampleable": size,
+            "bytes": 100 * size,
+            "evicted": 0,
+            "senders": {"agent-0/1": sender},
+        }
+    }
+
+
+def test_a_restarted_record_counts_on(tmp_path: Path) -> None:
+    one = RunStats(config(), CountedClock())
+    one.add_counts(counts(100))
+    one.add_episodes([{"return": 20.0, "length": 20, "metrics": {}}])
+    one.iterations = 50
+    one.save(tmp_path / "record.json", 50, 0)
+    two = RunStats(config(), CountedClock())
+    two.restore(tmp_path / "record.json", 30)
+    line = two.line(30, 7, counts(100).values())
+    assert (line["env_steps"], line["episodes"], line["iterations"]) == (100, 10, 50)
+    assert line["iteration"] == 30
+    assert line["repeated_iterations"] == 20
+    assert line["train"]["mean_return_100"] == 20.0
+    assert line["run_id"] == one.line(50, 7, []).pop("run_id")
+
+
+@pytest.mark.parametrize(
+    ("written", "iteration", "iterations", "repeated"),
+    [(50, 30, 50, 20), (50, 50, 50, 0), (50, 58, 58, 0)],
+)
+def test_updates_are_counted_whichever_of_checkpoint_and_record_is_older(
+    tmp_path: Path, written: int, iteration: int, iterations: int, repeated: int
+) -> None:
+    one, two = (RunStats(config(), CountedClock()) for _ in range(2))
+    one.iterations = written
+    one.save(tmp_path / "record.json", written, 0)
+    two.restore(tmp_path / "record.json", iteration)
+    assert (two.iterations, two.repeated_iterations) == (iterations, repeated)
+
+
+def test_a_record_without_a_file_begins_at_zero(tmp_path: Path) -> None:
+    record = RunStats(config(), CountedClock())
+    record.restore(tmp_path / "none.json", 0)
+    assert record.line(0, 1, [])["env_steps"] == 0
+
+
+def test_wall_seconds_of_earlier_parts_count() -> None:
+    clock = CountedClock()
+    for _ in range(1500):
+        clock.advance()
+    assert RunStats(config(), clock).wall_seconds == 1.5
+    assert RunStats(config(seconds_before=10.0), clock).wall_seconds == 11.5
+
+
+def test_users_numbers_have_mean_min_and_max_without_nan() -> None:
+    record = RunStats(config(), CountedClock())
+    for value in (1.0, float("nan"), 3.0):
+        record.add_episodes([{"return": 0.0, "length": 1, "metrics": {"my/score": value}}])
+    line = record.line(0, 1, [])
+    assert line["metrics"] == {"my/score": {"mean": 2.0, "min": 1.0, "max": 3.0}}
+    assert record.progress().metrics == {"my/score": 2.0}
+    json.dumps(line, allow_nan=False)
+
+
+def test_the_learners_own_numbers_count_with_each_episode_that_ends() -> None:
+    record = RunStats(config(), CountedClock())
+    record.add_episodes([{"return": 0.0, "length": 1, "metrics": {"a": 1.0}}], {"b": 4.0})
+    record.add_episodes([{"return": 0.0, "length": 1, "metrics": {"b": 1.0}}], {"b": 9.0})
+    line = record.line(0, 1, [])
+    assert line["metrics"]["a"] == {"mean": 1.0, "min": 1.0, "max": 1.0}
+    # What comes with the episode is nearer to it.
+    assert line["metrics"]["b"] == {"mean": 2.5, "min": 1.0, "max": 4.0}
+
+
+def test_rates_do_not_read_zero_between_two_large_chunks() -> None:
+    clock = CountedClock()
+    record = RunStats(config(), clock)
+    seen = []
+    for second in range(60):
+        for _ in range(1000):
+            clock.advance()
+        if second % 4 == 3:
+            record.iterations += 40
+        seen.append(record.line(0, 1, [])["rates"]["updates_per_second"])
+    assert min(seen[4:]) == pytest.approx(10, rel=0.01)
+    assert max(seen[4:]) == pytest.approx(10, rel=0.01)
+
+
+def test_a_line_says_how_many_episodes_are_new() -> None:
+    record = RunStats(config(), CountedClock())
+    for new in (3, 0, 2):
+        record.add_episodes([{"return": 1.0, "length": 1, "metrics": {}}] * new)
+        line = record.line(0, 1, [])
+        assert line["episodes_this_iter"] == new
+        assert line["train"]["mean_return_100"] == 1.0
+
+
+def test_only_the_last_hundred_episodes_count() -> None:
+    record = RunStats(config(), CountedClock())
+    record.add_episodes({"return": float(i), "length": i} for i in range(300))
+    assert record.train()["mean_return_100"] == sum(range(200, 300)) / 100
+
+
+def test_the_result_has_every_key_of_its_schema() -> None:
+    record = RunStats(config(), CountedClock())
+    record.add_counts(counts(100))
+    result = record.result(Verdict("stopped", True, "why"), 5)
+    assert set(result) >= {
+        *("status", "goal_met", "reason", "algorithm", "env_name", "seed", "wall_seconds"),
+        *("env_steps", "episodes", "iterations", "eval", "best_eval", "train", "rates", "lag"),
+        *("experience", "solved", "run_id"),
+    }
+    assert result["experience"] == {
+        "pushed": 102,
+        "inserted": 102,
+        "dropped": 0,
+        "unacked": 0,
+        "holes": 0,
+        "unknown_at_most": 0,
+        "sampled": 400,
+        "replayed": 100,
+    }
+    json.dumps(result, allow_nan=False)
+
+
+def test_a_run_started_by_hand_keeps_its_seconds_over_a_restart(tmp_path: Path) -> None:
+    whole = config()
+    del whole["run"]
+    clock = CountedClock()
+    one = RunStats(whole, clock)
+    for _ in range(2000):
+        clock.advance()
+    one.save(tmp_path / "record.json", 0, 0)
+    two = RunStats(whole, clock)
+    two.restore(tmp_path / "record.json", 0)
+    assert two.wall_seconds == 2.0
+
+
+def test_what_a_killed_sender_may_have_held_is_bounded_by_chunks() -> None:
+    record = RunStats(config(), CountedClock())
+    for incarnation in (1, 2):
+        record.accounts.add_sender(
+            f"agent-0/{incarnation}",
+            dict.fromkeys(("pushed", "inserted", "dropped", "unacked", "env_steps", "episodes"), 0)
+            | {"final": False},
+        )
+    sender = BASE_CONFIG.session_config.sender
+    chunk = sender.flush_iteration * BASE_CONFIG.env_config.num_envs
+    assert record.experience()["unknown_at_most"] == sender.max_unacked_chunks * chunk
+
+
+def test_a_run_that_nobody_has_dated_keeps_its_name_over_a_restart(tmp_path: Path) -> None:
+    clock = CountedClock()
+    undated = config()
+    undated["run"] = {"launcher": "kubernetes"}
+    one = RunStats(undated, clock)
+    one.save(tmp_path / "record.json", 0, 0)
+    clock.advance()
+    two = RunStats(undated, clock)
+    assert (two.run_id, two.restored_part) != (one.run_id, 1)
+    two.restore(tmp_path / "record.json", 0)
+    assert (two.run_id, two.restored_part) == (one.run_id, 1)

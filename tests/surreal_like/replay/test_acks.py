@@ -1,0 +1,206 @@
+"""Every chunk is inserted, dropped, a duplicate or a hole, and counted as such."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from surreal_like.data.chunk import Chunk
+from surreal_like.replay.acks import OLDER_INCARNATION, Ack, AckTracker
+from tests.examples import examples
+from tests.surreal_like.replay.chunks import chunk_of
+
+
+def numbered(sequence: int, *, steps: int = 2, incarnation: int = 1, sender: str = "a") -> Chunk:
+    """Chunk number ``sequence`` of a sender all of whose chunks have ``steps`` rows."""
+    chunk = chunk_of("F" * steps, sequence=sequence, incarnation=incarnation, sender=sender)
+    chunk.rows = sequence * steps
+    chunk.env_steps, chunk.episodes = 10 * sequence, sequence
+    return chunk
+
+
+def feed(ledger: AckTracker, *sequences: int, incarnation: int = 1) -> list[bool]:
+    admitted = []
+    for sequence in sequences:
+        chunk = numbered(sequence, incarnation=incarnation)
+        admitted.append(ledger.admit(chunk))
+        if admitted[-1]:
+            ledger.inserted(chunk)
+    return admitted
+
+
+# Chunks of 2 rows as they arrive: (handled, inserted in the ack), then all rows by kind.
+@pytest.mark.parametrize(
+    ("arrivals", "admitted", "ack", "rows"),
+    [
+        ([1, 2, 3], "yyy", (3, 6), {"inserted": 6}),
+        ([1, 2, 2, 1, 3], "yynny", (3, 6), {"inserted": 6, "duplicates": 4}),
+        ([1, 3], "yy", (1, 2), {"inserted": 4, "holes": 2}),
+        ([1, 4, 6], "yyy", (1, 2), {"inserted": 6, "holes": 6}),
+        ([1, 4, 4], "yyn", (1, 2), {"inserted": 4, "holes": 4, "duplicates": 2}),
+        ([1, 3, 2], "yyy", (3, 6), {"inserted": 6}),
+        ([1, 4, 2, 3, 4], "yyyyn", (4, 8), {"inserted": 8, "duplicates": 2}),
+        ([1, 5, 3], "yyy", (1, 2), {"inserted": 6, "holes": 4}),
+        ([5, 6], "yy", (6, 4), {"inserted": 4, "elsewhere": 8}),
+    ],
+)
+def test_holes_and_duplicates_are_counted(
+    arrivals: list[int], admitted: str, ack: tuple[int, int], rows: dict[str, int]
+) -> None:
+    ledger = AckTracker()
+    assert feed(ledger, *arrivals) == [letter == "y" for letter in admitted]
+    handled, inserted = ack
+    assert ledger.acks() == [Ack("a", 1, handled, inserted, 0)]
+    expected = dict.fromkeys(("inserted", "dropped", "holes", "duplicates", "elsewhere"), 0) | rows
+    assert ledger.totals() == expected | {
+        "pushed": 2 * max(arrivals),
+        "env_steps": 10 * max(arrivals),
+        "episodes": max(arrivals),
+    }
+
+
+def test_dropped_chunks_are_handled_and_counted_by_reason() -> None:
+    ledger = AckTracker()
+    feed(ledger, 1)
+    for sequence, reason in [(2, "data"), (4, "data"), (3, "version")]:
+        chunk = numbered(sequence)
+        assert ledger.admit(chunk)
+        ledger.dropped(chunk, reason)
+    assert ledger.drops == {"data": 4, "version": 2}
+    assert ledger.acks() == [Ack("a", 1, 4, 2, 6)]
+    assert ledger.totals()["dropped"] == 6
+    assert not ledger.admit(numbered(3))
+
+
+def test_news_are_told_once() -> None:
+    ledger = AckTracker()
+    feed(ledger, 1)
+    assert [ack.handled for ack in ledger.acks(news=True)] == [1]
+    assert ledger.acks(news=True) == []
+    assert [ack.handled for ack in ledger.acks()] == [1]
+    feed(ledger, 2)
+    assert [ack.handled for ack in ledger.acks(news=True)] == [2]
+
+
+def test_older_incarnations_are_refused_and_told_so() -> None:
+    ledger = AckTracker()
+    feed(ledger, 1, 2)
+    feed(ledger, 1, incarnation=2)
+    ledger.acks()
+    assert [ack.incarnation for ack in ledger.acks()] == [2]
+    assert feed(ledger, 3, 3) == [False, False]
+    assert ledger.drops == {OLDER_INCARNATION: 2}
+    assert ledger.totals()["duplicates"] == 2
+    assert Ack("a", 1, 3, 4, 2) in ledger.acks()
+    assert [ack.incarnation for ack in ledger.acks()] == [2]
+    assert feed(ledger, 3) == [False]  # its ack was lost
+    assert Ack("a", 1, 3, 4, 2) in ledger.acks()
+
+
+def test_a_new_replay_misses_only_what_has_no_ack() -> None:
+    ledger = AckTracker()  # the one before it had told the sender that 1 to 4 were handled
+    chunks = {sequence: numbered(sequence) for sequence in range(1, 9)}
+    for sequence in (7, 8):  # 5 and 6 were on the way when it died
+        assert ledger.admit(chunks[sequence], acked=4, acked_rows=8)
+        ledger.inserted(chunks[sequence])
+    assert ledger.account("a", 1).handled == 4
+    assert ledger.totals()["holes"] == 4
+    admitted = []
+    for sequence in (5, 6, 7, 8):  # sent again
+        admitted.append(ledger.admit(chunks[sequence], acked=4, acked_rows=8))
+        if admitted[-1]:
+            ledger.inserted(chunks[sequence])
+    assert admitted == [True, True, False, False]
+    assert ledger.acks() == [Ack("a", 1, 8, 8, 0)]
+    assert ledger.totals()["holes"] == 0
+
+
+def test_what_another_shard_has_handled_is_no_hole() -> None:
+    ledger = AckTracker()
+    feed(ledger, 1, 2, 4)  # 3 is lost, comes again elsewhere with 4 to 6
+    chunk = numbered(7)
+    assert ledger.admit(chunk, acked=6, acked_rows=12)
+    ledger.inserted(chunk)
+    totals = ledger.totals()
+    assert (totals["inserted"], totals["holes"], totals["elsewhere"]) == (8, 0, 6)
+    assert totals["pushed"] == 14
+    assert ledger.account("a", 1).handled == 7
+
+
+def test_the_end_is_waited_for() -> None:
+    ledger = AckTracker()
+    feed(ledger, 1, 3)
+    for _ in range(2):  # it may come twice
+        ledger.goodbye("a", 1, rows=8, sequence=5)  # 2 and 4 are on the way
+        assert ledger.totals()["holes"] == 4
+    feed(ledger, 2)
+    assert ledger.totals()["holes"] == 2
+    feed(ledger, 4)
+    assert ledger.totals()["holes"] == 0
+    assert ledger.acks() == [Ack("a", 1, 5, 8, 0)]
+
+
+def test_a_goodbye_may_be_all_that_comes() -> None:
+    ledger = AckTracker()
+    ledger.goodbye("a", 1, rows=6, sequence=4, acked=3, acked_rows=6)
+    assert ledger.totals()["holes"] == 0
+    assert ledger.acks() == [Ack("a", 1, 4, 0, 0)]
+    ledger.goodbye("b", 1, rows=6, sequence=4)  # all three chunks are lost
+    assert ledger.totals()["holes"] == 6
+
+
+def test_accounts_of_every_sender() -> None:
+    ledger = AckTracker()
+    feed(ledger, 3, 5)
+    assert ledger.senders() == {
+        "a/1": {
+            "rows": 10,
+            "base": 4,
+            "inserted": 4,
+            "dropped": 0,
+            "holes": 2,
+            "env_steps": 50,
+            "episodes": 5,
+            "goodbye": False,
+        }
+    }
+    ledger.goodbye("a", 1, rows=10, sequence=6)
+    assert ledger.senders()["a/1"]["goodbye"]
+    with pytest.raises(KeyError):
+        ledger.account("b", 1)
+
+
+def test_restored_ledger_stores_nothing_twice() -> None:
+    ledger = AckTracker()
+    feed(ledger, 1, 2, 4)
+    feed(ledger, 1, incarnation=2)
+    state = json.loads(json.dumps(ledger.state()))  # plain values
+    restored = AckTracker()
+    restored.restore(state)
+    assert restored.totals() == ledger.totals()
+    assert feed(restored, 1, 2, incarnation=2) == [False, True]
+
+
+@settings(max_examples=examples(100))
+@given(seed=st.integers(0, 2**32), chunks=st.integers(1, 20))
+def test_any_order_with_repeats_ends_in_the_same_account(seed: int, chunks: int) -> None:
+    random = Random(seed)
+    arrivals = list(range(1, chunks + 1)) + random.choices(range(1, chunks + 1), k=chunks)
+    random.shuffle(arrivals)
+    ledger, stored = AckTracker(), []
+    for sequence in arrivals:
+        chunk = numbered(sequence)
+        if ledger.admit(chunk, acked=0):
+            stored.append(sequence)
+            ledger.inserted(chunk)
+        totals = ledger.totals()
+        assert totals["inserted"] == 2 * len(stored)
+        assert totals["pushed"] == 2 * max(stored)
+        assert totals["holes"] == 2 * (max(stored) - len(stored))
+        assert totals["pushed"] == totals["inserted"] + totals["dropped"] + totals["holes"]
+    assert sorted(stored) == list(range(1, chunks + 1))
+    assert ledger.acks() == [Ack("a", 1, chunks, 2 * chunks, 0)]
