@@ -145,7 +145,7 @@ def test_publications_that_do_not_decode_are_dropped_and_the_server_lives(rig: R
         ("fetch", {"policy": [1], "have": [0, 0]}, "'fetch': 'policy' is a list of 1"),
         ("fetch", {"policy": "default", "have": 3}, "'fetch': 'have' is 3, expected a list of 2"),
         ("fetch", {"policy": "default", "have": [0, 0], "account": {}}, "'account' is a dict of 0"),
-        ("leave", {}, "'leave message': 'account' is missing"),
+        ("leave", {}, "'leave': 'account' is missing"),
         ("hello", {"name": "agent-0"}, "'hello': 'protocol' is missing"),
         ("dance", {}, "knows no 'dance'"),
     ],
