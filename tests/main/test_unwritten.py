@@ -84,7 +84,7 @@ def test_stop_says_that_a_run_has_ended_on_a_full_disk(
     config.session_config.launcher.grace_seconds = 0.1
     monkeypatch.setattr("main.cli.stop._MARGIN_SECONDS", 0.5)
     config.dump_file(folder.config)
-    monkeypatch.setattr("main.cli.stop.adopt", Ending)
+    monkeypatch.setattr("main.cli.stop.open_run", Ending)
     said = command("stop", "./run")
     assert said.out == "run run has ended: its result could not be written; is the disk full?\n"
     assert said.code == 0
