@@ -1,1 +1,1 @@
-"""Launchers turn a topology into something that runs: this thread, processes of this machine."""
+"""Launchers run a topology: in this thread, as processes, in windows of tmux, on Kubernetes."""

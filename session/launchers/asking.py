@@ -1,4 +1,4 @@
-"""One question to a part of a run, or to its supervisor, from any shell of its machine."""
+"""One request to a component of a run or to its supervisor, from any shell of its machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOLD_SECONDS = 1.0
 
 
 def reachable(folder: RunFolder, endpoint: str) -> bool:
-    """True if a run has this endpoint, and another process could reach it."""
+    """Returns True if a run has this endpoint and other processes can reach it."""
     if not folder.addresses.is_file():
         return False
     book = AddressBook.load(folder.addresses)
@@ -35,19 +35,19 @@ def ask(
     *,
     timeout_seconds: float,
 ) -> dict[str, Any]:
-    """The fields of the answer.
+    """Sends one request and returns the fields of the reply.
 
     Args:
         folder: of the run.
         endpoint: such as ``learner.control``.
-        kind: what is asked.
-        fields: what goes with it.
-        timeout_seconds: how long to wait for the answer.
+        kind: of the request.
+        fields: of the request.
+        timeout_seconds: deadline of the reply.
 
     Raises:
         UsageError: the run has no such endpoint, or only its own thread can reach it.
-        RefusedError: what was asked was refused.
-        DeadlineError: there was no answer in time.
+        RefusedError: the peer refused the request.
+        DeadlineError: no reply arrived in time.
     """
     if not folder.addresses.is_file():
         raise UsageError(f"run {folder} has no addresses.json: it was never started")
@@ -60,7 +60,7 @@ def ask(
 
 
 def told(folder: RunFolder) -> dict[str, dict[str, Any]]:
-    """Component -> what it last told of itself, as Tensorplex has heard it; none if it is away."""
+    """Component -> its latest status known to Tensorplex; empty if Tensorplex does not reply."""
     try:
         answer = ask(folder, "tensorplex.requests", "status", timeout_seconds=_TOLD_SECONDS)
     except SurrealError:

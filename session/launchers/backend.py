@@ -1,4 +1,4 @@
-"""The end of a process, and why it came: what it said, what it wrote, what killed it."""
+"""Interface of process backends, and the exit of a process with its cause."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Exit:
     Args:
         name: of its component.
         exit_code: below 0 the signal that ended it.
-        error: why it ended, in one line.
-        details: what it said on its standard output and standard error.
+        error: the cause, in one line.
+        details: the last 16 KiB of its standard output and standard error.
     """
 
     name: str
@@ -36,16 +36,16 @@ class Exit:
 
 
 class Backend(Protocol):
-    """What the components of a run live in: processes of this machine, or windows of tmux.
+    """Runs the components of one run, as processes of this machine or in windows of tmux.
 
     Attributes:
-        keep_warm: further components may have to be started soon.
+        keep_warm: more components may have to be started soon.
     """
 
     keep_warm: bool
 
     def pid(self, name: str) -> int:
-        """The process of a component, 0 where there is none."""
+        """Returns the process id of a component, 0 if it has no process."""
         ...
 
     def start(self, component: Component) -> None:
@@ -53,37 +53,37 @@ class Backend(Protocol):
         ...
 
     def signal(self, name: str, number: int) -> None:
-        """Sends a signal; SIGKILL goes to all that the process has started, too."""
+        """Sends a signal; SIGKILL also goes to all processes that it has started."""
         ...
 
     def wait_on(self) -> Sequence[int]:
-        """Descriptors that can be read when there is something to hear."""
+        """Returns file descriptors that are readable when :meth:`poll` has something to return."""
         ...
 
     def poll(self) -> list[Exit]:
-        """The processes that have ended since the last call, without waiting."""
+        """Returns the processes that have ended since the last call, without waiting."""
         ...
 
     def manual_restarts(self) -> list[str]:
-        """Components of which somebody has started a process by hand since the last call."""
+        """Returns the components that a user has restarted by hand since the last call."""
         ...
 
     def remove(self, name: str) -> None:
-        """A component has ended and is not wanted any more: what it lived in may go."""
+        """Releases what is left of a component that has ended and is not wanted any more."""
         ...
 
     def close(self) -> None:
-        """Gives back what it holds; whoever still lives is killed."""
+        """Kills the remaining processes and releases all resources."""
         ...
 
 
 class StderrTail:
-    """What a process says on its standard error, from its start on.
+    """Output of one process on its standard error, from its start on.
 
     Args:
         folder: the run folder.
         name: of the component.
-        memory: tells whether a process was killed for want of memory.
+        memory: counts kills by the out-of-memory killer.
     """
 
     def __init__(self, folder: RunFolder, name: str, memory: OutOfMemory) -> None:
@@ -94,12 +94,12 @@ class StderrTail:
         self._output_bytes = self.path.stat().st_size if self.path.exists() else 0
 
     def exit(self, pid: int, exit_code: int, error: str = "") -> Exit:
-        """The end of that process, with the reason that it left.
+        """Returns the end of that process with its cause.
 
         Args:
             pid: the process.
             exit_code: below 0 the signal that ended it.
-            error: why it ended, where that is known better.
+            error: the cause if known; else it is read from exit code, heartbeat and output.
         """
         details = self._details()
         return Exit(self._name, exit_code, error or self._why(pid, exit_code, details), details)

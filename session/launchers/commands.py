@@ -1,4 +1,4 @@
-"""The messages with which a run is commanded, and what is answered."""
+"""Schemas of the commands to a run and of their replies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATUS_BYTES = 4 << 20
 
 STOP = Schema({"reason": Text(), "interrupted": Flag()})
 
-# What the supervisor takes.
+# Requests to the supervisor.
 COMMANDS: Kinds = {
     "status": Schema(),
     "stop": STOP,
@@ -29,7 +29,7 @@ COMMANDS: Kinds = {
     "restart": Schema({"name": Name()}),
 }
 NOTED = Schema({"confirm": Optional(Flag()), "best": Optional(Nullable(Number()))})
-# What it answers, and what the learner and Tensorplex answer.
+# Replies of the supervisor, the learner and Tensorplex.
 ANSWERS: Kinds = {
     "noted": NOTED,
     "stopping": Schema(),

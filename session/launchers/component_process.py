@@ -1,4 +1,4 @@
-"""What supervision knows of one component's process."""
+"""State of one component's process, as supervision sees it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from session.component import Component
 from session.heartbeat import Beat
 
-# A component keeps its deadlines by itself; whoever watches it waits a little longer.
+# Components enforce their own deadlines; the supervisor waits a little longer.
 MARGIN_SECONDS = 2.0
 _ALIVE = ("starting", "running", "draining")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a process may take.
+    """Deadlines of a process.
 
     Args:
         starting_seconds: from its start until its service runs.
-        silent_seconds: between two beats of a running component.
-        grace_seconds: from being asked to end until it has ended.
+        silent_seconds: between two heartbeats of a running component.
+        grace_seconds: from a request to end until the process has ended.
     """
 
     starting_seconds: float
@@ -29,18 +29,18 @@ class Limits:
 
     @property
     def patience_seconds(self) -> float:
-        """How long to wait for the end of one that was asked to end."""
+        """Seconds from a request to end until the process is killed."""
         return self.grace_seconds + min(MARGIN_SECONDS, self.grace_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One death.
+    """One unexpected end of a process.
 
     Args:
-        time: when, on the clock that supervision is given.
-        error: why, in one line.
-        details: all that the process said on its standard error.
+        time: in seconds, on the clock that supervision is given.
+        error: the cause, in one line.
+        details: output of the process on its standard error.
     """
 
     time: float
@@ -53,19 +53,19 @@ class ComponentProcess:
     """One component and its process, over all its starts.
 
     Args:
-        component: what it is.
+        component: its description.
         state: ``waiting`` for its start, ``starting``, ``running``, ``draining`` or ``gone``.
         wanted: False once it has been scaled away.
-        comes_back: its end was asked for, and so was another start.
-        told: it has been asked to end.
+        comes_back: a new start was requested while its process still ends.
+        told: SIGTERM was sent to its process.
         ran: its service has been running, at this start or an earlier one.
-        starts: how often it was started.
-        due: when a waiting one is started.
-        started_at: when its latest process was started.
-        kill_at: when it is killed if it still lives.
-        cause: why it was killed by us.
+        starts: number of starts.
+        due: time of the next start, for one that waits.
+        started_at: start time of its latest process.
+        kill_at: time of SIGKILL if it still lives.
+        cause: reason for which the supervisor kills it.
         exit_code: of its latest process; below 0 the signal that ended it, None while it lives.
-        losses: its deaths within the window that its restart rule looks at.
+        losses: its deaths within the window of its restart rule.
     """
 
     component: Component
@@ -94,11 +94,11 @@ class ComponentProcess:
 
     @property
     def alive(self) -> bool:
-        """True while there is a process, or one is about to be."""
+        """True while it has a process."""
         return self.state in _ALIVE
 
     def start(self, now: float) -> None:
-        """A process is started now."""
+        """Records that a process is started now."""
         self.state = "starting"
         self.starts += 1
         self.told = False
@@ -110,7 +110,7 @@ class ComponentProcess:
         self._last_beat = None
 
     def on_heartbeat(self, beat: Beat, now: float) -> None:
-        """The process gave a sign of life; one that was heard before is no news."""
+        """Handles a heartbeat; one that was read before is ignored."""
         if not self.alive or beat == self._last_beat:
             return
         self._last_beat, self._last_beat_at = beat, now
@@ -121,35 +121,35 @@ class ComponentProcess:
             self.state, self._state_since = state, now
 
     def end(self, exit_code: int, now: float) -> None:
-        """The process has ended."""
+        """Records the end of the process."""
         self._ended_seconds = self.alive_seconds(now)
         self.state = "gone"
         self.exit_code = exit_code
         self.kill_at = math.inf
 
     def extend_deadline(self, seconds: float) -> None:
-        """Nobody listened for so long: that is no fault of the process."""
+        """Extends the deadlines by the time in which the supervisor itself was stopped."""
         self._last_beat_at += seconds
         self._state_since += seconds
 
     def last_loss(self, now: float) -> tuple[str, float] | None:
-        """Why it died last, and how many seconds ago; None if it has not, within the window."""
+        """Returns error and age in seconds of its latest death; None without one in the window."""
         last = self.losses[-1] if self.losses else None
         if last is None or now - last.time > self.component.restart.window_seconds:
             return None
         return last.error, now - last.time
 
     def silent_seconds(self, limits: Limits, now: float) -> float:
-        """How long it has been silent if that is too long, else 0."""
+        """Returns the seconds since its last heartbeat or state change if too many, else 0."""
         allowed = {
             "starting": limits.starting_seconds + MARGIN_SECONDS,
             "running": limits.silent_seconds,
             "draining": limits.patience_seconds,
         }[self.state]
-        # Beats of one that starts or drains are no excuse: both must come to an end.
+        # Heartbeats do not extend starting and draining: both must come to an end.
         since = self._last_beat_at if self.state == "running" else self._state_since
         return now - since if now - since > allowed + self._busy_seconds else 0.0
 
     def alive_seconds(self, now: float) -> float:
-        """Seconds that its processes have lived, together."""
+        """Returns the total lifetime of its processes, in seconds."""
         return self._ended_seconds + (now - self.started_at if self.alive else 0.0)

@@ -1,4 +1,4 @@
-"""All components of a run as supervision sees them: who is started, told, given up, killed."""
+"""All components of a run: starts, requests to end, restarts with back-off, kills."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BACK_OFF_LIMIT_SECONDS = 5.0
 
 
 class ComponentProcesses:
-    """The components of one run and their processes; it knows nothing of the run's phases.
+    """The components of one run and their processes; independent of the run's phases.
 
     Args:
         topology: the components.
@@ -32,32 +32,32 @@ class ComponentProcesses:
 
     @property
     def learner(self) -> ComponentProcess | None:
-        """Who owns the run."""
+        """The learner, which owns the run; None in a run without one."""
         return next((c for c in self.children.values() if c.component.kind == "learner"), None)
 
     @property
     def gone(self) -> bool:
-        """True if nobody is left, and nobody will be started."""
+        """True if no process is left and none will be started."""
         return all(child.state == "gone" for child in self.children.values())
 
     def alive(self) -> Iterator[ComponentProcess]:
-        """Yields those that have a process."""
+        """Yields the components that have a process."""
         return (child for child in self.children.values() if child.alive)
 
     def start(self, child: ComponentProcess, now: float) -> Start:
-        """Starts a process of a component."""
+        """Records a start and returns the instruction to carry it out."""
         child.start(now)
         return Start(child.name)
 
     def adopt(
         self, starts: Mapping[str, int], now: float, *, leave: Collection[str]
     ) -> list[Instruction]:
-        """Goes on with components that somebody else has started; the others are started.
+        """Continues components that an earlier supervisor has started; starts the others.
 
         Args:
-            starts: component -> how often it was started.
+            starts: component -> number of its starts.
             now: the time.
-            leave: kinds of component that are not wanted where they are not there.
+            leave: kinds of components that are not started if missing.
         """
         instructions: list[Instruction] = []
         for name in starts:
@@ -74,32 +74,32 @@ class ComponentProcesses:
         return instructions
 
     def start_due(self, now: float) -> list[Instruction]:
-        """Starts those again that have waited long enough."""
+        """Restarts the components whose back-off has passed."""
         due = [c for c in self.children.values() if c.state == "waiting" and now >= c.due]
         return [
             each for child in due for each in (Event(child.name, "restart"), self.start(child, now))
         ]
 
     def cancel_starts(self) -> None:
-        """Nobody is started any more."""
+        """Cancels all pending starts."""
         for child in self.children.values():
             child.state = "gone" if child.state == "waiting" else child.state
 
     def terminate(self, child: ComponentProcess) -> Signal:
-        """Asks a component to end."""
+        """Asks a component to end, by SIGTERM."""
         child.told = True
         return Signal(child.name, signal.SIGTERM)
 
     def end_by(self, child: ComponentProcess, now: float) -> None:
-        """Gives a component that was asked to end its time; then it is killed."""
+        """Sets the time at which a component that was asked to end is killed."""
         child.kill_at = now + self._limits.patience_seconds
 
     def record_death(self, child: ComponentProcess, loss: Loss) -> bool:
-        """Notes a death; False if the component has died too often to be started again."""
+        """Records a death; returns False if the component must not be started again."""
         limits = child.component.restart
         recent = [each for each in child.losses if loss.time - each.time < limits.window_seconds]
         child.losses = [*recent, loss]
-        # A wrong config or command does not become right by being tried again.
+        # A restart cannot correct a wrong config or command.
         wrong = child.exit_code == UsageError.exit_code and not child.ran
         hopeless = wrong or child.exit_code == HOPELESS
         if hopeless or len(recent) >= limits.max_restarts:
@@ -109,11 +109,11 @@ class ComponentProcesses:
         return True
 
     def on_heartbeat(self, beat: Beat, now: float) -> None:
-        """A component gave a sign of life."""
+        """Handles a heartbeat of a component."""
         self.children[beat.name].on_heartbeat(beat, now)
 
     def check_heartbeats(self, now: float) -> None:
-        """Decides who has been silent for too long."""
+        """Marks components for a kill whose heartbeats have been missing for too long."""
         for child in self.alive():
             silent = child.silent_seconds(self._limits, now)
             if silent and not child.cause:
@@ -121,19 +121,19 @@ class ComponentProcesses:
                 child.kill_at = now
 
     def kill_due(self, now: float) -> list[Instruction]:
-        """Kills those whose time is up."""
+        """Kills the processes whose deadline has passed."""
         due = [child for child in self.alive() if now >= child.kill_at]
         for child in due:
             child.kill_at = math.inf
         return [Signal(child.name, signal.SIGKILL) for child in due]
 
     def extend_deadlines(self, seconds: float) -> None:
-        """Nobody listened for so long: that is no fault of the processes."""
+        """Extends all deadlines by the time in which the supervisor itself was stopped."""
         for child in self.children.values():
             child.extend_deadline(seconds)
 
     def want(self, name: str, now: float) -> list[Instruction]:
-        """There is to be a component of this name, like the first of its kind."""
+        """Adds the component of this name, a copy of the first of its kind, and starts it."""
         if name not in self.children:
             self.children[name] = ComponentProcess(self._topology.component(name), state="gone")
         child = self.children[name]
@@ -142,7 +142,7 @@ class ComponentProcesses:
         return [self.start(child, now)] if child.state == "gone" else []
 
     def scale_down(self, child: ComponentProcess, now: float) -> list[Instruction]:
-        """There is to be no such component any more."""
+        """Ends a component for good."""
         if not child.wanted:
             return []
         child.wanted = child.comes_back = False
@@ -153,7 +153,7 @@ class ComponentProcesses:
         return [self.terminate(child)]
 
     def report(self, now: float) -> dict[str, dict[str, Any]]:
-        """Name -> restarts, exit_code, alive_seconds: what stands in ``result.json``."""
+        """Returns name -> restarts, exit_code, alive_seconds, as in ``result.json``."""
         return {
             name: {
                 "restarts": max(0, child.starts - 1),

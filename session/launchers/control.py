@@ -1,4 +1,4 @@
-"""The sockets of a supervisor: who commands it, whom it asks, to whom it tells."""
+"""Sockets of a supervisor: commands of users, requests to the learner, events to Loggerplex."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _CLOSE_SECONDS = 0.2
 
 
 class ControlSockets:
-    """Answers commands, asks the learner, tells Loggerplex.
+    """Answers commands, sends requests to the learner and events to Loggerplex.
 
     Args:
         config: the resolved experiment.
-        addresses: where each endpoint of the run is; those that are missing are done without.
-        security: keys of the run, if it has some.
+        addresses: endpoints of the run; a missing learner or Loggerplex is not used.
+        security: keys of the run, if it has any.
 
     Raises:
         UsageError: ``supervisor.control`` cannot be bound.
@@ -65,7 +65,7 @@ class ControlSockets:
         self._ask_at = 0.0
 
     def serve(self, run: Control) -> None:
-        """Obeys the commands that have come; each gets an answer."""
+        """Executes the commands that have arrived and replies to each."""
         for _ in range(_REQUESTS_PER_LOOK):
             if (request := self._router.receive()) is None:
                 return
@@ -77,16 +77,16 @@ class ControlSockets:
                 self._router.reply(request, *answer)
 
     def ask(self, question: Ask) -> None:
-        """Asks the learner, again and again until it answers."""
+        """Sends a request to the learner; :meth:`answered` repeats it until the learner replies."""
         self._asked, self._ask_at = question, 0.0
         self._ids.clear()
 
     def forget(self) -> None:
-        """Asks no more: there is nobody left to answer."""
+        """Drops the pending request: the learner has ended."""
         self._asked = None
 
     def answered(self) -> str | None:
-        """Goes on asking; the kind of the question, once it has been answered."""
+        """Repeats the pending request; returns its kind once the learner has replied."""
         if self._asked is None or self._learner is None:
             return None
         if time.monotonic() >= self._ask_at:
@@ -95,35 +95,36 @@ class ControlSockets:
                 self._ids.add(request_id)
                 self._ask_at = time.monotonic() + _ASK_AGAIN_SECONDS
         answer = self._learner.receive()
+        # A reply to an older request does not count; a refused request stays pending.
         if answer is None or answer.fields["id"] not in self._ids or answer.kind == "refused":
             return None
         kind, self._asked = self._asked.kind, None
         return kind
 
     def record_event(self, happening: Event) -> None:
-        """Notes an event of the run."""
+        """Logs an event of the run."""
         words = [word for word in (happening.component, happening.detail) if word]
         about = {"name": happening.component} if happening.component else {}
         self._log.event(happening.kind, ": ".join(words), **about)
 
     def flush(self) -> None:
-        """Sends what has been told, as far as it can leave now."""
+        """Sends buffered events as far as that is possible without waiting."""
         self._channel.flush()
 
     def wait_on(self) -> list[zmq.Socket[bytes]]:
-        """Sockets that can be read when there is something to do."""
+        """Returns the sockets that are readable when there is something to do."""
         learner = [self._learner.raw] if self._learner is not None else []
         return [self._router.raw, *learner]
 
     def close(self) -> None:
-        """Sends what it can in a moment, then closes everything."""
+        """Flushes for a fraction of a second, then closes all sockets."""
         self._channel.close(_CLOSE_SECONDS)
         self._wire.close(_CLOSE_SECONDS)
         self._context.destroy(0)
 
 
 def _command(run: Control, kind: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Obeys one command; returns kind and fields of the answer."""
+    """Executes one command; returns kind and fields of the reply."""
     if kind == "status":
         return "status", {"components": [asdict(row) for row in run.status()]}
     if kind == "stop":

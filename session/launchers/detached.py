@@ -49,7 +49,7 @@ def run_supervisor(
     given = parser.parse_args(argv)
     setproctitle(f"python -P -m {module} --folder {given.folder}")
     folder = RunFolder(given.folder)
-    # Not standard error, which is kept: there stands what went wrong with the supervisor.
+    # Not standard error: that is kept in a file, for errors of the supervisor.
     terminal = Terminal.of_process() or Terminal(-1)
     try:
         config = folder.read_config()
@@ -82,13 +82,13 @@ def _words(happening: Event) -> str:
 
 
 def supervise(launcher: Supervisor, tell: Tell = lambda happening: None) -> Outcome:
-    """Launches a run and stays with it until it is over.
+    """Launches a run and supervises it until it is over.
 
     The first SIGINT, SIGTERM or SIGHUP ends the run cleanly, the second ends it at once.
 
     Args:
         launcher: of the run.
-        tell: is told what happens.
+        tell: called with each event.
 
     Raises:
         UsageError: the folder is in use, or an address.
@@ -110,16 +110,17 @@ def supervise(launcher: Supervisor, tell: Tell = lambda happening: None) -> Outc
 
 @contextmanager
 def _interrupts() -> Iterator[list[str]]:
-    """Names of the signals that have come; nothing is raised by them."""
+    """Collects the names of signals that arrive; raises nothing for them."""
     came: list[str] = []
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         came.append(signal.Signals(number).name)
 
+    # Python sets signal handlers in the main thread only.
     if threading.current_thread() is not threading.main_thread():
         yield came
         return
-    before = {each: signal.signal(each, hear) for each in _SIGNALS}
+    before = {each: signal.signal(each, on_signal) for each in _SIGNALS}
     try:
         yield came
     finally:

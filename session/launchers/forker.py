@@ -1,10 +1,10 @@
-"""Forks components and watches over them; runs inside the zygote.
+"""Forks components and watches their processes; runs inside the zygote.
 
 Lines of JSON go over a socket. To the zygote:
 
     {"spawn": {"name", "module", "argv", "stderr"}}  fork a child that runs module.main(argv)
     {"use": {"name", "module", "argv", "stderr"}}    let the spare process of that module run it
-    {"guard": pid}                                   a process of the supervisor's own to watch
+    {"guard": pid}                                   watch a child process of the supervisor
     {"sockets": path}                                a folder to remove if the supervisor dies
 
 From it:
@@ -14,8 +14,8 @@ From it:
     {"spawned": name, "pid": pid}
     {"exited": name, "pid": pid, "status": code}     below 0: the signal that ended it
 
-When the socket closes, the supervisor has died. Whoever has not ended by itself a few seconds later
-is killed: a component that hangs notices nothing.
+When the socket closes, the supervisor has died. Processes that have not ended a few seconds later
+are killed: a component that hangs does not notice the end of its supervisor.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Lines:
         self._rest = b""
 
     def send(self, message: dict[str, Any]) -> bool:
-        """Sends one message; False if nobody is there any more."""
+        """Sends one message; returns False if the peer has closed the socket."""
         try:
             self.stream.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
@@ -61,12 +61,12 @@ class Lines:
         return True
 
     def receive(self) -> Iterator[dict[str, Any]]:
-        """Yields what has come, without waiting; at its end :attr:`closed` may be True."""
+        """Yields the messages that have arrived, without waiting; updates :attr:`closed`."""
         while not self.closed and select.select([self.stream], [], [], 0)[0]:
             yield from self._read()
 
     def wait(self) -> dict[str, Any] | None:
-        """Waits for one message; None once nobody is there any more."""
+        """Waits for one message; returns None once the peer has closed the socket."""
         while not self.closed:
             for message in self._read():
                 return message
@@ -83,11 +83,11 @@ class Lines:
 
 
 class Forker:
-    """The work of a zygote: forks children and watches over them.
+    """Forks children and watches their processes: the work of a zygote.
 
     Args:
-        lines: the way to and from the supervisor.
-        spares: processes that were forked before.
+        lines: connection to the supervisor.
+        spares: processes that were forked earlier.
     """
 
     def __init__(self, lines: Lines, spares: Spares) -> None:
@@ -95,12 +95,12 @@ class Forker:
         self._spares = spares
         self._poller = select.poll()
         self._poller.register(lines.stream, select.POLLIN)
-        # A descriptor of a process can be read when it has ended, and never means another process.
+        # Pidfds: readable once the process has ended; unlike pids they never mean another process.
         self._watched: dict[int, tuple[int, str | None]] = {}
         self._sockets = ""
 
     def run(self) -> None:
-        """Forks and reports until the supervisor has gone, then until the last child has."""
+        """Forks and reports until the supervisor has ended; then waits for or kills its children."""
         while not self._lines.closed:
             self._wait(None)
             for message in self._lines.receive():
@@ -138,7 +138,7 @@ class Forker:
         self._lines.send({"spawned": name, "pid": pid})
 
     def _forget_everything(self) -> None:
-        """What is the zygote's own must not live on in a child."""
+        """Closes in a child the descriptors that belong to the zygote."""
         for descriptor in self._watched:
             os.close(descriptor)
         self._lines.stream.close()
@@ -154,7 +154,7 @@ class Forker:
         self._poller.unregister(descriptor)
         os.close(descriptor)
         if name is not None:
-            # Before it is reaped: until then its number is nobody else's.
+            # Before it is reaped: until then no other process can have its pid.
             kill_group(pid)
             _, status = os.waitpid(pid, 0)
             code = os.waitstatus_to_exitcode(status)
@@ -175,28 +175,28 @@ class Forker:
 
 
 def kill_group(pid: int) -> None:
-    """Kills a process that leads a group of its own, and all in that group."""
+    """Kills a process that leads its own process group, and all processes of that group."""
     with suppress(PermissionError):
         try:
             os.killpg(pid, signal.SIGKILL)
         except ProcessLookupError:
-            # It has just been forked, and is not the leader yet.
+            # Just forked: it has not called setsid yet, so it leads no group.
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
 def run_child(module: str, argv: list[str], stderr: str) -> NoReturn:
-    """Becomes the process that ``python -P -m module argv...`` would be; never returns."""
+    """Runs in this process what ``python -P -m module argv...`` would run; never returns."""
     code = 1
     try:
         os.setsid()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
             default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, default)
-        said = os.open(stderr, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        os.close(said)
+        output = os.open(stderr, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
         setproctitle(" ".join(["python", "-P", "-m", module, *argv]))
         sys.argv = [module, *argv]
         code = importlib.import_module(module).main(argv)

@@ -1,4 +1,4 @@
-"""A run that another process supervises, commanded from here."""
+"""Control of a run that another process supervises."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from session.wire.sockets import poll
 _ANSWER_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _FOLLOW_SECONDS = 0.2
-# Logs are written a moment after the run has ended.
+# The last log lines are written a moment after the run has ended.
 _LAST_SECONDS = 1.0
-# Who has launched a run -> the class that commands it; imported when one is adopted.
+# Launcher -> class that controls its runs, imported on demand.
 _HOMES = {
     "tmux": "session.launchers.tmux:TmuxRun",
     "kubernetes": "session.launchers.kubernetes:KubernetesRun",
@@ -39,7 +39,7 @@ _HOMES = {
 
 
 class RunHandle:
-    """The same commands that the launcher of a run has, from any shell of its machine.
+    """Controls a run from any shell of its machine, with the same commands as its launcher.
 
     Args:
         folder: the run folder.
@@ -55,11 +55,11 @@ class RunHandle:
 
     @property
     def running(self) -> bool:
-        """True while somebody supervises it."""
+        """True while a supervisor holds the run folder."""
         return self._folder.in_use
 
     def status(self) -> list[ComponentStatus]:
-        """The table of components: as the supervisor sees it, or what files and processes tell."""
+        """Returns the table of components, from the supervisor or else from files and processes."""
         if not self._folder.in_use or not reachable(self._folder, SUPERVISOR_CONTROL):
             return rows_of_files(self._folder)
         rows: list[dict[str, Any]] = self._ask("status", {})["components"]
@@ -69,23 +69,23 @@ class RunHandle:
         ]
 
     def progress(self) -> Mapping[str, Any]:
-        """The newest line of ``progress.jsonl``, empty while there is none."""
+        """Returns the newest line of ``progress.jsonl``, empty while there is none."""
         return last_object(self._folder.progress) or {}
 
     def logs(self, name: str, lines: int = 50) -> list[str]:
-        """The last lines of a component's log and of its standard error.
+        """Returns the last lines of a component's log and of its standard error.
 
         Raises:
-            UsageError: it has left neither.
+            UsageError: it has neither.
         """
         return last_lines(self._folder, name, lines)
 
     def log_lines(self, name: str = "", *, follow: bool = False) -> Iterator[str]:
-        """All that a component has logged, line by line; without a name everybody, by time.
+        """Yields all log lines of a component; without a name those of all components, by time.
 
         Args:
             name: of the component.
-            follow: go on with what is being logged, until the run is over.
+            follow: continue with new lines until the run is over.
 
         Raises:
             UsageError: it has logged nothing.
@@ -107,7 +107,7 @@ class RunHandle:
             yield from tail.lines()
 
     def scale(self, kind: str, num: int) -> None:
-        """Makes it so many agents or evaluators (``agent``, ``eval``).
+        """Sets the number of agents or evaluators (``agent``, ``eval``).
 
         Raises:
             UsageError: there is nothing of that kind to scale; the run is ending, does not run, or
@@ -125,7 +125,7 @@ class RunHandle:
         self._ask("restart", {"name": name})
 
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
-        """Begins the clean end of the run and returns.
+        """Begins the clean end of the run and returns at once.
 
         Raises:
             UsageError: it does not run, or takes no commands.
@@ -133,7 +133,7 @@ class RunHandle:
         self._ask("stop", {"interrupted": interrupted, "reason": reason})
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
-        """Waits until nobody supervises the run any more.
+        """Waits until no process supervises the run any more.
 
         Raises:
             DeadlineError: that took longer than ``timeout_seconds``.
@@ -159,11 +159,11 @@ class RunHandle:
                 self._folder, SUPERVISOR_CONTROL, kind, fields, timeout_seconds=_ANSWER_SECONDS
             )
         except RefusedError as error:
-            # What was asked makes no sense: the same error that the launcher itself would raise.
+            # The same error that the launcher itself would raise.
             raise UsageError(str(error)) from None
 
     def close(self) -> None:
-        """Gives back what it holds; the run goes on."""
+        """Releases its resources; the run goes on."""
 
     def __enter__(self) -> Self:
         return self
@@ -178,7 +178,7 @@ class RunHandle:
 
 
 def launcher_of(folder: RunFolder) -> str:
-    """Who launched a run: ``serial``, ``local``, ``tmux`` or ``kubernetes``; empty: nobody says."""
+    """Launcher of a run: ``serial``, ``local``, ``tmux`` or ``kubernetes``; empty if unknown."""
     try:
         run = Config.load_file(folder.config).get("run") or {}
     except ConfigError:
@@ -187,7 +187,7 @@ def launcher_of(folder: RunFolder) -> str:
 
 
 def open_run(folder: str | Path | RunFolder) -> RunControl:
-    """The run in a folder, for commands from any shell; use it in a ``with`` statement.
+    """Opens the run in a folder for commands from any shell; use it in a ``with`` statement.
 
     Raises:
         UsageError: no run was ever started there.

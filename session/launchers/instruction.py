@@ -1,4 +1,4 @@
-"""What supervision wants done, and what it tells."""
+"""Instructions and events that supervision returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Send a signal; SIGKILL goes to all that the process has started, too."""
+    """Send a signal; SIGKILL also goes to all processes that it has started."""
 
     name: str
     number: int
@@ -24,7 +24,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the learner, until it answers or ends."""
+    """Send a request to the learner, repeatedly until it replies or ends."""
 
     kind: str
     fields: dict[str, Any] = field(default_factory=dict)
@@ -32,12 +32,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell.
+    """An event to report.
 
     Args:
-        component: name of the component that it is about; empty: the run.
+        component: name of the component that it concerns; empty: the run.
         kind: ``lost``, ``restart``, ``ended``, ``failed``, ``scale`` or ``stop``.
-        detail: the same in words.
+        detail: the cause or the new state, in words.
     """
 
     component: str
@@ -50,12 +50,12 @@ Instruction = Start | Signal | Ask | Event
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a run failed: the first error of the component that could not be kept alive.
+    """Cause of a failed run: the first error of the component that could not be kept alive.
 
     Args:
         component: its name.
         error: the error in one line.
-        details: all that it said on its standard error.
+        details: its output on standard error.
     """
 
     component: str
@@ -64,7 +64,7 @@ class Failure:
 
 
 def exit_error(exit_code: int) -> str:
-    """Why a process ended that said nothing, in words."""
+    """Describes the end of a process that left no error message."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     try:

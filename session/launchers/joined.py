@@ -1,4 +1,4 @@
-"""Agents of other machines in the table of components: known only by their beats over the wire."""
+"""Agents of other machines in the table of components, known only by heartbeats over the wire."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _STATES = {"done": "gone", "failed": "dead", "lost": "dead"}
 
 
 def joined_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatus]:
-    """The components that Tensorplex hears of and nobody here supervises.
+    """Returns the components that send heartbeats to Tensorplex and are not supervised here.
 
     Args:
         folder: of a run that goes on.
         known: names of those that are supervised here.
 
-    Returns nothing where nobody was ever invited, or Tensorplex does not answer.
+    Empty if no machine was ever invited, or Tensorplex does not reply.
     """
     if not (folder.keys / "tokens").is_dir():
         return []
@@ -31,7 +31,7 @@ def _row(row: dict[str, Any]) -> ComponentStatus:
     return ComponentStatus(
         name=str(row["name"]),
         state=_STATES.get(state, state),
-        # A number of a process of another machine says nothing here.
+        # The pid of a process of another machine has no meaning here.
         pid=0,
         age_seconds=float(row["age_seconds"]),
         restarts=0,

@@ -1,4 +1,4 @@
-"""What every launcher can do, and what all of them write into the run folder."""
+"""Interfaces of launchers, and the files that all of them write into the run folder."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _NO_RESULT = "the run ended without a result of the learner"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended.
+    """End of a run.
 
     Args:
         status: ``stopped``, ``failed`` or ``interrupted``.
-        reason: which stop condition, or which error, in one line.
-        details: all that the failed component said, with its traceback.
+        reason: the stop condition or the error, in one line.
+        details: output of the failed component, with its traceback.
     """
 
     status: str
@@ -48,18 +48,18 @@ class Outcome:
 
 
 class Control(Protocol):
-    """What can be done with a run that goes on, wherever it was launched."""
+    """Commands for a run that goes on, whatever launched it."""
 
     def status(self) -> list[ComponentStatus]:
-        """The table of components."""
+        """Returns the table of components."""
         ...
 
     def logs(self, name: str, lines: int = 50) -> list[str]:
-        """The last lines that a component has logged."""
+        """Returns the last lines that a component has logged."""
         ...
 
     def scale(self, kind: str, num: int) -> None:
-        """Makes it so many of a kind, ``agent`` or ``eval``."""
+        """Sets the number of components of a kind, ``agent`` or ``eval``."""
         ...
 
     def restart(self, name: str) -> None:
@@ -67,7 +67,7 @@ class Control(Protocol):
         ...
 
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
-        """Begins the clean end of the run and returns."""
+        """Begins the clean end of the run and returns at once."""
         ...
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
@@ -76,7 +76,7 @@ class Control(Protocol):
 
 
 class Launcher(Control, Protocol):
-    """Turns a topology into something that runs as long as this process polls it."""
+    """Runs a topology as long as this process polls it."""
 
     def launch(self) -> None:
         """Starts all components and returns."""
@@ -84,28 +84,28 @@ class Launcher(Control, Protocol):
 
 
 class RunControl(Control, Protocol):
-    """A run that goes on without this process, commanded from here; use it in a ``with``."""
+    """Controls a run that goes on without this process; use it in a ``with`` statement."""
 
     @property
     def folder(self) -> RunFolder:
-        """The run folder on this machine: at least ``config.yaml`` lies there."""
+        """The run folder on this machine; it holds at least ``config.yaml``."""
         ...
 
     @property
     def running(self) -> bool:
-        """True while anything of the run lives."""
+        """True while any process of the run lives."""
         ...
 
     def progress(self) -> Mapping[str, Any]:
-        """The newest line of ``progress.jsonl``, empty while there is none."""
+        """Returns the newest line of ``progress.jsonl``, empty while there is none."""
         ...
 
     def log_lines(self, name: str = "", *, follow: bool = False) -> Iterator[str]:
-        """All that a component has logged, line by line; without a name everybody, by time.
+        """Yields all log lines of a component; without a name those of all components, by time.
 
         Args:
             name: of the component.
-            follow: go on with what is being logged, until the run is over.
+            follow: continue with new lines until the run is over.
 
         Raises:
             UsageError: it has logged nothing, or there is no such component.
@@ -113,11 +113,11 @@ class RunControl(Control, Protocol):
         ...
 
     def close(self) -> None:
-        """Gives back what it holds; the run goes on."""
+        """Releases its resources; the run goes on."""
         ...
 
     def __enter__(self) -> Self:
-        """Gives itself."""
+        """Returns itself."""
         ...
 
     def __exit__(
@@ -131,33 +131,33 @@ class RunControl(Control, Protocol):
 
 
 class Cluster(RunControl, Protocol):
-    """Turns a topology into something that runs by itself, detached from this process.
+    """Runs a topology detached from this process.
 
     Made from the resolved config, the topology and the run folder, which exists and is empty, or
     holds the run that is resumed.
     """
 
     def launch(self) -> None:
-        """Writes ``config.yaml``, starts everything, and returns once the run answers.
+        """Writes ``config.yaml``, starts all processes, and returns once the run answers.
 
         Raises:
-            UsageError: what it needs is missing (a program, a free name), or the folder is in use.
-            RunError: it was started and died at once; says why.
+            UsageError: a program or a free name is missing, or the folder is in use.
+            RunError: the run ended right after its start; the message gives the cause.
         """
         ...
 
     def dry_run(self) -> str:
-        """What :meth:`launch` would start, as text to paste; starts and writes nothing."""
+        """Returns all that :meth:`launch` would start, as text to paste; changes nothing."""
         ...
 
 
 def make_addresses(topology: Topology, config: Config, folder: RunFolder) -> AddressBook:
-    """Where each endpoint of a run is, its supervisor's included.
+    """Assigns an address to each endpoint of a run, including its supervisor's.
 
     Args:
-        topology: whose endpoints they are; what lies outside stays as the folder's book says.
-        config: the resolved experiment; ``session_config.launcher`` says how they are reached.
-        folder: the run folder; it names the folder of ipc sockets.
+        topology: its endpoints get addresses; those outside keep that of ``addresses.json``.
+        config: the resolved experiment; ``session_config.launcher`` sets transport and host.
+        folder: the run folder; it gives the folder of ipc sockets.
 
     Raises:
         UsageError: there is no such transport, or this machine does not have the host's address.
@@ -171,7 +171,7 @@ def make_addresses(topology: Topology, config: Config, folder: RunFolder) -> Add
     if host is not None:
         address = resolve_host(host)
         addresses |= AddressBook.tcp(free_ports(topology.endpoints, address), address)
-        # Commands come from this machine: whoever joins gives none.
+        # Commands come from this machine only: machines that join send none.
         addresses |= AddressBook.ipc([SUPERVISOR_CONTROL], folder.sockets)
         return AddressBook(addresses)
     endpoints = (*topology.endpoints, SUPERVISOR_CONTROL)
@@ -181,7 +181,7 @@ def make_addresses(topology: Topology, config: Config, folder: RunFolder) -> Add
 
 
 def resolve_host(host: str) -> str:
-    """The IPv4 address of a host where others are to connect.
+    """Returns the IPv4 address of a host to which other machines connect.
 
     Raises:
         UsageError: there is no such host, or it stands for all addresses at once.
@@ -199,7 +199,7 @@ def resolve_host(host: str) -> str:
 
 
 def protect(folder: RunFolder, config: Config) -> None:
-    """Writes the keys of a run that other machines can reach, unless it is to be insecure.
+    """Writes the keys of a run that other machines can reach, unless it is configured insecure.
 
     Raises:
         UsageError: they cannot be written.
@@ -210,14 +210,14 @@ def protect(folder: RunFolder, config: Config) -> None:
 
 
 def free_ports(names: Iterable[str], host: str = LOOPBACK) -> dict[str, int]:
-    """Name -> a port of an address of this machine that nobody uses now.
+    """Returns name -> a free port of an address of this machine.
 
     Raises:
         UsageError: this machine does not have that address.
     """
     with ExitStack() as stack:
         try:
-            # All are held until the last is found, or one could be given twice.
+            # All stay bound until the last is found; otherwise one could be returned twice.
             held = {n: stack.enter_context(socket.create_server((host, 0))) for n in names}
         except OSError as error:
             raise UsageError(
@@ -237,7 +237,7 @@ def write_run_files(folder: RunFolder, topology: Topology, addresses: AddressBoo
 
 
 def forget_beats(folder: RunFolder) -> None:
-    """Removes the signs of life of an earlier part of the run."""
+    """Removes the heartbeat files of an earlier part of the run."""
     for name in read_beats(folder.alive):
         (folder.alive / name).unlink(missing_ok=True)
 
@@ -251,17 +251,17 @@ def finish_result(
     interrupted: bool = False,
     real_seconds: float | None = None,
 ) -> Outcome:
-    """Completes ``result.json`` and returns what it says of the end.
+    """Completes ``result.json`` and returns its status and reason.
 
-    The learner's own result is kept; where it could write none, the launcher says how it ended.
+    The learner's own result is kept; without one the launcher writes status and reason.
 
     Args:
         folder: the run folder.
         config: the resolved experiment.
         components: name -> restarts, exit_code, alive_seconds.
-        failure: why the run failed, if it did.
-        interrupted: it was ended by hand.
-        real_seconds: what the run took, where all other seconds are counted.
+        failure: cause of a failed run.
+        interrupted: True if a user ended it.
+        real_seconds: duration on the wall clock, for a run whose clock counts rounds.
     """
     result = dict(folder.read_result() or {})
     result.setdefault("algorithm", config.algorithm)
@@ -277,7 +277,7 @@ def finish_result(
     result["components"] = dict(components)
     if real_seconds is not None:
         result["real_seconds"] = round(real_seconds, 3)
-    # On a full disk the old result stays, and what is returned still tells the end.
+    # On a full disk the old file stays; the returned outcome is still correct.
     with suppress(OSError):
         write_atomically(folder.result, json.dumps(result, indent=2) + "\n")
     details = failure.details if failure is not None else ""
@@ -285,10 +285,10 @@ def finish_result(
 
 
 def last_lines(folder: RunFolder, name: str, lines: int) -> list[str]:
-    """The last lines of a component's log, then of its standard error.
+    """Returns the last lines of a component's log, then of its standard error.
 
     Raises:
-        UsageError: it has left neither.
+        UsageError: it has neither.
     """
     paths = [folder.logs / f"{name}{suffix}" for suffix in _LOG_SUFFIXES]
     there = [path for path in paths if path.is_file()]
@@ -298,7 +298,7 @@ def last_lines(folder: RunFolder, name: str, lines: int) -> list[str]:
 
 
 def log_names(folder: RunFolder) -> str:
-    """The components that have left a log or words on their standard error, for a message."""
+    """Returns the components that have a log or standard error file, for a message."""
     paths = [path for path in folder.logs.glob("*.*") if path.suffix in _LOG_SUFFIXES]
     return ", ".join(sorted({path.stem for path in paths} - {"all"})) or "none yet"
 

@@ -1,4 +1,4 @@
-"""The local launchers: every component a supervised process of this machine."""
+"""The local launchers: every component is a supervised process of this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from session.launchers.starting import (
 from session.launchers.supervisor import Supervisor
 from session.launchers.zygote import Zygote
 
-# The shell ends at once, so what it has started is nobody's child, and no zombie of ours later.
+# The shell ends at once: the supervisor is not a child of this process, so no zombie remains.
 _DETACH = 'said=$1; shift; "$@" </dev/null >>"$said" 2>&1 & echo $!'
 
 
@@ -38,7 +38,7 @@ class LocalLauncher(Supervisor):
         topology: its components.
         folder: the run folder, made already; it is locked while the run goes on.
         preload: modules that the zygote imports before it forks.
-        zygote: one that was started earlier; this launcher closes it.
+        zygote: a running one to use; this launcher closes it.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class LocalLauncher(Supervisor):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Kills whatever is left of the run."""
+        """Kills the remaining processes of the run."""
         super().__exit__(kind, error, trace)
         if self._zygote is not None:
             self._zygote.close()
 
 
 class LocalCluster(RunHandle):
-    """Launches a run as processes that go on by themselves, without a terminal; then commands it.
+    """Launches a run as processes detached from this one, without a terminal; then controls it.
 
     Args:
         config: the resolved experiment.
@@ -102,17 +102,17 @@ class LocalCluster(RunHandle):
         self._supervisor_module = supervisor_module
 
     def launch(self) -> None:
-        """Starts the supervisor as a process of its own, and returns once it answers.
+        """Starts the supervisor as a detached process, and returns once it replies.
 
         Raises:
             UsageError: the folder is in use.
-            RunError: the supervisor died at once; in its own words.
+            RunError: the supervisor died at once; with its own message.
         """
         refuse_running(self._folder)
         write_config(self._folder, self._config, "local")
-        said = str(self._folder.logs / "supervisor.err")
+        stderr = str(self._folder.logs / "supervisor.err")
         started = subprocess.run(
-            ["/bin/sh", "-c", _DETACH, "sh", said, *self._command()],
+            ["/bin/sh", "-c", _DETACH, "sh", stderr, *self._command()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             check=True,
@@ -123,13 +123,13 @@ class LocalCluster(RunHandle):
         try:
             await_supervisor(self._folder, lambda: not _lives(pid))
         except BaseException:
-            # Nothing may be left of a run that nobody commands: with it its components go.
+            # A run whose launch failed must leave no process: the components end with it.
             with suppress(psutil.NoSuchProcess):
                 psutil.Process(pid).kill()
             raise
 
     def dry_run(self) -> str:
-        """The lines of the supervisor and of what it starts; the latter are a run without it."""
+        """Returns the commands of the supervisor and of its components, which also run without it."""
         lines = [self._command(), *(each.command(str(self._folder)) for each in self._topology)]
         return "\n".join(["# a supervisor, and what it starts", *map(shlex.join, lines)])
 

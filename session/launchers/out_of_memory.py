@@ -1,4 +1,4 @@
-"""Whether the kernel's out-of-memory killer has ended processes beside this one."""
+"""Counts kills by the kernel's out-of-memory killer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Read = Callable[[str], str]
 class OutOfMemory:
     """Counts the kills of the out-of-memory killer in the cgroup of this process.
 
-    Processes that were started from here are in that cgroup, too.
+    Child processes are in the same cgroup.
 
     Args:
-        read: gives the text of a file, empty where it cannot be read.
+        read: returns the text of a file, empty if it cannot be read.
     """
 
     def __init__(self, read: Read | None = None) -> None:
@@ -26,7 +26,7 @@ class OutOfMemory:
         self._seen = oom_kills(self._read)
 
     def took_one(self) -> bool:
-        """True once for each process that was killed since this object was made."""
+        """Returns True once for each process killed since this object was made."""
         if self._seen is None or (oom_kills(self._read) or 0) <= self._seen:
             return False
         self._seen += 1
@@ -34,13 +34,13 @@ class OutOfMemory:
 
 
 def oom_kills(read: Read) -> int | None:
-    """Processes of this cgroup that the out-of-memory killer has ended; None: the kernel is silent.
+    """Number of processes of this cgroup that the out-of-memory killer has ended; None if unknown.
 
     Reads ``memory.events`` (cgroup v2) or ``memory.oom_control`` (v1). In a container the path of
-    the cgroup may lead outside of what is mounted there; its own files are at the mount then.
+    the cgroup may lie outside of what is mounted there; its own files are then at the mount.
 
     Args:
-        read: gives the text of a file, empty where it cannot be read.
+        read: returns the text of a file, empty if it cannot be read.
     """
     for line in read(_MEMBERSHIP).splitlines():
         number, _, rest = line.partition(":")

@@ -1,4 +1,4 @@
-"""Processes of one run on this machine: starts them, signals them, hears of their end."""
+"""Starts and signals the processes of one run on this machine, and detects their end."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class _Process:
     """One process.
 
     Args:
-        component: what it is.
-        words: what it says, and the file to which it writes that.
+        component: its description.
+        words: its output, and the file that holds it.
         pid: 0 until the zygote has forked it.
-        waited_for: this process itself waits for its end, not the zygote.
-        descriptor: can be read once it has ended; -1 where the zygote tells.
-        pending: signals for one that is not forked yet.
+        waited_for: this process reaps it, not the zygote.
+        descriptor: pidfd, readable once it has ended; -1 while the zygote reports its end.
+        pending: signals to send once it is forked.
     """
 
     component: Component
@@ -43,8 +43,8 @@ class _Process:
 class Processes:
     """The processes of one run.
 
-    While it is open this process takes over the orphans of its descendants, for it must wait for
-    what its zygote has forked should that die.
+    While it is open this process is a subreaper: it inherits the orphans of its descendants, and so
+    can wait for the zygote's children if the zygote dies.
 
     Args:
         folder: the run folder.
@@ -65,12 +65,12 @@ class Processes:
         return len(self._processes)
 
     def pid(self, name: str) -> int:
-        """The process of a component, 0 where there is none."""
+        """Returns the process id of a component, 0 if it has no process."""
         process = self._processes.get(name)
         return process.pid if process is not None else 0
 
     def start(self, component: Component) -> None:
-        """Starts a component: forked if it needs torch, else a spare one or by its command line."""
+        """Starts a component: by fork if it needs torch, else as a spare or by command line."""
         process = _Process(component, StderrTail(self._folder, component.name, self._memory))
         self._processes[component.name] = process
         try:
@@ -107,13 +107,13 @@ class Processes:
                 stderr=stderr,
                 start_new_session=True,
             )
-        # It is waited for by its number, like those that this process has inherited.
+        # Reaped by pid, like inherited processes; Popen must not wait for it as well.
         started.returncode = 0
         process.pid = started.pid
         self._own(process)
 
     def _own(self, process: _Process) -> None:
-        """From now on this process waits for its end; a new zygote watches over it, too."""
+        """Makes this process wait for the end; the zygote guards it, in case this process dies."""
         if not process.waited_for:
             process.waited_for = True
             with suppress(OSError):
@@ -128,7 +128,7 @@ class Processes:
         if process.pid == 0:
             process.pending.append(number)
             if number == signal.SIGKILL and not self._zygote.ready:
-                # It is still importing; no component has been forked yet.
+                # The zygote still imports: it has no children that would survive it.
                 self._zygote.kill()
         elif number == signal.SIGKILL:
             kill_group(process.pid)
@@ -137,12 +137,12 @@ class Processes:
                 os.kill(process.pid, number)
 
     def wait_on(self) -> list[int]:
-        """Descriptors that can be read when there is something to hear."""
+        """Returns file descriptors that are readable when :meth:`poll` has something to return."""
         descriptors = [p.descriptor for p in self._processes.values() if p.descriptor >= 0]
         return descriptors if self._zygote.buried else [self._zygote.fileno(), *descriptors]
 
     def poll(self) -> list[Exit]:
-        """The processes that have ended since the last call, without waiting."""
+        """Returns the processes that have ended since the last call, without waiting."""
         exits = [*self._unborn, *self._read_fork_server(), *self._reap()]
         self._unborn.clear()
         self._groups = [group for group in self._groups if group_lives(group)]
@@ -166,10 +166,10 @@ class Processes:
             yield from self._survive_zygote()
 
     def _survive_zygote(self) -> Iterator[Exit]:
-        """The zygote has died: what it has forked lives on, what it should have forked does not."""
+        """Handles the death of the zygote: its children live on; pending forks restart or fail."""
         was_ready, error = self._zygote.ready, self._zygote.last_words()
         hopeless = bool(self._zygote.error)
-        # Spare processes that were never used end by themselves, and are ours to wait for.
+        # Unused spare processes end by themselves; this process inherits and reaps them.
         self._groups.append(self._zygote.pid)
         if self.keep_warm and not hopeless:
             self._zygote.restart()
@@ -193,12 +193,12 @@ class Processes:
             try:
                 if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                     continue
-                # Until it is reaped its number is nobody else's.
+                # Before it is reaped: until then no other process can have its pid.
                 kill_group(process.pid)
                 _, status = os.waitpid(process.pid, 0)
                 code = os.waitstatus_to_exitcode(status)
             except ChildProcessError:
-                # The zygote has reaped it and died before it could tell.
+                # The zygote has reaped it and died before its report: the exit code is lost.
                 code = 1
             yield self._end(process, code)
 
@@ -212,14 +212,14 @@ class Processes:
         return process.words.exit(process.pid, exit_code, error)
 
     def manual_restarts(self) -> list[str]:
-        """Nobody: a process that was started by hand is not ours to supervise here."""
+        """Returns none: a process that a user starts is not supervised by this backend."""
         return []
 
     def remove(self, name: str) -> None:
-        """Nothing is left of a process that has ended."""
+        """Does nothing: a process that has ended holds no resources."""
 
     def close(self) -> None:
-        """Gives back what it holds; whoever still lives is killed."""
+        """Kills the remaining processes and releases all resources."""
         for process in self._processes.values():
             if process.pid:
                 kill_group(process.pid)

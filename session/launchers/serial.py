@@ -1,7 +1,6 @@
-"""The serial launcher: every component a service in this thread, in a fixed order.
+"""The serial launcher: every component is a service in this thread, in a fixed order.
 
-Time is counted, not read: one round of turns is one millisecond. Two runs with one seed do the
-same.
+Time is counted: one round of turns is one millisecond. Two runs with the same seed are identical.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ from session.service import Frame
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import Socket
 
-# What telemetry may still do when a run has broken.
+# Rounds in which telemetry may flush after an error.
 _LAST_ROUNDS = 200
 
 
 class SerialLauncher:
-    """Runs the components of one run in this thread, in turn; exceptions go through.
+    """Runs the components of one run in this thread, in turn; exceptions propagate.
 
     Args:
         config: the resolved experiment.
         topology: its components, in the order of their turns.
         folder: the run folder, made already; it is locked while the run goes on.
         prepare: called once, after the modules of the components have been imported and before
-            anything is built: the place to set the number of threads of what computes.
-        began: when the command began, seconds since 1970; None: now.
+            anything is built, for example to set the number of threads for computation.
+        began: start of the command in seconds since 1970; None: now.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class SerialLauncher:
         self._owner: Owner | None = None
         self._leaving: Leaving | None = None
         self._started_at = 0.0
-        # What the user has waited for so far, imports and earlier parts of the run included.
+        # Counts the user's waiting time, including imports and earlier parts of the run.
         before: float = (folder.read_result() or {}).get("real_seconds", 0.0)
         age = 0.0 if began is None else max(0.0, time.time() - began)
         self._began_at = time.monotonic() - age - before
@@ -86,7 +85,7 @@ class SerialLauncher:
         self._locked = False
 
     def launch(self) -> None:
-        """Makes all components; their services are built at their first turns.
+        """Makes all components; each builds its service at its first turn.
 
         Raises:
             UsageError: the folder is in use.
@@ -109,7 +108,7 @@ class SerialLauncher:
         # Between sockets of one process ZeroMQ needs no thread.
         self._zmq_context = zmq.Context(0)
         self._started_at = time.monotonic()
-        # Of each part of a run another one, or the accounts of two parts would be mixed up.
+        # Differs between parts of a run; otherwise the accounting of two parts would be mixed.
         incarnation = run_part(self._config)
         for component, module in zip(self._topology, modules, strict=True):
             launch = Launch(component, self._config, self._topology, addresses, self._folder)
@@ -135,11 +134,11 @@ class SerialLauncher:
 
     @property
     def running(self) -> bool:
-        """True from the launch until nobody is left."""
+        """True from the launch until all components have ended."""
         return self._zmq_context is not None
 
     def step(self) -> bool:
-        """One round: each component has one turn; False once the run is over.
+        """Runs one round, one turn per component; returns False once the run is over.
 
         Raises:
             Exception: whatever a component raises; the run has failed then.
@@ -167,7 +166,7 @@ class SerialLauncher:
     def _round(self) -> None:
         self._clock.advance()
         for frame in self._frames:
-            # One that waits for an answer has its turn already, further down in this stack.
+            # A component that waits for a reply is in its turn already, further down in this stack.
             if not frame.finished and frame not in self._stack:
                 self._turn(frame)
 
@@ -176,7 +175,7 @@ class SerialLauncher:
         try:
             frame.step()
         except (Exception, SystemExit):
-            # The innermost one: those around it only wait for an answer.
+            # Keeps the innermost frame: the outer ones only wait for a reply.
             self._broken = self._broken or frame
             raise
         finally:
@@ -185,11 +184,11 @@ class SerialLauncher:
             self._alive_seconds[frame.context.name] = time.monotonic() - self._started_at
 
     def _pause(self, sockets: Sequence[Socket], timeout_seconds: float) -> None:
-        """While one component waits for an answer the others go on."""
+        """Runs the other components while one waits for a reply."""
         self._round()
 
     def run(self) -> Outcome:
-        """Goes on until the run is over.
+        """Runs until the run is over.
 
         Raises:
             Exception: whatever a component raises; the run has failed then.
@@ -201,7 +200,7 @@ class SerialLauncher:
         return self.outcome
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
-        """As :meth:`run`.
+        """Runs until the run is over, with a deadline.
 
         Raises:
             DeadlineError: that took longer than ``timeout_seconds``.
@@ -213,7 +212,7 @@ class SerialLauncher:
         return self.run()
 
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
-        """Begins the clean end of the run; the rounds that follow bring it about."""
+        """Begins the clean end of the run; the following rounds complete it."""
         self._interrupted = interrupted
         if self._owner is not None and self._owner.frame.state == "running":
             self._owner.ask(Ask("stop", {"reason": reason, "interrupted": interrupted}))
@@ -222,13 +221,13 @@ class SerialLauncher:
             frame.context.stopping = True
 
     def kill(self) -> None:
-        """Ends everything at once."""
+        """Ends the run at once."""
         if self.running:
             self._interrupted = True
             self._finish()
 
     def scale(self, kind: str, num: int) -> None:
-        """Not here.
+        """Refuses: not possible in one thread.
 
         Raises:
             UsageError: always.
@@ -236,7 +235,7 @@ class SerialLauncher:
         raise UsageError("a serial run cannot be scaled: everything runs in one thread")
 
     def restart(self, name: str) -> None:
-        """Not here.
+        """Refuses: not possible in one thread.
 
         Raises:
             UsageError: always.
@@ -244,7 +243,7 @@ class SerialLauncher:
         raise UsageError(f"a serial run cannot restart '{name}': everything runs in one thread")
 
     def status(self) -> list[ComponentStatus]:
-        """The table of components."""
+        """Returns the table of components."""
         ends, beats = self.components(), read_beats(self._folder.alive)
         return [
             status_row(
@@ -259,7 +258,7 @@ class SerialLauncher:
         ]
 
     def components(self) -> dict[str, dict[str, Any]]:
-        """Name -> restarts, exit_code, alive_seconds."""
+        """Returns name -> restarts, exit_code, alive_seconds."""
         failed = self._failure.component if self._failure is not None else ""
         now = time.monotonic()
         return {
@@ -272,10 +271,10 @@ class SerialLauncher:
         }
 
     def logs(self, name: str, lines: int = 50) -> list[str]:
-        """The last lines of a component's log.
+        """Returns the last lines of a component's log.
 
         Raises:
-            UsageError: it has left none.
+            UsageError: it has none.
         """
         return last_lines(self._folder, name, lines)
 
@@ -299,12 +298,12 @@ class SerialLauncher:
         self._close()
 
     def _close(self) -> None:
-        """Leaves nothing behind, whatever was open."""
+        """Closes whatever is open."""
         self._leaving = None
-        # Telemetry stands first, and is closed last: it still writes what the others have said.
+        # Telemetry is first in the list and closed last: it still writes records of the others.
         for frame in reversed(self._frames):
-            # Those that have ended well are closed already; the others must not hide the error,
-            # nor may one more Ctrl-C keep the rest open.
+            # Errors while closing must not hide the first error, and another Ctrl-C must not leave
+            # the rest open.
             with suppress(Exception, KeyboardInterrupt):
                 self._end(frame)
         if self._owner is not None:
@@ -333,5 +332,5 @@ class SerialLauncher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends whatever still runs."""
+        """Ends the run if it still runs."""
         self.kill()

@@ -1,4 +1,4 @@
-"""How a serial run ends: the learner is asked, then the others leave in their order."""
+"""End of a serial run: a request to the learner, then the others end in a fixed order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ASK_AGAIN_SECONDS = 1.0
 
 
 class Owner:
-    """The learner, which owns the run, and how it is asked to end it.
+    """The learner, which owns the run, and the pending request to it.
 
     Args:
-        frame: the learner's.
-        wire: makes the socket for asking.
+        frame: of the learner.
+        wire: makes the socket for requests.
     """
 
     def __init__(self, frame: Frame, wire: Wire) -> None:
@@ -30,11 +30,11 @@ class Owner:
         self._ask_at = 0.0
 
     def ask(self, question: Ask) -> None:
-        """From now on asks this."""
+        """Sets the request that :meth:`tick` sends."""
         self._asked = question
 
     def tick(self, now: float) -> None:
-        """Asks until there is an answer."""
+        """Sends the request, repeatedly until the learner replies."""
         if self._asked is None:
             return
         if now >= self._ask_at and self._dealer.send(self._asked.kind, self._asked.fields):
@@ -45,11 +45,11 @@ class Owner:
 
 
 class Leaving:
-    """Once the learner has gone: agents leave by themselves, then servers, then telemetry.
+    """Ends the rest after the learner: agents end by themselves, then servers, then telemetry.
 
     Args:
         frames: all components.
-        grace_seconds: after which agents and evaluators that have not left are told to.
+        grace_seconds: time after which the remaining agents and evaluators are asked to end.
     """
 
     def __init__(self, frames: list[Frame], grace_seconds: float) -> None:
@@ -59,18 +59,18 @@ class Leaving:
         self._deadline = math.inf
 
     def tick(self, now: float) -> None:
-        """Sees to it that the next ones leave."""
+        """Asks the next group of components to end, when it is its turn."""
         group = self._next()
         if group != self._group:
             self._group, self._deadline = group, now + self._grace_seconds
         clients = any(frame.context.component.kind in _CLIENTS for frame in group)
         if not clients or now > self._deadline:
             for frame in group:
-                # From then on its frame keeps the deadline.
+                # From now on the frame enforces the deadline.
                 frame.context.stopping = True
 
     def _next(self) -> list[Frame]:
-        """Those whose turn it is to leave."""
+        """Returns the components whose turn it is to end."""
         living = [frame for frame in self._frames if not frame.finished]
         clients = [frame for frame in living if frame.context.component.kind in _CLIENTS]
         servers = [frame for frame in living if frame.context.component.kind not in TELEMETRY]

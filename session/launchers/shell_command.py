@@ -1,4 +1,4 @@
-"""The line that starts a process in a window, complete enough for any other shell."""
+"""Command line of a process in a window, which also works in any other shell."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from session.loggerplex.terminal import TERMINAL
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """What starts one process, in a window or in any other shell.
+    """Command line that starts one process, in a window or in any other shell.
 
     Args:
         command: its command line.
-        preamble_cmd: shell command before it, such as one that activates an environment.
+        preamble_cmd: shell command to run first, for example to activate an environment.
     """
 
     command: str
@@ -27,13 +27,13 @@ class ShellCommand:
 
     @classmethod
     def of(cls, component: Component, folder: str, preamble_cmd: str = "") -> Self:
-        """The line of a component in a run folder."""
+        """Returns the command of a component in a run folder."""
         variables = [f"{name}={value}" for name, value in ONE_THREAD.items()]
         return cls(shlex.join(["env", *variables, *component.command(folder)]), preamble_cmd)
 
     @classmethod
     def of_supervisor(cls, module: str, folder: str, preamble_cmd: str = "") -> Self:
-        """The line of a supervisor."""
+        """Returns the command of a supervisor."""
         command = [sys.executable, "-P", "-m", module, "--folder", folder]
         return cls(shlex.join(command), preamble_cmd)
 
@@ -46,23 +46,23 @@ class ShellCommand:
         return f"{{ {before}; }} && " if before else ""
 
     def script(self, said: Path) -> str:
-        """What bash runs in a window: shows the line, becomes its process, keeps what that says.
+        """Bash script for a window: prints the command, executes it and records its output.
 
         Args:
-            said: file to which standard output and standard error are appended, too.
+            said: file to which standard output and standard error are also appended.
         """
         steps = [
             f"printf '%s\\n' {shlex.quote(str(self))}",
-            # Neither Ctrl-C, nor the hang-up when the process has ended, may keep tee from hearing
-            # its last words.
+            # tee must survive Ctrl-C and the hang-up at the end of the process: it still reads the
+            # last output.
             "trap '' INT HUP",
             f"exec > >(exec tee -a {shlex.quote(str(said))}) 2>&1",
             "trap - INT HUP",
-            # Nor may what is only shown be kept with them.
+            # Output for display only goes to the terminal and not through tee into the file.
             f"export {TERMINAL}=/dev/tty",
             f"{self._before}exec {self.command}",
         ]
         if self._before:
-            # Here only if that failed: the window must show why before it closes.
+            # Reached only if the preamble fails: the window must show the error before it closes.
             steps.append("code=$?; exec >&- 2>&-; wait $!; exit $code")
         return "\n".join(steps)

@@ -1,7 +1,7 @@
-"""Processes that are forked before the zygote imports torch, and become light components later.
+"""Spare processes, forked before the zygote imports torch, that become light components later.
 
-Each imports its module while the zygote goes on, so that no run waits for that. What is forked
-after torch would have it in its memory, and these components never use it.
+Each imports its module while the zygote goes on, so that no run waits for the import. A process
+forked after the import of torch would have it in its memory; these components never use it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from session.launchers.forker import Lines, run_child
 
 
 class Spares:
-    """Those that wait; lives inside the zygote.
+    """The waiting spare processes; lives inside the zygote.
 
     Args:
-        forget: closes, in a child, what is the zygote's own.
+        forget: closes in a child the descriptors that belong to the zygote.
     """
 
     def __init__(self, forget: Callable[[], None]) -> None:
@@ -30,7 +30,7 @@ class Spares:
         self._waiting: dict[str, tuple[int, Lines]] = {}
 
     def add(self, module: str) -> None:
-        """Forks one that will run ``module.main``."""
+        """Forks a process that will run ``module.main``."""
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
@@ -42,7 +42,7 @@ class Spares:
         self._waiting[module] = (pid, Lines(ours))
 
     def use(self, module: str, argv: list[str], stderr: str) -> int:
-        """Lets the one of a module run; returns its process.
+        """Lets the spare process of a module run; returns its process id.
 
         Raises:
             KeyError: it has been used already.
@@ -53,7 +53,7 @@ class Spares:
         return pid
 
     def forget(self) -> None:
-        """Closes the way to them; they end, unless another process has it, too."""
+        """Closes the connections to them; they end, unless another process holds a copy."""
         for _, lines in self._waiting.values():
             lines.stream.close()
 
@@ -67,8 +67,8 @@ class Spares:
 
 
 def _wait(module: str, lines: Lines) -> NoReturn:
-    """Runs in the child: imports, and waits for the order or for the end of the zygote."""
-    # An error is told when somebody listens: the import is tried again then.
+    """Imports the module in the child, then waits for the order or the end of the zygote."""
+    # No log file is set yet: run_child repeats the import and reports the error.
     with suppress(Exception):
         importlib.import_module(module)
     gc.freeze()

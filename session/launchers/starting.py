@@ -1,4 +1,4 @@
-"""What every launch of a detached run does: the config says who did it, the supervisor answers."""
+"""Common steps of detached launches: a note in the config, waiting for the supervisor's reply."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LAST_WORD_SECONDS = 0.5
 
 
 def write_config(folder: RunFolder, config: Config, launcher: str, **facts: object) -> None:
-    """Writes ``config.yaml`` with a note of who launches the run, and how it can be found.
+    """Writes ``config.yaml`` with a note of the launcher and of how to find the run.
 
     Args:
         folder: the run folder.
-        config: the resolved experiment; the note is added to it, too.
+        config: the resolved experiment; the note is also added to it.
         launcher: ``local`` or ``tmux``.
-        facts: what else belongs to the note.
+        facts: further entries of the note.
     """
     now = time.time()
     run = {"started": now, "first_started": now, "seconds_before": 0.0, **(config.get("run") or {})}
@@ -36,21 +36,21 @@ def write_config(folder: RunFolder, config: Config, launcher: str, **facts: obje
 
 
 def await_supervisor(folder: RunFolder, died: Callable[[], bool]) -> None:
-    """Waits until the supervisor of a run answers.
+    """Waits until the supervisor of a run replies.
 
     Args:
         folder: the run folder, as an absolute path.
-        died: true once its process has ended.
+        died: returns True once its process has ended.
 
     Raises:
-        UsageError, RunError: it ended at once; in its own words.
+        UsageError, RunError: it ended at once; with its own message.
     """
     deadline = time.monotonic() + _START_SECONDS
     while not _answers(folder):
         if died() and not folder.over:
             raise RunError(f"the supervisor of run {folder} died at once: {_last_word(folder)}")
         if folder.over and not folder.in_use:
-            # So short a run that it is over before anybody could ask.
+            # The run was so short that it is over before the first request.
             return
         if time.monotonic() > deadline:
             raise RunError(f"the supervisor of run {folder} does not answer; see: {_said(folder)}")
@@ -61,7 +61,7 @@ def refuse_running(folder: RunFolder) -> None:
     """Refuses a folder in which a run goes on.
 
     Raises:
-        UsageError: somebody supervises it.
+        UsageError: a supervisor holds it.
     """
     if folder.in_use:
         raise UsageError(
@@ -84,13 +84,13 @@ def _said(folder: RunFolder) -> str:
 
 
 def _last_word(folder: RunFolder) -> str:
-    """In a window it is another process that writes it, and it may still be at it."""
+    """Returns the last line of the supervisor's log; waits for it, as another process writes it."""
     deadline = time.monotonic() + _LAST_WORD_SECONDS
-    while not (said := _read(folder.logs / "supervisor.err")) and time.monotonic() < deadline:
+    while not (text := _read(folder.logs / "supervisor.err")) and time.monotonic() < deadline:
         poll([], _LOOK_SECONDS)
-    if not said:
+    if not text:
         return f"it left no word in {folder.logs}"
-    return said.splitlines()[-1].removeprefix("supervisor: ")
+    return text.splitlines()[-1].removeprefix("supervisor: ")
 
 
 def _read(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The table of components: one row each, put together from what is known of a process."""
+"""The table of components: one row each, from the state of its process and its heartbeat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
 
-# A process that was started after this beat of it must be another one with the same number.
+# A process that started later than this after its heartbeat is another one with the same pid.
 _MARGIN_SECONDS = 2.0
 _ALIVE = ("starting", "running", "draining")
 
@@ -23,14 +23,14 @@ class ComponentStatus:
     Args:
         name: component name.
         state: ``waiting`` for its start, ``starting``, ``running``, ``draining``, ``gone``, or,
-            where nobody supervises, ``dead``.
-        pid: its process, 0 where there is none.
-        age_seconds: since its last beat, None if it was never heard.
-        restarts: how often it was started again.
+            in a run without a supervisor, ``dead``.
+        pid: its process id, 0 without a process.
+        age_seconds: since its last heartbeat, None without one.
+        restarts: number of restarts.
         exit_code: of its last process, None while that lives.
-        doing: what it said it is doing, or why it failed.
-        died: how the process before this one ended, where nobody had asked for that.
-        died_seconds: how long ago, None where that is unknown.
+        doing: its activity by its last heartbeat, or the error with which it failed.
+        died: the unexpected end of its previous process, empty if there was none.
+        died_seconds: seconds since then, None if unknown.
     """
 
     name: str
@@ -54,13 +54,13 @@ def status_row(
     exit_code: int | None = None,
     loss: tuple[str, float] | None = None,
 ) -> ComponentStatus:
-    """A row of what is known of a process, and of what it says of itself.
+    """Builds a row from the state of a process and its last heartbeat.
 
     Args:
         name: component name.
-        beat: its last one.
-        state, pid, restarts, exit_code: as whoever watches the process knows them.
-        loss: how it died before this start, and how many seconds ago.
+        beat: its last heartbeat.
+        state, pid, restarts, exit_code: as known to the caller.
+        loss: error of its latest death before this start, and seconds since then.
     """
     died, died_seconds = loss or ("", None)
     return ComponentStatus(
@@ -77,7 +77,7 @@ def status_row(
 
 
 def rows_of_files(folder: RunFolder) -> list[ComponentStatus]:
-    """The table as the files of a run and its processes tell it, where nobody supervises them."""
+    """Builds the table of a run without a supervisor, from its files and processes."""
     ends: Mapping[str, Any] = (folder.read_result() or {}).get("components") or {}
     beats = read_beats(folder.alive)
     over = folder.over
@@ -99,14 +99,14 @@ def rows_of_files(folder: RunFolder) -> list[ComponentStatus]:
 
 
 def state_by_beat(beat: Beat) -> str:
-    """The state that a component told of, unless its process has died since, or has ended."""
+    """Returns the state of the heartbeat, or ``dead`` or ``gone`` if the process has ended."""
     if beat.state in _ALIVE:
         return beat.state if process_lives(beat) else "dead"
     return "dead" if beat.state == "failed" else "gone"
 
 
 def process_lives(beat: Beat) -> bool:
-    """True if the very process that beat is there; numbers of processes are used again."""
+    """Returns True if the process of the heartbeat lives; a reused pid does not count."""
     try:
         process = psutil.Process(beat.pid)
         born_before = process.create_time() <= beat.time + _MARGIN_SECONDS

@@ -1,4 +1,4 @@
-"""Inheriting the orphans of one's descendants, and waiting for them (Linux)."""
+"""Subreaper (Linux): this process inherits and reaps the orphans of its descendants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PR_GET_CHILD_SUBREAPER = 37
 
 
 def group_lives(group: int) -> bool:
-    """Waits for what a dead component has left us of its group; True if some still live."""
+    """Reaps inherited processes of a dead component's group; returns True if some still live."""
     try:
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass
@@ -21,7 +21,7 @@ def group_lives(group: int) -> bool:
 
 
 def set_subreaper(on: bool) -> bool:
-    """Lets this process inherit the orphans of its descendants, or not; returns what was before."""
+    """Lets this process inherit the orphans of its descendants, or not; returns the old setting."""
     prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is None:
         return False

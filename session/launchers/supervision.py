@@ -1,13 +1,13 @@
-"""Decides what becomes of the processes of a run: events in, instructions out.
+"""Supervision of the processes of a run as a state machine: events in, instructions out.
 
-Nothing here touches a process, a socket or a clock. A run goes through these phases:
+It uses no process, socket or clock. A run goes through these phases:
 
-    running      the dead are started again, within their budget
+    running      processes that die are started again, within their budget
     ending       the learner was asked to end the run
-    leaving      the learner has ended the run; agents leave, then servers, then telemetry
-    terminating  everybody was asked to end at once
-    killing      everybody was killed
-    over         nobody is left
+    leaving      the learner has ended the run; agents end, then servers, then telemetry
+    terminating  all processes were asked to end at once
+    killing      all processes were killed
+    over         no process is left
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCALE_LIMIT = 1000
 
 
 class Phase(StringEnum):
-    """Where a run is on its way."""
+    """Phase of a run."""
 
     running = ()
     ending = ()
@@ -43,7 +43,7 @@ class Phase(StringEnum):
 
 
 class Supervision:
-    """The processes of one run; every method takes the time and gives what is to be done now.
+    """The processes of one run; methods take the time in seconds and return instructions.
 
     Args:
         topology: the components.
@@ -62,32 +62,32 @@ class Supervision:
 
     @property
     def children(self) -> dict[str, ComponentProcess]:
-        """Component name -> what is known of its process."""
+        """Component name -> state of its process."""
         return self._crew.children
 
     @property
     def over(self) -> bool:
-        """True once nobody is left."""
+        """True once no process is left."""
         return self.phase is Phase.over
 
     def launch(self, now: float) -> list[Instruction]:
-        """Starts everybody."""
+        """Starts all components."""
         return [self._crew.start(child, now) for child in self.children.values()]
 
     def adopt(self, starts: Mapping[str, int], now: float) -> list[Instruction]:
-        """Takes over a run that was left alone: whoever lives lives on, servers are completed.
+        """Takes over a run without a supervisor: keeps its processes, starts missing servers.
 
-        Agents and evaluators that are not there have been scaled away.
+        Agents and evaluators that are missing have been scaled down.
 
         Args:
-            starts: component -> how often it was started; those that have ended since are among
-                them, and :meth:`exited` is called for them next.
+            starts: component -> number of its starts; includes those that have ended since, for
+                which :meth:`exited` is called next.
             now: the time.
         """
         return self._crew.adopt(starts, now, leave=_CLIENTS)
 
     def on_manual_restart(self, name: str, now: float) -> list[Instruction]:
-        """Somebody has started a process of a component by hand; the one before it has gone."""
+        """Handles a process that a user has started for a component; the previous one has ended."""
         child = self.children[name]
         if child.alive:
             child.end(0, now)
@@ -101,20 +101,20 @@ class Supervision:
         return instructions
 
     def on_heartbeat(self, beat: Beat, now: float) -> None:
-        """A component gave a sign of life."""
+        """Handles a heartbeat of a component."""
         self._crew.on_heartbeat(beat, now)
 
     def exited(
         self, name: str, exit_code: int, error: str, now: float, *, details: str = ""
     ) -> list[Instruction]:
-        """A process has ended.
+        """Handles the end of a process.
 
         Args:
             name: of its component.
-            exit_code: 0 and above as it said, below 0 the signal that ended it.
-            error: why it died, in one line.
+            exit_code: of the process; below 0 the signal that ended it.
+            error: the cause, in one line.
             now: the time.
-            details: all that it said on its standard error.
+            details: its output on standard error.
         """
         child = self.children[name]
         child.end(exit_code, now)
@@ -132,25 +132,25 @@ class Supervision:
         if self._crew.record_death(child, loss):
             return [lost, *self._crew.start_due(loss.time)]
         if child.component.kind in _TELEMETRY:
-            # Without metrics and logs a run goes on.
+            # A run goes on without metrics and logs.
             return [lost]
         first, times = child.losses[0], len(child.losses)
         error = f"{first.error} (the first of {times} deaths)" if times > 1 else first.error
         return [lost, *self.fail(Failure(child.name, error, first.details), loss.time)]
 
     def answered(self, kind: str, now: float) -> list[Instruction]:
-        """The learner has done what it was asked for."""
+        """Handles the learner's reply to a request of this kind."""
         learner = self._crew.learner
         if kind == "save" and learner is not None and learner.comes_back:
             learner.kill_at = now
         return self.tick(now)
 
     def tick(self, now: float) -> list[Instruction]:
-        """Time has passed."""
+        """Acts on what is due at this time."""
         absent = now - self._ticked_at
         self._ticked_at = now
         if absent > _ABSENCE_SECONDS:
-            # This process itself was stopped; beats that were missed meanwhile prove nothing.
+            # This process itself was stopped: the missed heartbeats are no fault of components.
             self._crew.extend_deadlines(absent)
         if self.phase is Phase.running:
             self._crew.check_heartbeats(now)
@@ -161,14 +161,14 @@ class Supervision:
         return [*instructions, *self._advance(now)]
 
     def stop(self, now: float, *, reason: str, interrupted: bool) -> list[Instruction]:
-        """Ends the run politely; a run that is ending already goes on ending."""
+        """Begins the clean end of the run; does nothing if the run is ending already."""
         if self.phase is not Phase.running:
             return []
         self.interrupted = interrupted
         return [Event("", "stop", reason), *self._end(now, reason)]
 
     def fail(self, failure: Failure, now: float) -> list[Instruction]:
-        """The run cannot go on; the first failure is the one that is kept."""
+        """Ends the run after a failure; only the first failure is kept."""
         if self.phase is not Phase.running:
             return []
         self.failure = failure
@@ -182,11 +182,11 @@ class Supervision:
         return [*signals, *self._advance(now)]
 
     def scale(self, kind: str, num: int, now: float) -> list[Instruction]:
-        """Makes it so many agents or evaluators.
+        """Sets the number of agents or evaluators.
 
         Args:
-            kind: what their names begin with, ``agent`` or ``eval``.
-            num: how many there are to be.
+            kind: prefix of their names, ``agent`` or ``eval``.
+            num: their new number.
             now: the time.
 
         Raises:
@@ -213,7 +213,7 @@ class Supervision:
         return instructions
 
     def restart(self, name: str, now: float) -> list[Instruction]:
-        """Ends one component and starts it again; a learner saves itself first.
+        """Ends one component and starts it again; a learner saves its state first.
 
         Raises:
             UsageError: there is no such component, or the run is ending.
@@ -234,7 +234,7 @@ class Supervision:
             raise UsageError("the run is ending")
 
     def report(self, now: float) -> dict[str, dict[str, Any]]:
-        """Name -> restarts, exit_code, alive_seconds: what stands in ``result.json``."""
+        """Returns name -> restarts, exit_code, alive_seconds, as in ``result.json``."""
         return self._crew.report(now)
 
     def _enter(self, phase: Phase, deadline: float = math.inf) -> None:
@@ -247,7 +247,7 @@ class Supervision:
             return [*self._terminate(now), *self._advance(now)]
         self._enter(Phase.ending, now + self._limits.patience_seconds)
         if learner.state == "draining":
-            # It ends the run already.
+            # It is ending the run already.
             return []
         return [Ask("stop", {"reason": reason, "interrupted": self.interrupted})]
 
@@ -256,7 +256,7 @@ class Supervision:
         return [self._crew.terminate(child) for child in self._crew.alive()]
 
     def _advance(self, now: float) -> list[Instruction]:
-        """Goes on to the next phase once the present one is through."""
+        """Enters the next phase once the present one is complete."""
         if self._crew.gone:
             self._enter(Phase.over)
             return []
@@ -269,7 +269,7 @@ class Supervision:
         return self._leave_next() if self.phase is Phase.leaving else []
 
     def _leave_next(self) -> list[Instruction]:
-        """Agents and evaluators leave by themselves; then servers, then telemetry is told to."""
+        """Ends servers once agents and evaluators have ended by themselves; then telemetry."""
         kinds = {child.component.kind for child in self._crew.alive()}
         if kinds & set(_CLIENTS):
             return []

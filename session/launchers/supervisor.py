@@ -1,4 +1,4 @@
-"""Keeps the components of one run alive until it is over: what every supervising launcher does."""
+"""Base class of supervising launchers: keeps the components of one run alive until it is over."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _KILL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Machinery:
-    """What a launcher holds while its run goes on."""
+    """Resources of a launcher while its run goes on."""
 
     carrier: Backend
     sockets: ControlSockets
 
     def wait(self, timeout_seconds: float) -> None:
-        """Sleeps until a process ends or a message comes, at most so long."""
+        """Sleeps until a process ends, a message arrives or the timeout has passed."""
         poller = zmq.Poller()
         for each in (*self.carrier.wait_on(), *self.sockets.wait_on()):
             poller.register(each, zmq.POLLIN)
@@ -59,7 +59,7 @@ class _Machinery:
 class Supervisor(ABC):
     """Starts the components of one run, and keeps them alive until it is over.
 
-    Whoever makes it calls :meth:`poll` often: everything is done there.
+    The caller must call :meth:`poll` often: all work is done there.
 
     Args:
         config: the resolved experiment.
@@ -85,7 +85,7 @@ class Supervisor(ABC):
         self._locked = False
 
     def launch(self) -> None:
-        """Starts all components and returns.
+        """Starts all components and returns at once.
 
         Raises:
             UsageError: the folder is in use, or an address.
@@ -113,33 +113,33 @@ class Supervisor(ABC):
             raise
 
     def _write_files(self) -> None:
-        """Says what runs and where, and removes what an earlier part of the run has left."""
+        """Writes topology, addresses and keys; removes leftovers of an earlier part of the run."""
         folder = self._folder
         addresses = make_addresses(self._topology, self._config, folder)
         protect(folder, self._config)
         write_run_files(folder, self._topology, addresses)
         forget_beats(folder)
-        # What lies there was left by a run that was killed.
+        # A run that was killed leaves its sockets.
         shutil.rmtree(folder.sockets, ignore_errors=True)
 
     @abstractmethod
     def _carry(self) -> Backend:
-        """Makes what the components live in."""
+        """Makes the backend that runs the components."""
 
     def _begin(self, now: float) -> list[Instruction]:
-        """What is to be done first."""
+        """Returns the first instructions."""
         return self._supervision.launch(now)
 
     @property
     def running(self) -> bool:
-        """True from the launch until nobody is left."""
+        """True from the launch until no process is left."""
         return self._machinery is not None
 
     def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
-        """Does what is to be done; returns what has happened since the last call.
+        """Does the pending work; returns the events since the last call.
 
         Args:
-            timeout_seconds: how long to wait if there is nothing to do.
+            timeout_seconds: maximum wait if there is nothing to do.
         """
         if self._machinery is not None:
             self._machinery.wait(timeout_seconds)
@@ -177,7 +177,7 @@ class Supervisor(ABC):
             machinery.carrier.remove(end.name)
 
     def _listen(self, carrier: Backend) -> None:
-        """Hears the beats, but not those of processes that went before."""
+        """Reads heartbeats; ignores those of earlier processes."""
         now = time.monotonic()
         for name, beat in read_beats(self._folder.alive).items():
             if name in self._supervision.children and beat.pid == carrier.pid(name):
@@ -199,7 +199,7 @@ class Supervisor(ABC):
                     self._machinery.sockets.record_event(instruction)
 
     def scale(self, kind: str, num: int) -> None:
-        """Makes it so many agents or evaluators (``agent``, ``eval``) while the run goes on.
+        """Sets the number of agents or evaluators (``agent``, ``eval``) while the run goes on.
 
         Raises:
             UsageError: there is nothing of that kind to scale, or the run is ending.
@@ -207,7 +207,7 @@ class Supervisor(ABC):
         self._obey(self._supervision.scale(kind, num, time.monotonic()))
 
     def restart(self, name: str) -> None:
-        """Ends one component and starts it again; the learner saves itself first.
+        """Ends one component and starts it again; the learner saves its state first.
 
         Raises:
             UsageError: there is no such component, or the run is ending.
@@ -215,14 +215,14 @@ class Supervisor(ABC):
         self._obey(self._supervision.restart(name, time.monotonic()))
 
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
-        """Begins the clean end of the run and returns; :meth:`poll` brings it about."""
+        """Begins the clean end of the run and returns at once; :meth:`poll` completes it."""
         if self.running:
             self._obey(
                 self._supervision.stop(time.monotonic(), reason=reason, interrupted=interrupted)
             )
 
     def kill(self) -> None:
-        """Ends every process at once and returns when they are gone."""
+        """Kills every process and returns when all have ended."""
         deadline = time.monotonic() + _KILL_SECONDS
         if self.running:
             self._supervision.interrupted = True
@@ -235,11 +235,11 @@ class Supervisor(ABC):
             self._finish()
 
     def components(self) -> dict[str, dict[str, Any]]:
-        """Name -> restarts, exit_code, alive_seconds."""
+        """Returns name -> restarts, exit_code, alive_seconds."""
         return self._supervision.report(time.monotonic())
 
     def status(self) -> list[ComponentStatus]:
-        """The table of components."""
+        """Returns the table of components."""
         beats, now = read_beats(self._folder.alive), time.monotonic()
         machinery = self._machinery
         return [
@@ -256,15 +256,15 @@ class Supervisor(ABC):
         ]
 
     def logs(self, name: str, lines: int = 50) -> list[str]:
-        """The last lines of a component's log and of its standard error.
+        """Returns the last lines of a component's log and of its standard error.
 
         Raises:
-            UsageError: it has left neither.
+            UsageError: it has neither.
         """
         return last_lines(self._folder, name, lines)
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
-        """Runs until the run is over.
+        """Supervises the run until it is over.
 
         Raises:
             DeadlineError: that took longer than ``timeout_seconds``.
@@ -290,7 +290,7 @@ class Supervisor(ABC):
         self._close()
 
     def _close(self) -> None:
-        """Leaves nothing behind, whatever was open."""
+        """Closes whatever is open."""
         if self._machinery is not None:
             self._machinery.carrier.close()
             self._machinery.sockets.close()
@@ -308,5 +308,5 @@ class Supervisor(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Kills whatever is left of the run."""
+        """Kills the remaining processes of the run."""
         self.kill()

@@ -1,4 +1,4 @@
-"""The tmux launcher: every component a window, and a supervisor in a window of its own."""
+"""The tmux launcher: one window per component, and one for the supervisor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOOK_SECONDS = 0.05
 
 
 class TmuxRun(RunHandle):
-    """A run in tmux, commanded from any shell of its machine, its supervisor dead or alive.
+    """Controls a run in tmux from any shell of its machine, even if its supervisor is dead.
 
     Args:
         folder: the run folder.
@@ -44,11 +44,11 @@ class TmuxRun(RunHandle):
 
     @property
     def running(self) -> bool:
-        """True while somebody supervises it, or its session is there."""
+        """True while a supervisor holds the run folder or the tmux session exists."""
         return self._folder.in_use or self._session.exists
 
     def status(self) -> list[ComponentStatus]:
-        """The table of components; without a supervisor what tmux and the beats tell."""
+        """Returns the table of components; without a supervisor from tmux and heartbeats."""
         if self._folder.in_use or not self._session.exists:
             return super().status()
         beats = read_beats(self._folder.alive)
@@ -58,10 +58,10 @@ class TmuxRun(RunHandle):
         return [*rows, supervisor]
 
     def restart(self, name: str) -> None:
-        """Ends one component and starts it again; ``supervisor`` is brought back where it died.
+        """Ends one component and starts it again; ``supervisor`` restarts a dead supervisor.
 
         Raises:
-            UsageError: there is no such component; the run is over, or without a supervisor.
+            UsageError: there is no such component; the run is over, or has no supervisor.
         """
         if name == SUPERVISOR:
             self._revive()
@@ -70,29 +70,29 @@ class TmuxRun(RunHandle):
             super().restart(name)
 
     def scale(self, kind: str, num: int) -> None:
-        """Makes it so many agents or evaluators (``agent``, ``eval``).
+        """Sets the number of agents or evaluators (``agent``, ``eval``).
 
         Raises:
-            UsageError: there is nothing of that kind to scale; the run is over, or without a
+            UsageError: there is nothing of that kind to scale; the run is over, or has no
                 supervisor.
         """
         self._refuse_unsupervised()
         super().scale(kind, num)
 
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
-        """Begins the clean end of the run and returns; without a supervisor it gets one first.
+        """Begins the clean end of the run and returns at once; restarts a dead supervisor first.
 
         Raises:
             UsageError: it does not run.
         """
         if not self._folder.in_use and self._session.exists:
             self._revive()
-        # One that comes back finds its run over, and clears up.
+        # A restarted supervisor of a run that is over cleans up without a command.
         if self._folder.in_use or not self._folder.over:
             super().stop(interrupted=interrupted, reason=reason)
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
-        """Waits until the run is over: until its session has gone, or all in it have ended.
+        """Waits until the run is over: its session has ended, or all processes in it.
 
         Raises:
             DeadlineError: that took longer than ``timeout_seconds``.
@@ -106,7 +106,7 @@ class TmuxRun(RunHandle):
         return Outcome(str(result.get("status", "failed")), str(result.get("reason", "")))
 
     def attach_command(self) -> list[str]:
-        """The command that shows the windows of the run in a terminal.
+        """Returns the command that shows the windows of the run in a terminal.
 
         Raises:
             UsageError: it has no windows any more.
@@ -126,13 +126,13 @@ class TmuxRun(RunHandle):
             )
 
     def _revive(self) -> None:
-        """Starts the supervisor again; it takes over whoever lives."""
+        """Starts the supervisor again; it takes over the living processes."""
         panes = self._session.panes()
         if not panes:
             raise UsageError(f"run {self._folder} is not running: it has no windows")
         pane = panes.get(SUPERVISOR)
         if pane is not None and not pane.dead:
-            # Politely asked it would end the run.
+            # SIGKILL, because on SIGTERM it would end the run.
             with suppress(ProcessLookupError):
                 os.kill(pane.pid, signal.SIGKILL)
             self._await_end()
@@ -161,13 +161,13 @@ class TmuxRun(RunHandle):
 
 
 class TmuxCluster(TmuxRun):
-    """Launches a run into a session of tmux, where it goes on by itself; then commands it.
+    """Launches a run in a session of tmux, detached from this process; then controls it.
 
     Args:
         config: the resolved experiment.
         topology: its components.
         folder: the run folder, made already.
-        preamble_cmd: shell command before that of each component, such as one that activates an
+        preamble_cmd: shell command to run before each component, for example to activate an
             environment; empty: ``session_config.launcher.preamble_cmd``.
         supervisor_module: entry module of the supervisor.
     """
@@ -189,11 +189,11 @@ class TmuxCluster(TmuxRun):
         launcher.preamble_cmd = preamble_cmd or launcher.preamble_cmd
 
     def launch(self) -> None:
-        """Starts the supervisor in the first window, and returns once it answers.
+        """Starts the supervisor in the first window, and returns once it replies.
 
         Raises:
-            UsageError: there is no tmux, or the run is there already.
-            RunError: the supervisor died at once; in its own words.
+            UsageError: there is no tmux, or the run exists already.
+            RunError: the supervisor died at once; with its own message.
         """
         require_tmux()
         refuse_running(self._folder)
@@ -205,12 +205,12 @@ class TmuxCluster(TmuxRun):
         facts = {"socket": str(self._session.path), "session": self._session.name}
         facts["supervisor"] = self._supervisor_module
         write_config(self._folder, self._config, "tmux", tmux=facts)
-        said = self._folder.logs / f"{SUPERVISOR}.err"
-        self._session.create(SUPERVISOR, self._line().script(said), Path.cwd())
+        stderr = self._folder.logs / f"{SUPERVISOR}.err"
+        self._session.create(SUPERVISOR, self._line().script(stderr), Path.cwd())
         try:
             await_supervisor(self._folder, lambda: not self._supervised())
         except BaseException:
-            # Nothing may be left of a run that nobody commands; its words are in the folder.
+            # A run whose launch failed must leave no process; its output is in the folder.
             for pane in self._session.panes().values():
                 with suppress(ProcessLookupError):
                     os.killpg(pane.pid, signal.SIGKILL)
@@ -218,7 +218,7 @@ class TmuxCluster(TmuxRun):
             raise
 
     def dry_run(self) -> str:
-        """The line of each window; pasted into shells they are the same run."""
+        """Returns the command of each window; pasted into shells they are the same run."""
         preamble_cmd, folder = self._config.session_config.launcher.preamble_cmd, str(self._folder)
         supervisor = ShellCommand.of_supervisor(self._supervisor_module, folder, preamble_cmd)
         lines = [ShellCommand.of(each, folder, preamble_cmd) for each in self._topology]
@@ -227,7 +227,7 @@ class TmuxCluster(TmuxRun):
 
 
 def _row(pane: Pane, beat: Beat | None) -> ComponentStatus:
-    """A window as it is, where nobody supervises it."""
+    """Builds the row of a window of a run without a supervisor."""
     own = beat if beat is not None and beat.pid == pane.pid else None
     if not pane.dead:
         state = state_by_beat(own) if own is not None else "starting"

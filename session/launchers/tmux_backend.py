@@ -1,8 +1,8 @@
-"""The components of one run as windows of tmux: what :class:`Processes` is to subprocesses.
+"""Backend that runs the components of one run in windows of tmux.
 
-A process in a window is nobody's child here: it is watched through its number, tmux tells how it
-ended, and a person may start it again, in the window or anywhere else. Whoever was started last
-under a name is the one that is supervised.
+A process in a window is not a child of this process: its end is detected by pidfd, and tmux
+reports its exit code. A user may start it again, in the window or in another shell. Of several
+processes with one name the latest is supervised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from session.periodic import Every
 
 SUPERVISOR = "supervisor"
 _LOOK_SECONDS = 0.5
-# tmux knows of an end a moment later than the kernel.
+# tmux reports an end a moment later than the kernel.
 _SETTLE_SECONDS = 2.0
 _OPEN_STATES = ("starting", "running")
 
@@ -39,12 +39,12 @@ class _Window:
     """One component.
 
     Args:
-        words: what its process says.
-        pane: its window, as it was looked at last.
-        pid: its living process, 0 where there is none.
-        descriptor: can be read once that has ended; -1 where there is none.
-        ended_at: when that was, as far as the kernel knows; 0 while it lives.
-        since: milliseconds of the wall clock; whoever was started later is newer than it.
+        words: output of its process.
+        pane: latest known state of its window.
+        pid: its living process, 0 without one.
+        descriptor: pidfd, readable once the process has ended; -1 without one.
+        ended_at: time at which the kernel reported its end; 0 while it lives.
+        since: its start in milliseconds of the wall clock; a later incarnation is newer.
     """
 
     words: StderrTail
@@ -60,28 +60,28 @@ class _Window:
         return self.pid not in (0, self.pane.pid)
 
     def watch(self, pid: int, since: int) -> None:
-        """From now on this is its process."""
+        """Sets its process."""
         self.forget()
         self.pid, self.since = pid, since
         with suppress(OSError):
             self.descriptor = os.pidfd_open(pid)
 
     def forget(self) -> None:
-        """It has no process any more."""
+        """Removes its process."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
         self.pid, self.descriptor, self.ended_at = 0, -1, 0.0
 
     def dead(self, pane: Pane | None) -> bool:
-        """True once tmux knows that the process has ended."""
+        """Returns True once tmux reports that the process has ended."""
         return pane is not None and pane.pid == self.pid and pane.dead
 
     def told(self, pane: Pane | None) -> bool:
-        """True once tmux knows how the process has ended."""
+        """Returns True once tmux reports the exit code of the process."""
         return pane is not None and pane.pid == self.pid and pane.exit_code is not None
 
     def older_than(self, beat: Beat) -> bool:
-        """True if the beat comes from a process that was started later, and lives."""
+        """Returns True if the heartbeat comes from a living process that was started later."""
         return (
             beat.pid not in (self.pid, self.pane.pid)
             and beat.incarnation > self.since
@@ -91,19 +91,19 @@ class _Window:
 
     @property
     def over(self) -> bool:
-        """True once the process has ended, whatever tmux says."""
+        """True once the kernel reports that the process has ended."""
         if self.descriptor < 0:
             return not Path(f"/proc/{self.pid}").exists()
         return bool(select.select([self.descriptor], [], [], 0)[0])
 
 
 class TmuxBackend:
-    """The windows of one run; the session is there already, with the supervisor's window.
+    """The windows of one run; the session exists already, with the supervisor's window.
 
     Args:
         folder: the run folder, as an absolute path.
         session: of the run.
-        preamble_cmd: shell command before that of each component.
+        preamble_cmd: shell command to run before each component.
         servers: components that bind endpoints.
     """
 
@@ -134,15 +134,15 @@ class TmuxBackend:
 
     @property
     def starts(self) -> dict[str, int]:
-        """Component -> how often it was started, of all that there are, living or not."""
+        """Component -> number of its starts, for all components with a window, living or not."""
         return {name: self._starts[name] for name in self._windows}
 
     def pid(self, name: str) -> int:
-        """The process of a component, 0 where there is none."""
+        """Returns the process id of a component, 0 if it has no process."""
         return self._windows[name].pid if name in self._windows else 0
 
     def start(self, component: Component) -> None:
-        """Starts a component, in its window if it has one."""
+        """Starts a component, in its existing window if there is one."""
         name, words = component.name, StderrTail(self._folder, component.name, self._memory)
         self._starts[name] = starts = self._starts.get(name, 0) + 1
         line = ShellCommand.of(component, str(self._folder), self._preamble_cmd)
@@ -171,13 +171,13 @@ class TmuxBackend:
                 os.kill(pid, number)
 
     def wait_on(self) -> list[int]:
-        """Descriptors that can be read when there is something to hear."""
-        # One that has been heard already would only keep others from sleeping.
+        """Returns file descriptors that are readable when :meth:`poll` has something to return."""
+        # A pidfd that was readable once stays so and would make each wait return at once.
         living = (w for w in self._windows.values() if w.descriptor >= 0 and not w.ended_at)
         return [window.descriptor for window in living]
 
     def poll(self) -> list[Exit]:
-        """The processes that have ended since the last call, without waiting."""
+        """Returns the processes that have ended since the last call, without waiting."""
         now = time.monotonic()
         ended = [w for w in self._windows.values() if w.pid and not w.ended_at and w.over]
         for window in ended:
@@ -188,7 +188,7 @@ class TmuxBackend:
         return exits
 
     def manual_restarts(self) -> list[str]:
-        """Components of which somebody has started a process by hand since the last call."""
+        """Returns the components that a user has restarted by hand since the last call."""
         taken, self._taken = self._taken, []
         return taken
 
@@ -207,7 +207,7 @@ class TmuxBackend:
                 window.pane = pane
 
     def _take(self, name: str, window: _Window, pid: int, since: int) -> None:
-        """Somebody has started this process: what was there before must not be a second."""
+        """Takes over a process that a user has started; ends the previous one if it lives."""
         if window.pid and not window.ended_at:
             # A server that drains would close the endpoints that the new one has bound.
             self.signal(name, signal.SIGKILL if name in self._servers else signal.SIGTERM)
@@ -217,9 +217,9 @@ class TmuxBackend:
         self._starts[name] = self._starts.get(name, 0) + 1
 
     def _reap(self, window: _Window, pane: Pane | None, now: float) -> None:
-        """It has ended: says how, as soon as tmux knows."""
-        told = window.told(pane)
-        waits = not told and pane is not None and not window.elsewhere
+        """Reports the exit once tmux reports its code, or after 2 seconds without."""
+        known = window.told(pane)
+        waits = not known and pane is not None and not window.elsewhere
         if waits and now - window.ended_at < _SETTLE_SECONDS:
             return
         if window.elsewhere:
@@ -229,34 +229,34 @@ class TmuxBackend:
         elif pane.exit_code is not None:
             end = window.words.exit(window.pid, pane.exit_code)
         else:
-            # Before tmux 3.3 nobody tells which signal it was.
+            # Before version 3.3 tmux does not report the signal.
             end = window.words.exit(window.pid, -signal.SIGKILL)
-        if not told:
-            # What it has started may still hold the window.
+        if not known:
+            # Its children may still hold the terminal of the window.
             with suppress(OSError):
                 os.killpg(window.pid, signal.SIGKILL)
         window.forget()
         self._exits.append(end)
 
     def _code_by_beat(self, window: _Window) -> int:
-        """Nobody waits for a process outside its window; its last beat says how it ended."""
+        """Derives the exit code from the last heartbeat; outside the window tmux does not report it."""
         beats = read_beats(self._folder.alive).values()
         return 0 if any(b.pid == window.pid and b.state == "done" for b in beats) else 1
 
     def remove(self, name: str) -> None:
-        """Takes away the window of a component that has ended."""
+        """Closes the window of a component that has ended."""
         window = self._windows.pop(name, None)
         if window is not None:
             window.forget()
             self._session.close(window.pane)
 
     def close(self) -> None:
-        """Kills whoever still lives, and takes their windows away; the session stays."""
+        """Kills the remaining processes and closes their windows; the session stays."""
         for name in list(self._windows):
             self.signal(name, signal.SIGKILL)
             self.remove(name)
 
 
 def _wall_clock() -> int:
-    """Milliseconds, as incarnations count them."""
+    """Returns milliseconds since 1970, the unit of incarnations."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""One session of a private tmux server: its windows, their processes, its end without a trace."""
+"""One session of a private tmux server, with its windows and their processes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from session.errors import RunError, UsageError
 from session.folder import RunFolder
 
 SOCKET_NAME = "surreal-like"
-# Nothing of the user's own configuration: a run must not depend on it.
+# Not the user's own configuration: a run must not depend on it.
 _CONFIG_FILE = "/dev/null"
 _PANE = (
     "#{pane_id} #{pane_pid} #{pane_dead} status=#{pane_dead_status} signal=#{pane_dead_signal} "
     "starts=#{@starts} component=#{@component}"
 )
 _OPTIONS = (
-    # A window whose process has ended stays, to tell why.
+    # A window stays after the end of its process, so that its exit code can be read.
     ("set-option", "-g", "remain-on-exit", "on"),
     ("set-option", "-g", "automatic-rename", "off"),
     ("set-option", "-g", "allow-rename", "off"),
     ("set-option", "-g", "history-limit", "20000"),
-    # Names of runs are long.
+    # Room for long names of runs.
     ("set-option", "-g", "status-left-length", "60"),
     ("set-option", "-g", "mouse", "on"),
 )
@@ -49,13 +49,13 @@ class Pane:
     """The window of one component.
 
     Args:
-        pane_id: how tmux calls it.
-        component: whose it is.
-        pid: its process, also after the end.
-        dead: that process has ended.
+        pane_id: its identifier in tmux.
+        component: name of its component.
+        pid: its process id, kept after the end.
+        dead: its process has ended.
         exit_code: of that process, below 0 the signal that ended it; None while it lives, and for
             a moment after. Before tmux 3.3 it stays None after a signal.
-        starts: how often a process was started in it by a launcher.
+        starts: number of processes that a launcher has started in it.
     """
 
     pane_id: str
@@ -67,22 +67,22 @@ class Pane:
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """The pane that a line of ``list-panes`` tells of."""
+        """Parses a line of ``list-panes``."""
         pane_id, pid, dead, *rest = line.split(" ")
         values = dict(word.partition("=")[::2] for word in rest)
-        # For tmux a pane is dead when nobody holds its terminal any more: what the process has
-        # started may hold it, or have let go of it before.
-        told = bool(values["status"] or values["signal"])
-        code = int(values["status"] or -int(values["signal"])) if told else None
+        # For tmux a pane is dead once no process holds its terminal; children may hold it longer
+        # than the process itself, or release it earlier.
+        known = bool(values["status"] or values["signal"])
+        code = int(values["status"] or -int(values["signal"])) if known else None
         starts = int(values["starts"] or 1)
-        return cls(pane_id, values["component"], int(pid), told or dead == "1", code, starts)
+        return cls(pane_id, values["component"], int(pid), known or dead == "1", code, starts)
 
 
 def require_tmux() -> None:
     """Refuses a machine without tmux.
 
     Raises:
-        UsageError: says what to install.
+        UsageError: with the command that installs it.
     """
     if shutil.which("tmux") is None:
         raise UsageError(
@@ -92,14 +92,14 @@ def require_tmux() -> None:
 
 
 def session_name(folder: RunFolder) -> str:
-    """The name of a run's session: its folder's, and a hash, for two runs may have one name."""
+    """Returns the session name of a run: folder name plus hash, as two folders may share a name."""
     path = folder.path.resolve()
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:6]
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', path.name).strip('-') or 'run'}-{digest}"
 
 
 def default_socket() -> Path:
-    """Where the private server of this user listens, as seen from this shell."""
+    """Returns the socket of this user's private server, by the environment of this shell."""
     return Path(os.environ.get("TMUX_TMPDIR") or "/tmp") / f"tmux-{os.getuid()}" / SOCKET_NAME
 
 
@@ -108,7 +108,7 @@ class TmuxSession:
 
     Args:
         name: of the session.
-        path: socket of the server, by default that of this shell's user.
+        path: socket of the server, default :func:`default_socket`.
     """
 
     def __init__(self, name: str, path: Path | None = None) -> None:
@@ -118,13 +118,13 @@ class TmuxSession:
 
     @property
     def exists(self) -> bool:
-        """True while tmux has it."""
+        """True while the session exists in tmux."""
         if not self.path.exists() or shutil.which("tmux") is None:
             return False
         return self._server.cmd("has-session", "-t", f"={self.name}").returncode == 0
 
     def panes(self) -> dict[str, Pane]:
-        """Component -> its window; empty where there is no session."""
+        """Returns component -> its window; empty without a session."""
         done = self._server.cmd("list-panes", "-s", "-t", f"={self.name}", "-F", _PANE)
         panes = [Pane.parse(line) for line in (done.stdout if done.returncode == 0 else ())]
         if any(pane.dead and pane.exit_code is None for pane in panes):
@@ -132,75 +132,75 @@ class TmuxSession:
         return {pane.component: pane for pane in panes if pane.component}
 
     def _wake(self) -> None:
-        """Has tmux look which of its processes have ended: it can miss one.
+        """Makes tmux check its children again, by SIGCHLD: it can miss the end of one.
 
-        Where it notes terminals in utmp, it hears of no end while it does that; and it does that
-        when one has been let go of, just when the process that had it ends.
+        A tmux that records terminals in utmp misses ends while it writes there. It writes when a
+        terminal is released, which is just when its process ends.
         """
         for pid in self._server.cmd("display-message", "-p", "#{pid}").stdout:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGCHLD)
 
     def create(self, component: str, script: str, folder: Path) -> Pane:
-        """Begins the session with its first window; its processes have this one's environment.
+        """Starts the session with its first window; its processes inherit this one's environment.
 
         Args:
-            component: whose window it is.
-            script: what runs in it, for bash.
+            component: name of the window's component.
+            script: bash script to run in it.
             folder: current folder of all windows.
 
         Raises:
-            RunError: tmux could not do that.
+            RunError: tmux reports an error.
         """
-        # tmux makes this folder for -L only, and other programs must not look into it.
+        # tmux makes this folder for -L only; 0700 keeps other users out.
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         options = [word for option in _OPTIONS for word in (";", *option)]
-        # A server keeps the environment of whoever started it: each session gets its own.
+        # A server keeps the environment of its first client: each session gets its own.
         names = " ".join(sorted(self._environment_names()))
         new = ("new-session", "-d", "-s", self.name, "-n", component, "-c", str(folder))
         self._do(
             *("start-server", *options, ";", "set-option", "-g", "update-environment", names, ";"),
             *(*new, "-x", "200", "-y", "50", "bash", "-c", script, ";"),
-            # Whoever attaches later must not change what a restarted component sees.
+            # Clients that attach later must not change the environment of restarted components.
             *("set-option", "-t", self.name, "update-environment", ""),
         )
         return self._mark(f"={self.name}:={component}", component, 1)
 
     def open(self, component: str, script: str, folder: Path, starts: int) -> Pane:
-        """A further window; arguments as of :meth:`create`.
+        """Opens another window; arguments as in :meth:`create`.
 
         Raises:
-            RunError: tmux could not do that.
+            RunError: tmux reports an error.
         """
         new = ("new-window", "-d", "-P", "-F", "#{pane_id}", "-t", f"={self.name}:")
-        said = self._do(*new, "-n", component, "-c", str(folder), "bash", "-c", script)
-        return self._mark(said[0], component, starts)
+        output = self._do(*new, "-n", component, "-c", str(folder), "bash", "-c", script)
+        return self._mark(output[0], component, starts)
 
     def respawn(self, pane: Pane, script: str, folder: Path, starts: int) -> Pane:
-        """Starts a process in a window whose last one has ended; one that lives there lives on.
+        """Starts a process in a window whose last one has ended; keeps one that still lives.
 
         Raises:
-            RunError: the window is not there any more.
+            RunError: the window does not exist any more.
         """
         again = ("respawn-pane", "-t", pane.pane_id, "-c", str(folder), "bash", "-c", script)
-        # It fails where somebody was faster, by hand: then that process is the one.
+        # Fails if a user has restarted it first: then the user's process is kept.
         self._server.cmd(*again)
         return self._mark(pane.pane_id, pane.component, starts)
 
     def _mark(self, target: str, component: str, starts: int) -> Pane:
         option = ("set-option", "-p", "-t", target)
-        said = self._do(
+        output = self._do(
             *(*option, "@component", component, ";", *option, "@starts", str(starts), ";"),
             *("display-message", "-p", "-t", target, _PANE),
         )
-        return Pane.parse(said[0])
+        return Pane.parse(output[0])
 
     def close(self, pane: Pane) -> None:
-        """Takes a window away, and ends what runs in it."""
+        """Closes a window and ends its processes."""
         self._server.cmd("kill-window", "-t", pane.pane_id)
 
     def end(self) -> None:
-        """Takes everything away; the server goes with its last session, and so does its socket."""
+        """Ends the session; with the last session the server ends and its socket is removed."""
         if self.exists:
             self._server.cmd("kill-session", "-t", f"={self.name}")
         deadline = time.monotonic() + _END_SECONDS
@@ -211,17 +211,17 @@ class TmuxSession:
             time.sleep(_LOOK_SECONDS)
 
     def attach_command(self) -> list[str]:
-        """The command that shows the session in a terminal."""
+        """Returns the command that shows the session in a terminal."""
         tmux, target = ["tmux", "-S", str(self.path)], ["-t", f"={self.name}"]
         inside = os.environ.get("TMUX", "")
         if inside.partition(",")[0] == str(self.path):
             return [*tmux, "switch-client", *target]
-        # Inside another server of tmux a client must be told that it is meant to be nested.
+        # tmux refuses to nest while TMUX is set, so it is unset inside another server.
         nested = ["env", "-u", "TMUX"] if inside else []
         return [*nested, *tmux, "attach-session", *target]
 
     def command(self, *words: str) -> str:
-        """A command of tmux about this server, as a person would type it."""
+        """Returns a tmux command for this server, as a user would type it."""
         where = ["-S", str(self.path)] if self.path != default_socket() else ["-L", SOCKET_NAME]
         return shlex.join(["tmux", *where, *words])
 
@@ -240,10 +240,10 @@ class TmuxSession:
 
 
 def remove_dead_socket(path: Path) -> None:
-    """Removes the socket of a server that has gone, which tmux leaves behind."""
+    """Removes the socket that a tmux server leaves behind at its end."""
     if not path.exists():
         return
-    # tmux takes the same lock when it starts a server: none begins between the two steps.
+    # tmux takes the same lock to start a server: none can start between the two steps.
     lock = Path(f"{path}.lock")
     with suppress(OSError), lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

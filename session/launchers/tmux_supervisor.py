@@ -1,4 +1,4 @@
-"""Supervising the windows of a run: its processes are not this one's children."""
+"""Supervisor of a run in windows of tmux, whose processes are not its children."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from session.launchers.tmux_session import TmuxSession, session_name
 
 
 class TmuxSupervisor(Supervisor):
-    """Supervises the windows of a run; those that are there already are taken over as they are.
+    """Supervises the windows of a run; takes over windows that exist already.
 
     Args:
         config: the resolved experiment.
         topology: its components.
-        folder: the run folder; the session of the run is there already.
+        folder: the run folder; the session of the run exists already.
     """
 
     def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
@@ -61,7 +61,7 @@ class TmuxSupervisor(Supervisor):
 
 
 def find_session(folder: RunFolder) -> TmuxSession:
-    """The session of a run: as its config says, or as a launch from this shell would name it."""
+    """Returns the session of a run, from its config, or with the name that a launch would use."""
     facts: Mapping[str, str] = {}
     if folder.config.is_file():
         facts = (Config.load_file(folder.config).get("run") or {}).get("tmux") or {}

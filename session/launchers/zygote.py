@@ -1,6 +1,6 @@
-"""A warm process that has imported what is slow to import, and forks components from itself.
+"""A warm process that has imported the slow modules and forks components from itself.
 
-It has no thread, no ZeroMQ context and no CUDA state, so that what it forks begins clean. The
+It has no thread, no ZeroMQ context and no CUDA state, so that its children start clean. The
 supervisor's side is :class:`Zygote`; the process is ``python -P -m session.launchers.zygote``.
 """
 
@@ -33,17 +33,17 @@ _CLOSE_SECONDS = 5.0
 
 
 class Lifeline:
-    """A pipe whose writing end only this process holds: components end when it closes."""
+    """A pipe whose write end only this process holds: components end when it closes."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
 
     def environment(self) -> dict[str, str]:
-        """The variables of this process, and which descriptor is the lifeline."""
+        """Returns the environment of this process plus the file descriptor of the lifeline."""
         return {**os.environ, LIFELINE: str(self.reader)}
 
     def close(self) -> None:
-        """Lets go of both ends."""
+        """Closes both ends."""
         for descriptor in (self.reader, self._writer):
             with suppress(OSError):
                 os.close(descriptor)
@@ -53,15 +53,15 @@ class Zygote:
     """The zygote as its supervisor sees it.
 
     Args:
-        preload: modules that it imports before it forks anybody; ``spare:MODULE`` among them says
-            that a spare process for a light component is forked at that point.
+        preload: modules that it imports before it forks; at ``spare:MODULE`` among them it forks
+            a spare process for a light component.
 
     Attributes:
         lifeline: ends all components when this process ends.
         spares: modules whose spare process has not been used yet.
-        ready: it has imported them.
-        error: why it never will; empty while it may, and when it was killed.
-        buried: it has died, and has not been started again.
+        ready: it has imported all modules.
+        error: import error, after which it never gets ready; empty otherwise.
+        buried: it has died and was not started again.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
@@ -101,23 +101,23 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its process id."""
         return self._process.pid
 
     @property
     def dead(self) -> bool:
-        """True once it can fork nobody any more; all its reports have been received then."""
+        """True once it has ended and all its reports have been received."""
         return self._lines.closed and not self._backlog
 
     def fileno(self) -> int:
-        """A descriptor that can be read when it has something to report."""
+        """Returns a file descriptor that is readable when it has something to report."""
         return self._lines.stream.fileno()
 
     def spawn(self, name: str, module: str, argv: Sequence[str], stderr: str) -> None:
-        """Asks for a child that runs ``module.main(argv)``; ``spawned`` and ``exited`` follow.
+        """Requests a child that runs ``module.main(argv)``; it reports ``spawned`` and ``exited``.
 
         Args:
-            name: what the reports call it.
+            name: of the child in reports.
             module: its entry module.
             argv: arguments of its ``main``.
             stderr: file to which standard output and standard error are appended.
@@ -126,26 +126,26 @@ class Zygote:
         self._lines.send({"spawn": child})
 
     def use_spare(self, name: str, module: str, argv: Sequence[str], stderr: str) -> None:
-        """As :meth:`spawn`, but the process is there already.
+        """Like :meth:`spawn`, with a spare process instead of a new fork.
 
         Raises:
-            KeyError: the spare process of this module has been used.
+            KeyError: the spare process of this module has been used already.
         """
         self.spares.remove(module)
         child = {"name": name, "module": module, "argv": list(argv), "stderr": stderr}
         self._lines.send({"use": child})
 
     def guard(self, pid: int) -> None:
-        """Has it watch over a process that it has not forked, should this one die."""
+        """Makes it end a process that it has not forked, if this process dies."""
         self._lines.send({"guard": pid})
 
     def remove_at_end(self, sockets: str) -> None:
-        """Has it remove the folder of the ipc sockets, should this process die."""
+        """Makes it remove the folder of ipc sockets, if this process dies."""
         self._sockets = sockets
         self._lines.send({"sockets": sockets})
 
     def receive(self) -> list[dict[str, Any]]:
-        """What it has reported of its children (``spawned``, ``exited``), without waiting."""
+        """Returns its new reports of children (``spawned``, ``exited``), without waiting."""
         reports, self._backlog = self._backlog, []
         for report in self._lines.receive():
             self.ready |= "ready" in report
@@ -155,7 +155,7 @@ class Zygote:
         return reports
 
     def last_words(self) -> str:
-        """Why a dead one died, in one line."""
+        """Returns the cause of its death, in one line."""
         self._said.seek(0)
         lines = self._said.read().strip().splitlines()
         return self.error or (lines[-1] if lines else "killed")
@@ -171,7 +171,7 @@ class Zygote:
         """Runs ``module.main(argv)`` in a child and waits; returns its exit code.
 
         Raises:
-            DeadlineError: it took too long; it has been killed.
+            DeadlineError: the child exceeded the deadline and was killed.
             RunError: the zygote died.
         """
         self._calls += 1
@@ -198,23 +198,23 @@ class Zygote:
                 kill_group(pid)
 
     def restart(self) -> None:
-        """Starts it again after its death; its children live on and are no longer its own."""
+        """Starts it again after its death; the old children live on, but are not its children."""
         self.reap()
-        # Only a start has to be fast.
+        # Without spare processes: they only speed up the start of a run.
         self._open(self._preload)
 
     def reap(self) -> None:
-        """Waits for the end of a dead one: from then on its children are this process's own."""
+        """Reaps the dead zygote; from then on this process is the parent of its children."""
         self._shut()
         self.spares.clear()
         self.buried = True
 
     def kill(self) -> None:
-        """Ends it at once, its children not."""
+        """Kills it, but not its children."""
         self._process.kill()
 
     def close(self) -> None:
-        """Ends it; children that are left are killed by it a few seconds later."""
+        """Ends it; it kills its remaining children a few seconds later."""
         self._shut()
         self._said.close()
         self.lifeline.close()
@@ -223,7 +223,7 @@ class Zygote:
         if not self._lines.closed:
             self._backlog = self.receive()
         if not self.ready:
-            # It still imports: there is no component yet that it must outlive.
+            # It still imports: it has no components that it would have to guard.
             self._process.kill()
         self._lines.stream.close()
         self._lines.closed = True
@@ -235,11 +235,11 @@ class Zygote:
 
 
 def main(argv: Sequence[str]) -> NoReturn:
-    """Imports what is slow, then serves; never returns."""
+    """Imports the slow modules, then serves; never returns."""
     lines = Lines(socket.socket(fileno=int(argv[0])))
     setproctitle(" ".join(["python", "-P", "-m", "session.launchers.zygote", *argv]))
     start = time.monotonic()
-    # It would look through what is imported again and again: a sixth of the time.
+    # The collector would scan the imported modules repeatedly: a sixth of the time.
     gc.disable()
     spares = Spares(lines.stream.close)
     try:
@@ -251,14 +251,14 @@ def main(argv: Sequence[str]) -> NoReturn:
     except Exception as error:
         lines.send({"failed": f"cannot import {name}: {error}"})
         raise
-    # What was imported stays where it is: pages that the collector does not touch stay shared.
+    # Freezes imported objects: memory pages that the collector does not touch stay shared.
     gc.collect()
     gc.freeze()
     gc.enable()
     lines.send({"ready": round(time.monotonic() - start, 3)})
     Forker(lines, spares).run()
     spares.close()
-    # There is nothing to tidy up, and much to take apart: torch would need half a second.
+    # Skips interpreter shutdown: torch would need half a second, and nothing needs cleanup.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Advice about a run on a cluster, as lines: before it is applied, and while it idles."""
+"""Advice to the user about a run on a cluster: before the launch, and while it idles."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from session.config import Config
 
-# Nodes that fetch an image of some gigabytes, and start a pod on each, take minutes.
+# To fetch an image of some gigabytes and to start pods takes minutes.
 SHORT_SECONDS = 900
 
 
 def doubts(config: Config) -> list[str]:
-    """What in a config is likely wrong on a cluster, each in one line with its remedy."""
+    """Returns likely mistakes of a config on a cluster, each in one line with its remedy."""
     session = config.session_config
     image: str = session.kubernetes.image
     seconds: float | None = session.stop.seconds
@@ -31,7 +31,7 @@ def doubts(config: Config) -> list[str]:
 
 
 def launch_advice(config: Config, components: Iterable[str]) -> list[str]:
-    """What a user should know before a launch, in lines.
+    """Returns advice for the launch, in lines.
 
     Args:
         config: of the run.
@@ -42,11 +42,11 @@ def launch_advice(config: Config, components: Iterable[str]) -> list[str]:
 
 
 def end_note(config: Config, components: Iterable[str]) -> str:
-    """How its pods end after the run, for the moment of the launch.
+    """Describes the end of the pods after the run, as advice at the launch.
 
     Args:
         config: of the run.
-        components: names of those that idle then.
+        components: names of those that idle after the end.
     """
     ttl_seconds: int | None = config.session_config.kubernetes.ttl_seconds
     if ttl_seconds is not None:
@@ -59,11 +59,11 @@ def end_note(config: Config, components: Iterable[str]) -> str:
 
 
 def idle_note(config: Config, components: Iterable[str]) -> str:
-    """What a run that is over still reserves, and how that ends; empty if nothing.
+    """Describes what a run that is over still reserves, with the remedy; empty if nothing.
 
     Args:
         config: of the run.
-        components: names of those that the cluster still has.
+        components: names of those that still have pods.
     """
     names = list(components)
     if not names:
@@ -84,7 +84,7 @@ def _cores(config: Config, components: Iterable[str]) -> str:
 
 
 def _kind(component: str) -> str:
-    """The key of ``session_config.resources`` for a component's name."""
+    """Returns the key of ``session_config.resources`` for a component's name."""
     stem, _, number = component.rpartition("-")
     kind = stem if number.isdigit() else component
     return "evaluator" if kind == "eval" else kind

@@ -23,15 +23,15 @@ _LOOK_SECONDS = 0.5
 
 
 class KubernetesCluster(KubernetesRun):
-    """A run that is launched here and goes on by itself on a cluster.
+    """Launches a run on a cluster, detached from this process; then controls it.
 
     Args:
         config: the resolved experiment.
         topology: its components.
-        folder: the run folder on this machine; ``code/`` in it travels to the pods.
+        folder: the run folder on this machine; its ``code/`` is copied to the pods.
 
     Raises:
-        ConfigError: ``session_config.kubernetes.name`` is no name for objects.
+        ConfigError: ``session_config.kubernetes.name`` is not valid as a name of objects.
         UsageError: there is no kubectl, or the user's own file is too large.
     """
 
@@ -42,14 +42,14 @@ class KubernetesCluster(KubernetesRun):
         self._open(config)
 
     def dry_run(self) -> str:
-        """All objects but the Secret, as YAML."""
+        """Returns all objects except the Secrets, as YAML."""
         return dump_objects(objects_of(self._setting))
 
     def launch(self) -> None:
-        """Applies the objects, and returns once the cluster has begun to make pods of them.
+        """Applies the objects, and returns once the first pods exist, after at most 10 seconds.
 
         Raises:
-            UsageError: no cluster answers, the namespace is missing, or the name is taken.
+            UsageError: no cluster answers, the namespace is missing, or the name is in use.
         """
         self._refuse_taken()
         manifest = self.dry_run()
@@ -67,10 +67,10 @@ class KubernetesCluster(KubernetesRun):
             time.sleep(_LOOK_SECONDS)
 
     def _tie_to_learner(self) -> None:
-        """Lets the cluster remove the learner's Job some time after its end, and all else with it.
+        """Makes the cluster remove the learner's Job some time after its end, and all else with it.
 
-        The Job owns the other objects but the volumes; what an owner's end removes is decided by
-        its uid, which the cluster gives.
+        The Job becomes owner of the other objects except the volumes. Owners are identified by
+        uid, which the cluster assigns, so this is done after ``kubectl apply``.
         """
         ttl_seconds: int | None = self.config.session_config.kubernetes.ttl_seconds
         if ttl_seconds is None:
@@ -108,7 +108,7 @@ def _setting(config: Config, topology: Topology, folder: RunFolder) -> Setting:
 
 
 def _with_tensorboard(config: Config, topology: Topology) -> Topology:
-    """With the component that shows Tensorplex's volume, if it was not planned."""
+    """Adds TensorBoard, which shows Tensorplex's volume, if it is missing."""
     if topology.of_kind("tensorboard") or "tensorplex" not in topology:
         return topology
     board = Component(

@@ -1,7 +1,7 @@
-"""A question to a component from inside its own pod: the end of ``kubectl exec``.
+"""Sends a request to a component from inside its own pod; runs by ``kubectl exec``.
 
 ``python -P -m session.launchers.kubernetes.inside FOLDER ENDPOINT KIND FIELDS`` prints the fields
-of the answer as JSON.
+of the reply as JSON.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _ANSWER_SECONDS = 5.0
 
 
 def ask_here(folder: RunFolder, endpoint: str, kind: str, fields: dict[str, object]) -> str:
-    """The fields of the answer as JSON.
+    """Sends one request and returns the fields of the reply as JSON.
 
     Args:
         folder: of the run.
         endpoint: one that this pod binds.
-        kind: what is asked.
-        fields: what goes with it.
+        kind: of the request.
+        fields: of the request.
 
     Raises:
-        WireError: nobody answers in time, or refuses.
+        WireError: no reply arrived in time, or the component refused.
     """
     config = Config.load_file(folder.config)
-    # Not through the Service: not every cluster leads a pod back to itself.
+    # Not through the Service: not every cluster lets a pod reach itself through one.
     address = Address.same(AddressBook.load(folder.addresses)[endpoint].bind)
     fingerprint = bytes.fromhex(config.fingerprint()[:16])
     zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -1,4 +1,4 @@
-"""kubectl as a function: text in, text out, and one clear line where it fails."""
+"""kubectl as a function: text in, text out, one line as error message."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Kubectl:
     def run(
         self, *arguments: str, given: str = "", timeout_seconds: float = _TIMEOUT_SECONDS
     ) -> str:
-        """What kubectl prints.
+        """Runs kubectl and returns its output.
 
         Args:
             arguments: of kubectl.
             given: its standard input.
-            timeout_seconds: how long it may take.
+            timeout_seconds: deadline of the command.
 
         Raises:
-            UsageError: it failed; in its own words, and what to do where no cluster answers.
+            UsageError: it failed; with its own message, and advice if no cluster answers.
         """
         command = [self._program, *self._places, _REQUEST_TIMEOUT, *arguments]
         try:
@@ -65,7 +65,7 @@ class Kubectl:
         return done.stdout
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        """Objects as plain data.
+        """Returns objects as plain data.
 
         Raises:
             UsageError: as :meth:`run`.
@@ -74,7 +74,7 @@ class Kubectl:
         return found
 
     def exists(self, kind: str, name: str) -> bool:
-        """True if the cluster has this object.
+        """Returns True if the cluster has this object.
 
         Raises:
             UsageError: as :meth:`run`.
@@ -82,7 +82,7 @@ class Kubectl:
         return bool(self.run("get", kind, name, "--ignore-not-found", "--output=name").strip())
 
     def inside(self, pod: str, container: str, *command: str) -> str:
-        """What a command prints that runs inside a container.
+        """Runs a command inside a container and returns its output.
 
         Raises:
             UsageError: as :meth:`run`; the container does not run, or the command failed.
@@ -91,10 +91,10 @@ class Kubectl:
 
 
 def find_kubectl() -> str:
-    """Its path.
+    """Returns the path of kubectl.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no kubectl.
     """
     program = shutil.which("kubectl")
     if program is None:
@@ -106,16 +106,16 @@ def find_kubectl() -> str:
 
 
 def condition(data: Mapping[str, Any], name: str) -> bool:
-    """True if an object's status has this condition."""
+    """Returns True if an object's status has this condition."""
     conditions = data.get("status", {}).get("conditions") or []
     return any(each["type"] == name and each["status"] == "True" for each in conditions)
 
 
 def _complaint(command: str, stderr: str) -> str:
-    """The last line that kubectl wrote, without the lines that its library logs."""
+    """Builds the message from the last line of kubectl, ignoring lines that its library logs."""
     lines = [line for line in stderr.strip().splitlines() if line.strip()]
-    said = [line for line in lines if not (line[0] in _NOISE and line[1:5].isdigit())] or lines
-    line = said[-1].strip() if said else "it left no word"
+    own = [line for line in lines if not (line[0] in _NOISE and line[1:5].isdigit())] or lines
+    line = own[-1].strip() if own else "it left no word"
     if any(word in line.lower() for word in _UNREACHABLE):
         return f"no cluster answers: {line}; see: kubectl cluster-info"
     return f"kubectl {command}: {line.removeprefix('error: ').removeprefix('Error: ')}"

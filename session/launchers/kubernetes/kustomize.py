@@ -1,4 +1,4 @@
-"""The same objects for ``kubectl apply -k``: a base, and an overlay with what differs from it."""
+"""The same objects for ``kubectl apply -k``: a base, and an overlay with the differences."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _BASE_FILES = {
     "volumes.yaml": ("PersistentVolumeClaim",),
     "workloads.yaml": ("Deployment", "StatefulSet", "Job"),
 }
-# Lists whose elements are known by one of their fields; the others are replaced as a whole.
+# List -> field that identifies its elements; other lists are replaced as a whole.
 _MERGED_BY = {"containers": "name", "volumes": "name", "env": "name", "volumeMounts": "mountPath"}
 
 
 def base_files(setting: Setting) -> dict[str, str]:
-    """Name -> text of the files of the base.
+    """Returns name -> text of the files of the base.
 
     Args:
         setting: made of the default configs.
@@ -44,12 +44,12 @@ def base_files(setting: Setting) -> dict[str, str]:
 
 
 def overlay_files(setting: Setting, base: Setting, *, base_path: str) -> dict[str, str]:
-    """Name -> text of the files of an overlay.
+    """Returns name -> text of the files of an overlay.
 
     Args:
         setting: the run.
-        base: what the base was made of.
-        base_path: where the base is, seen from the overlay.
+        base: the run from which the base was made.
+        base_path: path of the base, relative to the overlay.
     """
     there = {_key(each): each for each in _without_config(_unprefixed(base))}
     wanted = _unprefixed(setting)
@@ -94,7 +94,7 @@ def _kustomization(setting: Setting, base_path: str, files: Mapping[str, Any]) -
 
 
 def _unprefixed(setting: Setting) -> list[Data]:
-    """The objects as they are before kustomize gives them prefix and namespace."""
+    """Returns the objects before kustomize adds prefix and namespace."""
     objects = objects_of(replace(setting, prefixed=False))
     for each in objects:
         each["metadata"].pop("namespace", None)
@@ -120,7 +120,7 @@ def _deletion(data: Data) -> Data:
 
 
 def _patch_of(before: Data, after: Data) -> Data:
-    """What a strategic merge patch must say of an object; empty where nothing differs."""
+    """Returns the strategic merge patch of an object, empty without differences."""
     changes = _changes(before, after)
     if not changes:
         return {}
@@ -129,7 +129,7 @@ def _patch_of(before: Data, after: Data) -> Data:
 
 
 def _changes(before: Data, after: Data) -> Data:
-    # The label of the instance, in selectors too, is kustomize's own work.
+    # Kustomize itself sets the instance label, also in selectors.
     found: Data = {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)

@@ -1,4 +1,4 @@
-"""Objects as YAML, as people write it: blocks, and long texts line by line."""
+"""Formats objects as readable YAML: block style, texts of several lines line by line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from session.config_file import PlainDumper
 
 
 class _Dumper(PlainDumper):
-    """Every list as a block, and a text of several lines as one."""
+    """Writes lists and texts of several lines in block style."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: Any = None) -> Any:
         return yaml.SafeDumper.represent_sequence(self, tag, sequence, flow_style=False)
@@ -29,10 +29,10 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def dump_object(data: Any) -> str:
-    """One object as a YAML document, without the line that would begin it."""
+    """Formats one object as a YAML document, without the leading ``---``."""
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 16))
 
 
 def dump_objects(objects: Iterable[Any]) -> str:
-    """Objects as one YAML text."""
+    """Formats objects as one YAML text."""
     return "---\n".join(map(dump_object, objects))

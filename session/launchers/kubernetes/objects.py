@@ -1,4 +1,4 @@
-"""From a topology and a config to the objects of a cluster: a pure function."""
+"""Makes the objects of a cluster from a topology and a config; a pure function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _POD_NAME = "statefulset.kubernetes.io/pod-name"
 def make_objects(
     config: Config, topology: Topology, code: Mapping[str, str] | None = None
 ) -> list[Data]:
-    """All objects of a run but its Secret, in the order in which they are applied.
+    """Returns all objects of a run except its Secrets, in the order in which they are applied.
 
     Args:
         config: from :func:`~session.launchers.kubernetes.prepared`.
@@ -40,7 +40,7 @@ def make_objects(
 
 
 def objects_of(setting: Setting) -> list[Data]:
-    """The same, for what was checked already."""
+    """Returns the objects of :func:`make_objects` for a checked setting."""
     return [
         _config_map(setting),
         *_network_policies(setting),
@@ -67,14 +67,14 @@ def _config_map(setting: Setting) -> Data:
 
 
 def _network_policies(setting: Setting) -> Iterator[Data]:
-    """Lets the run's own pods reach its ports, and no other pod reach any."""
+    """Allows connections from the run's own pods to its ports, and no others."""
     if not setting.session.kubernetes.network_policy:
         return
     run = {"matchLabels": {INSTANCE: setting.name}}
     bound = sorted({port for each in setting.topology for port in ports(each).values()})
     allowed = {
         "from": [{"podSelector": run}],
-        # Each by its number: not every network plugin knows ranges.
+        # Ports one by one: not every network plugin supports ranges.
         "ports": [{"protocol": "TCP", "port": port} for port in bound],
     }
     yield {
@@ -86,9 +86,9 @@ def _network_policies(setting: Setting) -> Iterator[Data]:
 
 
 def _services(setting: Setting) -> Iterator[Data]:
-    """One for whoever binds, and one that gives the numbered pods their names."""
-    everybody = {INSTANCE: setting.name}
-    yield _service(setting, "pods", "pods", {"clusterIP": "None", "selector": everybody})
+    """Yields one for each component that binds, and one for the names of numbered pods."""
+    all_pods = {INSTANCE: setting.name}
+    yield _service(setting, "pods", "pods", {"clusterIP": "None", "selector": all_pods})
     for component in setting.topology:
         if not component.binds:
             continue
@@ -104,7 +104,7 @@ def _services(setting: Setting) -> Iterator[Data]:
 
 
 def _service(setting: Setting, name: str, part: str, spec: Data) -> Data:
-    # Who is starting or ending is still spoken to: only its components know when they are done.
+    # Pods that start or end must be reachable too: clients need them until the components are done.
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -131,7 +131,7 @@ def _claims(setting: Setting) -> Iterator[Data]:
 
 
 def _single_pods(setting: Setting) -> Iterator[Data]:
-    """Those of which there is one; TensorBoard looks at the volume of Tensorplex."""
+    """Yields the Deployments; TensorBoard shares Tensorplex's pod to read its volume."""
     claims = setting.session.kubernetes.volume_bytes
     for component in setting.topology:
         if component.kind not in ("ps", "tensorplex", "loggerplex"):
@@ -144,7 +144,7 @@ def _single_pods(setting: Setting) -> Iterator[Data]:
             "metadata": setting.metadata(component.name, component.name),
             "spec": {
                 "replicas": 1,
-                # Two at once would write one volume, or answer under one name.
+                # Two pods at once would write the same volume or reply under the same name.
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": setting.selector(component.name)},
                 "template": pod_template(setting, [component, *beside], claim=claim),
@@ -184,7 +184,7 @@ def _learner(setting: Setting) -> Data:
         "metadata": setting.metadata("learner", "learner"),
         "spec": {
             "backoffLimit": _MANY,
-            # The next one reads what this one saves while it ends.
+            # The next pod reads the checkpoint that this one saves while it ends.
             "podReplacementPolicy": "Failed",
             "template": template,
         },
@@ -192,7 +192,7 @@ def _learner(setting: Setting) -> Data:
 
 
 def _budgets(setting: Setting) -> Iterator[Data]:
-    """Of several shards one may go at a time; anybody else may, for it loses nothing."""
+    """Limits evictions to one replay shard at a time; other components lose nothing."""
     if len(setting.topology.of_kind("replay")) < 2:
         return
     yield {

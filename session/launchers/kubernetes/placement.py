@@ -1,4 +1,4 @@
-"""Where the pods of a role run, and what else a user adds to them in the words of Kubernetes."""
+"""Placement of the pods of a role, and other fields of Kubernetes that a user adds to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GPU = "nvidia.com/gpu"
 
 
 def pod_additions(setting: Setting, component: Component) -> Data:
-    """The fields of a pod's spec that say where it may run and with which rights.
+    """Returns the fields of a pod's spec that control its placement and its rights.
 
     Args:
         setting: the run.
@@ -45,15 +45,15 @@ def pod_additions(setting: Setting, component: Component) -> Data:
 
 
 def pod_annotations(setting: Setting, component: Component) -> Data:
-    """Annotations of a pod, as the part of its metadata that holds them."""
+    """Returns the annotations of a pod as an entry of its metadata, empty without any."""
     found = _texts(_asked(setting, component.kind).get("annotations", {}))
     return {"annotations": found} if found else {}
 
 
 def extra_environment(setting: Setting, component: Component) -> dict[str, Data]:
-    """Name -> variable of a container, for those that a user adds.
+    """Returns name -> variable of a container, for variables that a user adds.
 
-    A mapping such as ``{valueFrom: ...}`` is taken as it is, anything else is a value.
+    A mapping such as ``{valueFrom: ...}`` is used unchanged, anything else is a value.
     """
     found = _asked(setting, component.kind).get("env", {})
     return {
@@ -63,7 +63,7 @@ def extra_environment(setting: Setting, component: Component) -> dict[str, Data]
 
 
 def _asked(setting: Setting, role: str) -> Data:
-    """What was asked for all roles and for this one: mappings merged, lists joined."""
+    """Returns the fields for all roles and for this one: mappings merged, lists joined."""
     pods = setting.session.kubernetes.pods.to_dict()
     asked = dict(pods.get(EVERY_ROLE, {}))
     for name, value in pods.get(role, {}).items():
@@ -77,7 +77,7 @@ def _asked(setting: Setting, role: str) -> Data:
 
 
 def _own_tolerations(setting: Setting, component: Component) -> list[Data]:
-    """Tolerates spot nodes for agents and evaluators, and GPU nodes for what asks for a GPU."""
+    """Tolerates spot nodes for agents and evaluators, and GPU nodes for components with a GPU."""
     taints = list(setting.session.kubernetes.spot_taints) if component.kind in ELASTIC else []
     taints += [_GPU] if component.resources.gpu else []
     return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints]
@@ -99,5 +99,5 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A value as the text that YAML has for it: ``true``, not ``True``."""
+    """Formats a value as in YAML: ``true``, not ``True``."""
     return value if isinstance(value, str) else json.dumps(value)

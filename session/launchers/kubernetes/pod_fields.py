@@ -1,4 +1,4 @@
-"""What a user may add to the pods of a role: the fields, and the shape of each."""
+"""Fields that a user may add to the pods of a role, and their types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 
 EVERY_ROLE = "all"
-# Fields of a pod's spec, of its metadata, and the variables of its containers -> their shape.
+# Fields of a pod's spec and metadata, and the variables of its containers -> type.
 _FIELDS: Mapping[str, type] = {
     "affinity": dict,
     "annotations": dict,
@@ -24,15 +24,15 @@ _FIELDS: Mapping[str, type] = {
     "topologySpreadConstraints": list,
 }
 _SHAPES: Mapping[type, str] = {dict: "a mapping", list: "a list", str: "a text"}
-# The arguments of the components are made of these.
+# Variables of the run itself, used in the arguments of components.
 _OURS = ("POD_IP", "POD_INDEX")
 
 
 def check_pods(config: Config) -> None:
-    """Checks ``session_config.kubernetes.pods``; the values are the cluster's to judge.
+    """Checks ``session_config.kubernetes.pods``; the cluster checks the values.
 
     Raises:
-        ConfigError: there is no such role or field, or a field has another shape.
+        ConfigError: there is no such role or field, or a field has the wrong type.
     """
     key = "session_config.kubernetes.pods"
     roles = (EVERY_ROLE, *config.session_config.resources)

@@ -1,4 +1,4 @@
-"""The pods of a run: what runs in each, what it sees, and when it counts as alive."""
+"""Pod templates of a run: containers, environment, volumes and probes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from session.launchers.kubernetes.settings import RUN_PATH, Setting, cores, port
 Data = dict[str, Any]
 
 NUMBERED = (*ELASTIC, "replay")
-# Numeric, for a node can check that it is not root without asking the image.
+# Numeric, so that a node can check that it is not root without looking into the image.
 _USER = 10001
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
@@ -30,18 +30,18 @@ _SAVING_SECONDS = 60
 def pod_template(
     setting: Setting, components: Sequence[Component], *, claim: str | None = None
 ) -> Data:
-    """The template of a pod with one container for each component.
+    """Returns the template of a pod with one container for each component.
 
     Args:
         setting: the run.
         components: the first one names the pod.
-        claim: whose volume holds the run folder; None: it goes with the pod.
+        claim: volume claim that holds the run folder; None: the folder is removed with the pod.
     """
     first = components[0]
     grace_seconds = setting.grace_seconds + (_SAVING_SECONDS if first.kind == "learner" else 0)
     spec: Data = {
         "terminationGracePeriodSeconds": grace_seconds,
-        # Nothing here asks the cluster for anything, and no variable may hide one of ours.
+        # No component uses the API of the cluster, and service variables must not hide ours.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
@@ -89,7 +89,7 @@ def _container(setting: Setting, component: Component, first: Component, *, alon
 
 
 def _arguments(component: Component) -> list[str]:
-    """The arguments of every launcher; the number in a name is that of the pod."""
+    """Returns the same arguments as other launchers; the number in a name is the pod's index."""
     arguments = component.arguments(RUN_PATH)
     if component.kind not in NUMBERED:
         return arguments
@@ -98,7 +98,7 @@ def _arguments(component: Component) -> list[str]:
 
 
 def _environment(setting: Setting, component: Component, first: Component) -> list[Data]:
-    """Variables of a container; those that a user adds go before ours of the same name."""
+    """Returns the variables of a container; those of the user replace ours of the same name."""
     added = extra_environment(setting, first)
     fields = {"POD_IP": "status.podIP"}
     if component.kind in NUMBERED:
@@ -115,7 +115,7 @@ def _environment(setting: Setting, component: Component, first: Component) -> li
 
 
 def _resources(setting: Setting, component: Component) -> Data:
-    """Memory is bounded, processor time is not: a limit would only slow down an idle node."""
+    """Limits memory but not processor time: a limit would only slow pods down on an idle node."""
     scratch_bytes: int = setting.session.kubernetes.scratch_bytes
     asked = component.resources
     requests, limits = {}, {}
@@ -132,11 +132,11 @@ def _resources(setting: Setting, component: Component) -> Data:
 
 
 def _probes(setting: Setting, name: str) -> Data:
-    """Alive: its heartbeat is recent. Ready: it works.
+    """Returns the probes. Alive: its heartbeat is recent. Ready: its service runs.
 
     Args:
         setting: the run.
-        name: of the component where several beat in one pod.
+        name: of the component, if several components share the pod.
     """
     heartbeat = setting.session.heartbeat
     command = ["surreal-like", "probe", RUN_PATH, *filter(None, [name])]
@@ -145,7 +145,7 @@ def _probes(setting: Setting, name: str) -> Data:
         return {
             "exec": {"command": [*command, *options]},
             "periodSeconds": period_seconds,
-            # Each is a process that must first start, on a node that may be busy.
+            # Each probe starts a process, on a node that may be busy.
             "timeoutSeconds": _PROBE_TIMEOUT_SECONDS,
             "failureThreshold": failures,
         }
@@ -159,7 +159,7 @@ def _probes(setting: Setting, name: str) -> Data:
 
 
 def _mounts(setting: Setting) -> list[Data]:
-    """The run folder, with the run's files in the places that they have everywhere."""
+    """Mounts the run folder, with the run's files at their usual paths."""
     files = {"config.yaml": "config.yaml", "addresses.json": "addresses.json"}
     files |= {name: f"code/{name}" for name in setting.code}
     keys = [{"name": "keys"}] if setting.has_keys else []
@@ -181,12 +181,12 @@ def _mounts(setting: Setting) -> list[Data]:
 
 def _volumes(setting: Setting, first: Component, claim: str | None) -> list[Data]:
     scratch_bytes: int = setting.session.kubernetes.scratch_bytes
-    # A snapshot of a shard is at most as large as its memory.
+    # A snapshot of a replay shard is at most as large as its memory.
     saved_bytes = first.resources.memory_bytes if first.kind == "replay" else 0
     run: Data = {"name": "run", "emptyDir": _bounded(scratch_bytes, saved_bytes)}
     if claim is not None:
         run = {"name": "run", "persistentVolumeClaim": {"claimName": setting.named(claim)}}
-    # Its owner is root and its group ours, so the group must be able to read.
+    # The files belong to root and our group, so the group must be able to read them.
     secret = {"secretName": setting.named(secret_of(first.kind)), "defaultMode": 0o440}
     keys = [{"name": "keys", "secret": secret}] if setting.has_keys else []
     return [
@@ -198,5 +198,5 @@ def _volumes(setting: Setting, first: Component, claim: str | None) -> list[Data
 
 
 def _bounded(scratch_bytes: int, saved_bytes: int = 0) -> Data:
-    """A folder of the node's disk; a pod that writes more than its limit is evicted."""
+    """Folder on the node's disk with a size limit; a pod that exceeds it is evicted."""
     return {"sizeLimit": size(scratch_bytes + saved_bytes)} if scratch_bytes else {}

@@ -1,4 +1,4 @@
-"""A run on a cluster, commanded from here through kubectl."""
+"""Controls a run on a cluster through kubectl."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from session.launchers.launcher import Outcome
 from session.launchers.status import ComponentStatus, rows_of_files
 
 _LOOK_SECONDS = 1.0
-# All objects of a run but its volumes.
+# All objects of a run except its volumes.
 KINDS = (
     "job",
     "statefulset",
@@ -31,7 +31,7 @@ KINDS = (
     "secret",
 )
 _SCALABLE = ("agent", "eval")
-# Larger numbers are in the names of agents that join from elsewhere.
+# Larger numbers are reserved for agents that join from other machines.
 _MANY = 1000
 _END = "import os, signal; os.kill(1, signal.SIGTERM)"
 _ASK = ("python", "-P", "-m", "session.launchers.kubernetes.inside", RUN_PATH)
@@ -39,10 +39,10 @@ _GONE = "its objects are gone from the cluster; the learner's volume has its res
 
 
 class KubernetesRun:
-    """The same commands as for any other run, for one whose parts are pods.
+    """Controls a run whose components are pods, with the same commands as any other run.
 
     The local folder holds its config, its keys and its objects; checkpoints, event files and logs
-    are on volumes of the cluster. Once the run is over its result is brought here.
+    are on volumes of the cluster. Once the run is over its result is copied into the local folder.
 
     Args:
         folder: the run folder on this machine.
@@ -71,7 +71,7 @@ class KubernetesRun:
 
     @property
     def running(self) -> bool:
-        """True while the cluster has pods of it; they stay when it is over, until it is stopped.
+        """True while the cluster has pods of it; after the run they stay until it is stopped.
 
         Raises:
             UsageError: no cluster answers.
@@ -79,9 +79,9 @@ class KubernetesRun:
         return bool(self._containers())
 
     def status(self) -> list[ComponentStatus]:
-        """The table of components, or what the files say where the cluster has none any more.
+        """Returns the table of components, from local files if the cluster has no pods any more.
 
-        A result that the learner has left meanwhile is brought here.
+        If the learner has ended, its result is copied into the local folder.
 
         Raises:
             UsageError: no cluster answers.
@@ -97,7 +97,7 @@ class KubernetesRun:
         return rows
 
     def progress(self) -> Mapping[str, Any]:
-        """The newest line of the learner's ``progress.jsonl``, empty where it cannot be asked."""
+        """Returns the newest line of the learner's ``progress.jsonl``, empty if not reachable."""
         lines: list[str] = []
         with suppress(UsageError):
             lines = self._inside("learner", "tail", "-n", "1", f"{RUN_PATH}/progress.jsonl")
@@ -107,10 +107,10 @@ class KubernetesRun:
         return {}
 
     def logs(self, name: str, lines: int = 50) -> list[str]:
-        """The last lines that a component has logged, then of what it wrote otherwise.
+        """Returns the last lines of a component's log, then of its container's output.
 
         Raises:
-            UsageError: it has left neither.
+            UsageError: it has neither.
         """
         there = self._containers()
         found: list[str] = []
@@ -124,14 +124,14 @@ class KubernetesRun:
         return found
 
     def log_lines(self, name: str = "", *, follow: bool = False) -> Iterator[str]:
-        """All that a component has logged, line by line; without a name everybody, by time.
+        """Yields all log lines of a component; without a name those of all components, by time.
 
         Args:
             name: of the component.
-            follow: go on with what is being logged, until the run is over.
+            follow: continue with new lines until the run is over.
 
         Raises:
-            UsageError: it has logged nothing, or Loggerplex cannot be asked.
+            UsageError: it has logged nothing, or Loggerplex does not run.
         """
         known = self._log_names(self._containers())
         if name and name not in known:
@@ -150,7 +150,7 @@ class KubernetesRun:
             time.sleep(_LOOK_SECONDS)
 
     def scale(self, kind: str, num: int) -> None:
-        """Makes it so many agents or evaluators (``agent``, ``eval``).
+        """Sets the number of agents or evaluators (``agent``, ``eval``).
 
         Raises:
             UsageError: there is nothing of that kind to scale, or no cluster answers.
@@ -162,7 +162,7 @@ class KubernetesRun:
         self.kubectl.run("scale", f"statefulset/{self.name}-{kind}", f"--replicas={num}")
 
     def restart(self, name: str) -> None:
-        """Ends one component; the cluster starts it again, in the same pod if it ran there.
+        """Ends one component; the cluster starts it again, in the same pod if its container ran.
 
         Raises:
             UsageError: there is no such component, or no cluster answers.
@@ -179,7 +179,7 @@ class KubernetesRun:
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
         """Begins the clean end of the run; :meth:`wait` then removes its objects, not its volumes.
 
-        Where no learner runs there is nothing to save, so the objects are removed at once.
+        Without a running learner there is nothing to save: the run counts as interrupted at once.
 
         Raises:
             UsageError: no cluster answers, or the learner refused.
@@ -196,10 +196,10 @@ class KubernetesRun:
             self._finish(result, self.status())
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
-        """Waits until the run is over, and brings its result here.
+        """Waits until the run is over, and copies its result into the local folder.
 
-        After :meth:`stop` it also waits until its objects are gone. Volumes stay: they go with
-        ``kubectl delete pvc -l app.kubernetes.io/instance=NAME``.
+        After :meth:`stop` it also removes the objects and waits for the end of the pods. Volumes
+        stay: remove them with ``kubectl delete pvc -l app.kubernetes.io/instance=NAME``.
 
         Raises:
             DeadlineError: that took longer than ``timeout_seconds``.
@@ -219,7 +219,7 @@ class KubernetesRun:
         return Outcome(str(result.get("status", "failed")), str(result.get("reason", "")))
 
     def remove(self) -> None:
-        """Removes all objects of the run but its volumes, and waits until its pods have ended.
+        """Removes all objects of the run except its volumes, and waits until its pods have ended.
 
         Raises:
             UsageError: no cluster answers.
@@ -234,7 +234,7 @@ class KubernetesRun:
             time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
-        """Gives back what it holds, which is nothing; the run goes on."""
+        """Does nothing: there are no resources to release; the run goes on."""
 
     def __enter__(self) -> Self:
         return self
@@ -247,7 +247,7 @@ class KubernetesRun:
     ) -> None:
         self.close()
 
-    # -- what the cluster knows ------------------------------------------------------------------
+    # -- state of the cluster --------------------------------------------------------------------
 
     def _job(self) -> dict[str, Any] | None:
         items = self.kubectl.get(
@@ -256,7 +256,7 @@ class KubernetesRun:
         return items[0] if items else None
 
     def _goes_on(self) -> bool:
-        """True until the learner's Job has ended or is gone."""
+        """Returns True until the learner's Job has ended or was removed."""
         if self._folder.over:
             return False
         job = self._job()
@@ -267,7 +267,7 @@ class KubernetesRun:
         return containers_of(pods, self.name)
 
     def _heard(self, found: Mapping[str, Container]) -> dict[str, dict[str, Any]]:
-        """Component -> what Tensorplex heard of it; empty where Tensorplex does not answer."""
+        """Returns component -> its status in Tensorplex; empty if Tensorplex does not reply."""
         if "tensorplex" not in found or not found["tensorplex"].running:
             return {}
         with suppress(UsageError, ValueError, LookupError):
@@ -279,7 +279,7 @@ class KubernetesRun:
     def _inside(
         self, component: str, *command: str, found: Mapping[str, Container] | None = None
     ) -> list[str]:
-        """What a command prints in a component's container; `found` spares asking where that is."""
+        """Runs a command in a component's container, returns its output; `found` saves a query."""
         container = (found or self._containers()).get(component)
         if container is None or not container.running:
             raise UsageError(f"{component} does not run now; see: kubectl get pods")
@@ -287,10 +287,10 @@ class KubernetesRun:
 
     def _output(self, container: Container, lines: int) -> list[str]:
         with suppress(UsageError):
-            said = self.kubectl.run(
+            output = self.kubectl.run(
                 "logs", container.pod, f"--container={container.name}", f"--tail={lines}"
             )
-            return said.splitlines()
+            return output.splitlines()
         return []
 
     def _log_names(self, found: Mapping[str, Container]) -> list[str]:
@@ -300,7 +300,7 @@ class KubernetesRun:
     # -- the end ---------------------------------------------------------------------------------
 
     def _learners_result(self) -> dict[str, Any]:
-        """The result that the learner printed as its last words."""
+        """Returns the result that the learner printed at its end."""
         job = self._job()
         if job is None:
             return {"status": "failed", "reason": _GONE}
@@ -327,6 +327,6 @@ def _log(name: str) -> str:
 
 
 def _place(name: str) -> tuple[str, int]:
-    """Components of one kind stand together, in the order of their numbers."""
+    """Sort key: groups components by kind, in the order of their numbers."""
     stem, _, number = name.rpartition("-")
     return (stem, int(number)) if number.isdigit() else (name, 0)

@@ -1,7 +1,7 @@
 """The keys of a run for a cluster: files for kustomize, or Secrets, one for each role.
 
-A pod of agents has a key that may do what agents do, and none with which it could pass for a
-server; so has a pod of evaluators.
+A pod of agents has only a key with the rights of agents, so that it cannot impersonate a server;
+the same holds for evaluators.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from session.launchers.kubernetes.settings import INSTANCE
 from session.wire.roles import AGENT, EVALUATOR, SHARED
 from session.wire.security import KEY_FILES, make_keys, write_keys
 
-# kubectl shows this path when the keys are missing, so the path says what to do.
+# kubectl shows this path if the keys are missing, so the path names the command to run.
 KEYS_FOLDER = "keys/run_surreal-like_keys_first"
 
 _SERVER_SECRET = "keys"
 
 
 def _of_role(role: str) -> Mapping[str, str]:
-    """File in the pods of a role -> file of the run's keys."""
+    """Returns file in the pods of a role -> file of the run's keys."""
     return {
         "server.pub": "server.pub",
         "client.pub": f"{role}.pub",
@@ -32,7 +32,7 @@ def _of_role(role: str) -> Mapping[str, str]:
     }
 
 
-# Secret -> file in the pods -> file of the run's keys. Servers know the public keys of the roles.
+# Secret -> file in the pods -> file of the run's keys. Servers hold the public keys of the roles.
 SECRETS: Mapping[str, Mapping[str, str]] = {
     _SERVER_SECRET: {name: name for name in (*KEY_FILES, *(f"{role}.pub" for role in SHARED))},
     f"keys-{AGENT}": _of_role(AGENT),
@@ -41,20 +41,20 @@ SECRETS: Mapping[str, Mapping[str, str]] = {
 
 
 def secret_of(kind: str) -> str:
-    """Name of the Secret that the pods of one kind of component mount."""
+    """Returns the name of the Secret that the pods of this kind of component mount."""
     return f"keys-{kind}" if kind in SHARED else _SERVER_SECRET
 
 
 def cluster_keys() -> dict[str, str]:
-    """New keys of a run on a cluster: those of every run, and a pair for each role."""
+    """Makes the keys of a run on a cluster: those of every run, and a pair for each role."""
     return make_keys(*SHARED)
 
 
 def write_overlay_keys(overlay: Path) -> Path:
-    """Makes the keys of an overlay unless it has some; returns their folder.
+    """Makes the keys of an overlay unless it has keys already; returns their folder.
 
     Raises:
-        UsageError: this is no overlay, or its keys cannot be written.
+        UsageError: the folder is not an overlay, or its keys cannot be written.
     """
     _kustomization(overlay)
     folder = overlay / KEYS_FOLDER
@@ -63,10 +63,10 @@ def write_overlay_keys(overlay: Path) -> Path:
 
 
 def overlay_secrets(overlay: Path) -> list[dict[str, Any]]:
-    """The Secrets that ``apply -k`` would make of an overlay's keys.
+    """Returns the Secrets that ``apply -k`` would make from an overlay's keys.
 
     Raises:
-        UsageError: this is no overlay, or it has no keys.
+        UsageError: the folder is not an overlay, or it has no keys.
     """
     kustomization = _kustomization(overlay)
     prefix = str(kustomization.get("namePrefix", ""))
@@ -75,12 +75,12 @@ def overlay_secrets(overlay: Path) -> list[dict[str, Any]]:
 
 
 def make_secrets(folder: Path, name: str, namespace: str | None) -> list[dict[str, Any]]:
-    """The Secrets of a run.
+    """Returns the Secrets of a run.
 
     Args:
         folder: of the keys.
         name: of the run.
-        namespace: of its objects; None: that of the command that applies them.
+        namespace: of its objects; None: that of the ``kubectl apply`` command.
 
     Raises:
         UsageError: a key is missing.

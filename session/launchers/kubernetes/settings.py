@@ -1,4 +1,4 @@
-"""What a run is on Kubernetes: its name, its places inside the pods, its addresses."""
+"""Settings of a run on Kubernetes: name, paths inside the pods, addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from session.wire.endpoint import Address
 RUN_PATH = "/run/surreal"
 INSTANCE = "app.kubernetes.io/instance"
 FIRST_PORT = 7000
-# Labels of pods end in the name of what made them and a hash, and hold 63 characters.
+# Labels of pods hold 63 characters and also contain the name of their controller and a hash.
 LONGEST_NAME = 40
 LARGEST_CODE_BYTES = 512 << 10
 
@@ -30,14 +30,14 @@ _GIBIBYTE, _MEBIBYTE = 1 << 30, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """All that the objects of a run are made of.
+    """Input from which the objects of a run are made.
 
     Args:
         config: the resolved experiment, prepared for a cluster.
         topology: its components.
         name: of the run.
         code: name -> text of each of the user's own files.
-        prefixed: the names of its objects begin with it; False where kustomize puts it there.
+        prefixed: True if object names begin with it; False if kustomize adds it.
     """
 
     config: Config
@@ -54,33 +54,33 @@ class Setting:
 
     @property
     def grace_seconds(self) -> int:
-        """Time of a pod for its clean end, with a margin for the frame around the component."""
+        """Time of a pod for its clean end, with a margin of 10 s for the frame of the component."""
         seconds: float = self.session.launcher.grace_seconds
         return ceil(seconds) + 10
 
     @property
     def has_keys(self) -> bool:
-        """False only where anybody may connect."""
+        """False only if the run is insecure: any client may connect."""
         return not self.session.security.insecure
 
     def named(self, word: str) -> str:
-        """The name of one of its objects, in the text of another one."""
+        """Returns the name of one of its objects, as written in another object."""
         return self.host(word) if self.prefixed else word
 
     def host(self, component: str) -> str:
-        """The name by which others find a component: that of its Service."""
+        """Returns the host name of a component, which is the name of its Service."""
         return f"{self.name}-{component}"
 
     def metadata(self, name: str, part: str) -> dict[str, Any]:
-        """Metadata of an object: its name, its namespace, and the part of the run it belongs to."""
+        """Returns the metadata of an object: name, namespace and labels of its part of the run."""
         space = self.session.kubernetes.namespace
         placed = {"namespace": str(space)} if space is not None else {}
-        # Not on pods: another version of ours must not replace pods that need not change.
+        # Not on pods: a new version of surreal-like alone must not replace pods.
         labels = {**self.labels(part), "app.kubernetes.io/version": VERSION}
         return {"name": self.named(name), **placed, "labels": labels}
 
     def labels(self, part: str) -> dict[str, str]:
-        """Labels of the objects of one part of the run, such as ``agent``."""
+        """Returns the labels of the objects of one part of the run, such as ``agent``."""
         return {
             "app.kubernetes.io/name": "surreal-like",
             "app.kubernetes.io/managed-by": "surreal-like",
@@ -89,27 +89,27 @@ class Setting:
         }
 
     def selector(self, part: str) -> dict[str, str]:
-        """Labels that find the pods of one part of this run and of no other."""
+        """Returns labels that select the pods of one part of this run and no others."""
         labels = self.labels(part)
         return {key: labels[key] for key in (INSTANCE, "app.kubernetes.io/component")}
 
 
 def stem(component: Component) -> str:
-    """Its name without the number: what its StatefulSet or Deployment is called."""
+    """Returns its name without the number: the name of its StatefulSet or Deployment."""
     return component.name.removesuffix(f"-{component.index}")
 
 
 def run_name(text: str) -> str:
-    """A name for the objects of a run, made from the name of its experiment."""
+    """Makes a name for the objects of a run from the name of its experiment."""
     words = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")
     return words[:LONGEST_NAME].rstrip("-") or "run"
 
 
 def check_name(name: str) -> str:
-    """The name, if objects can begin with it.
+    """Returns the name if it is a valid prefix of object names.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: it is not.
     """
     if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise ConfigError(
@@ -120,16 +120,16 @@ def check_name(name: str) -> str:
 
 
 def prepared(config: Config, name: str) -> Config:
-    """The config of a run on a cluster: what differs there from a run of one machine.
+    """Returns the config for a cluster, changed where it differs from a run on one machine.
 
-    Every pod has a run folder of its own; nothing exits that a controller would start again.
+    Every pod has its own run folder; components do not exit where a controller would restart them.
 
     Args:
         config: the resolved experiment.
-        name: of the experiment; ``session_config.kubernetes.name`` goes before it.
+        name: of the experiment, used without ``session_config.kubernetes.name``.
 
     Raises:
-        ConfigError: the name or ``session_config.kubernetes.pods`` is not one for objects.
+        ConfigError: the name or ``session_config.kubernetes.pods`` is not valid for objects.
     """
     check_pods(config)
     config = config.copy()
@@ -141,13 +141,13 @@ def prepared(config: Config, name: str) -> Config:
     session.launcher.transport = "tcp"
     session.tensorplex.start_tensorboard = True
     config["run"] = {**(config.get("run") or {}), "launcher": "kubernetes"}
-    # What runs is decided by the image, not by the machine that has resolved the experiment.
+    # The image determines the code that runs, not the machine that resolves the experiment.
     config["recorded"] = {"fingerprint": config.fingerprint()}
     return config
 
 
 def make_setting(config: Config, topology: Topology, code: Mapping[str, str]) -> Setting:
-    """Checks and gathers what the objects are made of.
+    """Checks and collects the input from which the objects are made.
 
     Args:
         config: from :func:`prepared`.
@@ -167,7 +167,7 @@ def make_setting(config: Config, topology: Topology, code: Mapping[str, str]) ->
 
 
 def make_addresses(setting: Setting) -> AddressBook:
-    """Where each endpoint is: bound to the pod's own address, found through a Service."""
+    """Returns the address of each endpoint: bound at the pod's IP, reached through a Service."""
     return AddressBook(
         {
             endpoint: Address(
@@ -180,23 +180,23 @@ def make_addresses(setting: Setting) -> AddressBook:
 
 
 def ports(component: Component) -> dict[str, int]:
-    """Endpoint -> port, for all that a component binds."""
+    """Returns endpoint -> port, for all endpoints that a component binds."""
     return {endpoint: FIRST_PORT + number for number, endpoint in enumerate(component.binds)}
 
 
 def config_text(setting: Setting) -> str:
-    """The text of the run's ``config.yaml``."""
+    """Returns the text of the run's ``config.yaml``."""
     return dump_yaml(setting.config.to_dict())
 
 
 def cores(number: float) -> str:
-    """Processor time as Kubernetes writes it: ``2``, ``500m``."""
+    """Formats a number of cores as Kubernetes does: ``2``, ``500m``."""
     thousandths = round(number * 1000)
     return f"{thousandths}m" if thousandths % 1000 else f"{thousandths // 1000}"
 
 
 def size(size_bytes: int) -> str:
-    """A size as Kubernetes writes it: ``4Gi``, ``512Mi``."""
+    """Formats a size in bytes as Kubernetes does: ``4Gi``, ``512Mi``."""
     for unit, name in ((_GIBIBYTE, "Gi"), (_MEBIBYTE, "Mi")):
         if size_bytes and size_bytes % unit == 0:
             return f"{size_bytes // unit}{name}"

@@ -1,4 +1,4 @@
-"""The table of components, from what the cluster knows of their pods."""
+"""The table of components, from the state of their pods in the cluster."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Container:
         name: of the container.
         pod: name of the pod.
         ending: the pod is being ended.
-        status: as the cluster has it, empty before the first.
-        made: when the pod was made, as a text that can be compared.
+        status: as the cluster reports it, empty before the first report.
+        made: creation time of the pod, as a sortable text.
     """
 
     component: str
@@ -43,10 +43,10 @@ class Container:
 
 
 def containers_of(pods: Data, run: str) -> dict[str, Container]:
-    """Component -> its container, the newest where a pod is being replaced.
+    """Returns component -> its container, the newest one if a pod is being replaced.
 
     Args:
-        pods: a list, as ``kubectl get pods`` gives it.
+        pods: a list, as ``kubectl get pods`` returns it.
         run: name of the run.
     """
     every = [each for pod in pods["items"] for each in _containers(pod, run)]
@@ -71,11 +71,11 @@ def _containers(pod: Data, run: str) -> Iterator[Container]:
 
 
 def row_of(container: Container, heard: Data) -> ComponentStatus:
-    """Its row of the table.
+    """Builds the row of a component.
 
     Args:
-        container: what the cluster knows.
-        heard: what Tensorplex has heard of it, empty if nothing.
+        container: its state in the cluster.
+        heard: its status in Tensorplex, empty without one.
     """
     state, doing, exit_code = _state(container)
     age_seconds = heard.get("age_seconds")
@@ -93,7 +93,7 @@ def row_of(container: Container, heard: Data) -> ComponentStatus:
 
 
 def _state(container: Container) -> tuple[str, str, int | None]:
-    """State, what it is doing, and the exit code."""
+    """Returns state, description and exit code."""
     status = container.status
     state: Data = status.get("state", {})
     if "terminated" in state:
@@ -114,7 +114,7 @@ def _state(container: Container) -> tuple[str, str, int | None]:
 
 
 def _death(container: Container) -> str:
-    """How the process before this one ended, where it did not end well."""
+    """Describes the end of its previous process, empty if that was clean."""
     before = container.status.get("lastState", {}).get("terminated")
     if not before or before.get("exitCode") == 0:
         return ""
@@ -123,7 +123,7 @@ def _death(container: Container) -> str:
 
 
 def _death_seconds(container: Container) -> float | None:
-    """How long ago that was, as far as two clocks agree; None where the cluster does not say."""
+    """Returns the seconds since then, as far as the two clocks agree; None if unknown."""
     before = container.status.get("lastState", {}).get("terminated") or {}
     try:
         ended = datetime.fromisoformat(before["finishedAt"])
