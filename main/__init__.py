@@ -1,1 +1,1 @@
-"""One module for each kind of process, and the command line. Nothing imports this package."""
+"""One module per kind of process, and the command line. No other package imports this one."""

@@ -16,7 +16,7 @@ from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
-    """The agent of the run's algorithm, in its environments."""
+    """Builds the agent of the run's algorithm with its environments."""
     torch.set_num_threads(context.config.session_config.agent.threads)
     context.busy(60.0, "building agent and environments")
     algorithm = algorithm_of(context.config, context.folder)

@@ -16,7 +16,7 @@ from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
-    """The agent of the run's algorithm, as one that does not explore."""
+    """Builds the agent of the run's algorithm in an evaluation mode."""
     evaluator = context.config.session_config.evaluator
     torch.set_num_threads(evaluator.threads)
     context.busy(60.0, "building agent and environments")

@@ -16,7 +16,7 @@ from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
-    """The learner of the run's algorithm, seeded and ready."""
+    """Builds the learner of the run's algorithm, with seeded random numbers."""
     if context.folder is None:
         raise UsageError("the learner writes the run folder: start it with --folder")
     config = context.config

@@ -12,7 +12,7 @@ from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
-    """The parameter server of the run."""
+    """Builds the parameter server of the run."""
     return ParameterServer(context)
 
 

@@ -13,7 +13,7 @@ from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
-    """The replay that ``learner_config.replay.type`` names, served."""
+    """Builds the replay server with the class that ``learner_config.replay.type`` names."""
     config = context.config
     replay = load_replay_class(config.learner_config)(
         learner_config=config.learner_config,

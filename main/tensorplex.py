@@ -12,7 +12,7 @@ from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
-    """Makes the service."""
+    """Builds the service."""
     return Tensorplex(context)
 
 

@@ -1,4 +1,4 @@
-"""The ``surreal-like`` command: finds what was asked for, and shows errors as one line."""
+"""The ``surreal-like`` command: runs a subcommand and shows errors as one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not complain about it at exit.
+        # The reader of our output has closed the pipe; Python must not report that at exit.
         sys.stdout = None
         return 0
     except SystemExit as end:  # argparse has shown a help text
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def show_error(error: object) -> None:
-    """Writes an error as the one line that every error is."""
+    """Writes an error as one line."""
     sys.stderr.write(f"surreal-like: error: {' '.join(str(error).split())}\n")
 
 

@@ -1,4 +1,4 @@
-"""The part of a command line that names an experiment: shared by ``train`` and ``plan``."""
+"""Arguments that name an experiment, shared by ``train``, ``launch`` and ``plan``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which experiment is meant.
+    """The experiment of a command line.
 
     Args:
-        config: experiment file, None where ``algorithm`` and ``env`` stand in for it.
-        overrides: ``section.key=value``, those that have an option of their own included.
-        algorithm, env: instead of the file's.
+        config: experiment file, None if ``algorithm`` and ``env`` replace it.
+        overrides: ``section.key=value``, including settings with their own option.
+        algorithm, env: replace those of the file.
     """
 
     config: str | None
@@ -33,7 +33,7 @@ class Asked:
     env: str | None
 
     def read(self) -> Config:
-        """The experiment, before anything is added to it.
+        """Reads the experiment, without defaults.
 
         Raises:
             ConfigError: a setting is wrong.
@@ -70,7 +70,7 @@ def add_experiment(parser: argparse.ArgumentParser) -> None:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that say where a run goes, and whether it goes on there."""
+    """Adds the arguments for the run folder and for resuming."""
     parser.add_argument("--folder", help="run folder; default: runs/<name>-<date>-<time>")
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder")
     parser.add_argument(
@@ -95,10 +95,10 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def allowed_changes(given: argparse.Namespace) -> list[str]:
-    """The keys of all ``--allow-change``.
+    """Returns the keys of all ``--allow-change``.
 
     Raises:
-        UsageError: there are some for a run that is not resumed.
+        UsageError: ``--allow-change`` without ``--resume``.
     """
     if given.allow_change and not given.resume:
         raise UsageError("--allow-change belongs to --resume: a new run may differ in everything")
@@ -106,7 +106,7 @@ def allowed_changes(given: argparse.Namespace) -> list[str]:
 
 
 def asked_of(given: argparse.Namespace) -> Asked:
-    """The experiment of a parsed command line.
+    """Returns the experiment of a parsed command line.
 
     Raises:
         UsageError: the words are not a file and settings, or they name no experiment.

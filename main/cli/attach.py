@@ -1,4 +1,4 @@
-"""``surreal-like attach RUN``: shows a run in this terminal, while it goes on elsewhere."""
+"""``surreal-like attach RUN``: shows a background run in this terminal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _become(adopted: RunControl) -> None:
-    """Becomes the client of tmux."""
+    """Replaces this process by a client of tmux."""
     from session.launchers.tmux import TmuxRun
 
     if isinstance(adopted, TmuxRun):
@@ -48,7 +48,7 @@ def _become(adopted: RunControl) -> None:
 
 
 def _follow(adopted: RunControl) -> None:
-    """Draws the live table until the run is over or the user has seen enough."""
+    """Draws the live table until the run is over or the user presses Ctrl-C."""
     folder = adopted.folder
     config = folder.read_config()
     table = LiveTable(sys.stdout, (config.get("run") or {}).get("started", time.time()))

@@ -1,4 +1,4 @@
-"""``surreal-like check``: everything that an environment does wrong, before anything is started."""
+"""``surreal-like check``: lists the errors of an environment before a run is started."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _parser() -> Parser:
 
 
 def _env_config(name: str, settings: Sequence[str]) -> Config:
-    """`env_config` as an experiment has it; modules beside a bare name are found here."""
+    """Returns `env_config` as in a run; a bare name may refer to a module in this folder."""
     is_file = Path(name).suffix in (".yaml", ".yml", ".json")
-    # The algorithm does not matter: only the environment is made.
+    # Any algorithm works: only the environment is built.
     user = read_experiment(
         name if is_file else None, settings, algorithm="dqn", env_name=None if is_file else name
     )

@@ -1,4 +1,4 @@
-"""Which commands there are, and the page that ``surreal-like --help`` shows."""
+"""The list of commands, and the page that ``surreal-like --help`` shows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Command:
 
     Args:
         name: the word on the command line.
-        group: under which heading it stands.
-        usage: what follows the name, in short.
-        summary: what it does, in one line.
+        group: heading in the help page.
+        usage: its main arguments.
+        summary: its purpose, in one line.
         module: has ``run(argv) -> exit code``; imported when the command is used.
     """
 
@@ -110,7 +110,7 @@ _GROUPS = {
 
 
 def overview() -> str:
-    """The commands in groups."""
+    """Returns the help page: the commands in groups."""
     words = {command: f"{command.name} {command.usage}" for command in COMMANDS}
     width = max(map(len, words.values()))
     lines = ["usage: surreal-like COMMAND ...   or: surreal-like --help | --version", ""]

@@ -1,4 +1,4 @@
-"""``plan --format mermaid``: the processes of a run and the sockets between them, as a picture."""
+"""``plan --format mermaid``: a diagram of the processes of a run and the sockets between them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from itertools import groupby
 
 from session.component import Component, Topology
 
-# All components connect to these: one box beside the others, or its lines would hide theirs.
+# All components connect to these: one separate box, as its arrows would hide the others.
 _TELEMETRY = ("tensorplex", "loggerplex")
-# In the order of the data; what else there is comes behind.
+# In the order of the data flow; other kinds follow.
 _ORDER = ("agent", "replay", "learner", "ps", "evaluator")
-# Endpoint -> what stands on its arrow, and whether that points to who binds it.
+# Endpoint -> label of its arrow, and True if the arrow points to the component that binds it.
 _ENDS = {
     "experience": ("experience: chunks", True),
     "acks": ("acks", False),
@@ -24,9 +24,9 @@ _ENDS = {
 
 
 def mermaid(topology: Topology) -> str:
-    """The picture as Mermaid text, which GitHub and many editors draw.
+    """Returns the diagram as Mermaid text, which GitHub and many editors draw.
 
-    Components of one kind are one box. An arrow points the way that the data goes.
+    Components of one kind are one box. Arrows show the direction of the data.
 
     Args:
         topology: of the run.
@@ -48,7 +48,7 @@ def _names(group: Sequence[Component]) -> str:
 
 
 def _arrows(groups: Sequence[Sequence[Component]]) -> Iterator[str]:
-    """One arrow for each pair of boxes and direction; what goes several ways stands on several."""
+    """Yields one arrow per pair of boxes and direction; labels of the same arrow are joined."""
     owners = {end: group[0].kind for group in groups for one in group for end in one.binds}
     arrows: dict[tuple[str, str], list[str]] = {}
     for group in groups:
@@ -56,17 +56,17 @@ def _arrows(groups: Sequence[Sequence[Component]]) -> Iterator[str]:
             owner = owners.get(end)
             if owner is None or _is_hello(group[0].kind, end):
                 continue
-            said, towards_owner = _ENDS[end.rpartition(".")[2]]
+            label, towards_owner = _ENDS[end.rpartition(".")[2]]
             way = (group[0].kind, owner) if towards_owner else (owner, group[0].kind)
             texts = arrows.setdefault(way, [])
-            if said not in texts:
-                texts.append(said)
+            if label not in texts:
+                texts.append(label)
     for (source, target), texts in arrows.items():
         yield f'    {source} -- "{", ".join(texts)}" --> {target}'
 
 
 def _is_hello(kind: str, end: str) -> bool:
-    """Everybody says hello to the parameter server; only who acts fetches parameters there."""
+    """Returns True for a mere handshake: only agents and evaluators fetch parameters there."""
     return end == "ps.requests" and kind not in ("agent", "evaluator")
 
 

@@ -1,4 +1,4 @@
-"""``surreal-like evaluate RUN``: plays episodes with what was trained."""
+"""``surreal-like evaluate RUN``: plays episodes with a trained policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``surreal-like join ADDRESS:PORT --token TOKEN``: agents here for a run on another machine."""
+"""``surreal-like join ADDRESS:PORT --token TOKEN``: runs agents for a run on another machine."""
 
 from __future__ import annotations
 

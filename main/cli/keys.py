@@ -1,4 +1,4 @@
-"""``surreal-like keys OVERLAY``: the keys without which a run on Kubernetes does not start."""
+"""``surreal-like keys OVERLAY``: makes the keys that a run on Kubernetes needs to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``surreal-like launch``: starts a run that goes on by itself, and says what to do with it."""
+"""``surreal-like launch``: starts a detached run and prints the next commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from surreal_like.join import join_line
 from surreal_like.launching import launch
 from surreal_like.observer import RunObserver
 
-# By then the pages of a run are there, if it was asked to have any.
+# Deadline for the web pages of a run, if it has any.
 _PAGES_SECONDS = 5.0
 _EXAMPLES = """examples:
   surreal-like launch configs/cartpole_dqn.yaml --on tmux
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Notes(RunObserver):
-    """Says what a resumed run takes over."""
+    """Prints notes, such as on the state that a resumed run takes over."""
 
     def prepare(self, path: Path) -> None:
         if sys.stderr.isatty():  # elsewhere an error shall be the only line
@@ -90,11 +90,11 @@ class _Notes(RunObserver):
 
 
 def next_steps(run: str, on: str) -> list[str]:
-    """What was launched, and the commands that make sense now.
+    """Returns the name of the launched run and useful next commands, in lines.
 
     Args:
-        run: the run as the user would write it.
-        on: what it was launched on.
+        run: the run as a user would write it.
+        on: its launcher.
     """
     rows = [
         ["status", f"surreal-like status {run} --watch"],
@@ -109,6 +109,6 @@ def next_steps(run: str, on: str) -> list[str]:
 
 
 def _name(path: Path) -> str:
-    """A path as the user would write it."""
+    """Returns a path as a user would write it."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

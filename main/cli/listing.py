@@ -79,7 +79,7 @@ def _algorithms() -> None:
 
 
 def _environments(word: str) -> None:
-    """In columns on a terminal, one a line elsewhere; with a mark at those that need an extra."""
+    """Prints names in columns on a terminal, else one per line; marks those that need an extra."""
     from surreal_like.env.registry import extra_of, list_environments
 
     names = [name for name in list_environments() if word.lower() in name.lower()]
@@ -93,11 +93,11 @@ def _environments(word: str) -> None:
 
 
 def in_columns(texts: Sequence[str], width: int) -> str:
-    """Texts in as many columns as fit, read downwards.
+    """Arranges texts in as many columns as fit, in column order.
 
     Args:
-        texts: each for one place.
-        width: of the terminal; 0: one in each line.
+        texts: one per cell.
+        width: of the terminal, in characters; 0: one text per line.
     """
     room = max(map(len, texts)) + len(GAP)
     number = max(1, (width + len(GAP)) // room)
@@ -107,7 +107,7 @@ def in_columns(texts: Sequence[str], width: int) -> str:
 
 
 def _specs(name: str) -> None:
-    """The part of an experiment file that stands in for an environment that is not installed."""
+    """Prints the part of an experiment file that replaces an environment that is not installed."""
     import yaml
 
     from surreal_like.env.registry import derive_specs
@@ -118,7 +118,7 @@ def _specs(name: str) -> None:
 
 
 def _runs(*, as_json: bool) -> None:
-    """All runs, the one begun or resumed last at the end."""
+    """Prints all runs; the one started or resumed last is at the end."""
     found = [_known(folder) for folder in all_runs()]
     if as_json:
         print(json.dumps(found))
@@ -132,8 +132,8 @@ def _runs(*, as_json: bool) -> None:
 
 
 def _known(folder: RunFolder) -> dict[str, Any]:
-    """What the files of a run tell of it; what they do not tell is None."""
-    # What still runs has no result yet, but it reports.
+    """Reads the facts of a run from its files; None for unknown facts."""
+    # A run that goes on has no result yet, but progress.
     result = folder.read_result() or last_object(folder.progress) or {}
     try:
         config = Config.load_file(folder.config)
@@ -168,7 +168,7 @@ def _row(known: Mapping[str, Any]) -> list[str]:
 
 
 def _took(known: Mapping[str, Any]) -> str:
-    """The seconds of a serial run are counted: those that it took stand beside them."""
+    """Formats the duration; a serial run counts its seconds, so the real ones are added."""
     took, real = duration(known["wall_seconds"]), known["real_seconds"]
     if known["launcher"] != "serial" or took == MISSING:
         return took
@@ -176,18 +176,18 @@ def _took(known: Mapping[str, Any]) -> str:
 
 
 def state_of(folder: RunFolder, launcher: str | None = None) -> str:
-    """Where a run stands, in a word or two.
+    """Returns the state of a run, in one to three words.
 
     Args:
         folder: the run folder.
-        launcher: who launched it, where that is known.
+        launcher: name of its launcher, if known.
     """
     result = folder.read_result() or {}
     status = str(result.get("status", "running"))
     if folder.in_use or (status == "running" and _is_alive(folder)):
         return "running"
     if status == "running" and launcher == "kubernetes":
-        # Its files are there, and to ask for them takes a cluster.
+        # Its files are on the cluster and are not read here.
         return "on kubernetes"
     if status == "running":
         return _without_result(folder)
@@ -197,17 +197,17 @@ def state_of(folder: RunFolder, launcher: str | None = None) -> str:
 
 
 def _without_result(folder: RunFolder) -> str:
-    """Where a run stands in which nobody lives and of whose end nobody has written."""
+    """Returns the state of a run without living processes and without a result."""
     if folder.progress.exists():
         return "cut off"
     beats = read_beats(folder.alive).values()
     if not beats:
         return "planned"
-    # A learner's script reports no progress, and writes no result.
+    # A learner's script reports no progress and writes no result.
     return "ended" if all(beat.state == "done" for beat in beats) else "cut off"
 
 
 def _is_alive(folder: RunFolder) -> bool:
-    """True if somebody is alive: components may have been started by hand."""
+    """Returns True if a component is alive; a user may have started components by hand."""
     beats = read_beats(folder.alive).values()
     return any(b.state in _ALIVE and not b.late(_SILENT_SECONDS) for b in beats)

@@ -1,4 +1,4 @@
-"""What ``train`` shows where nothing can be drawn: lines, one per report and one per event."""
+"""``train`` without a terminal: plain lines, one per report and one per event."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from session.tensorplex.pages import PAGES
 from surreal_like.observer import INTERRUPTED, RunObserver
 
 _SECONDS = 2.0
-# Later, as many seconds as the age of the run is of these, up to the last.
+# Later the interval is the age of the run divided by _LINES, at most _MOST_SECONDS.
 _LINES = 30
 _MOST_SECONDS = 300.0
 
 
 class Lines(RunObserver):
-    """Plain lines: where the run stands, at most every two seconds, and events between them.
+    """Writes the state of the run at most every two seconds, and events, as plain lines.
 
-    The older the run, the rarer they are, down to one in five minutes.
+    The interval grows with the age of the run, up to five minutes.
 
     Args:
-        stream: where they go.
-        clock: seconds, for tests.
+        stream: output.
+        clock: in seconds, for tests.
     """
 
     def __init__(self, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,39 +39,39 @@ class Lines(RunObserver):
         self._began = clock()
 
     def begin(self, folder: RunFolder, config: Config) -> None:
-        """Names the run."""
+        """Writes the name of the run."""
         self._view = View(folder, config)
         self._view.pass_over()
         self.note(f"{self._view.title} · {folder}")
 
     def note(self, text: str) -> None:
-        """One line of its own."""
+        """Writes one line."""
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def happened(self, happening: Event) -> None:
-        """What the launcher did, as a line."""
+        """Writes an event of the launcher as a line."""
         if is_news(happening):
             self.note(happening_line(happening))
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
-        """Writes what is new."""
+        """Writes new events, and progress if its interval has passed."""
         if self._view is None:
             return
         news = self._view.look(components)
         for _, line in news_lines(self._view):
             self.note(line)
         if news and self._view.line["env_steps"] and self._clock() >= self._due:
-            # Of a run of hours nobody reads thousands of lines.
+            # A run of hours must not write thousands of lines.
             age = self._clock() - self._began
             self._due = self._clock() + min(_MOST_SECONDS, max(_SECONDS, age / _LINES))
             self.note(progress_line(self._view))
 
 
 def news_lines(view: View) -> list[tuple[float | None, str]]:
-    """What has happened since the last call, in its order: when, since 1970 if known, and what."""
+    """Returns the events since the last call in order: seconds since 1970 if known, and text."""
     lines = [(event.get("time"), event_line(event)) for event in view.new_events()]
-    # The report that has it comes later than its event, which may have been lost.
+    # Also from the report: it is later than the event, but the event may be lost.
     best, missing = view.pop_new_best(), view.pop_missing_metric()
     if best is not None:
         lines.append((None, _best_line(best)))
@@ -86,19 +86,19 @@ def _best_line(best: Mapping[str, Any]) -> str:
 
 
 def is_news(happening: Event) -> bool:
-    """Not that somebody has ended when a run ends, nor what the user has just asked for."""
+    """Returns False for the end of a component and for a stop that the user has just requested."""
     asked = happening.kind == "stop" and happening.detail == INTERRUPTED
     return happening.kind != "ended" and not asked
 
 
 def happening_line(happening: Event) -> str:
-    """What the launcher did, as one line."""
+    """Formats an event of the launcher as one line."""
     words = (happening.component or "run", happening.kind, happening.detail)
     return ": ".join(word for word in words if word)
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """An event as one line."""
+    """Formats an event as one line."""
     kind, detail = event.get("event"), " ".join(str(event.get("detail", "")).split())
     if kind == "evaluation" and not detail.endswith("(again)"):
         return _best_line(event)
@@ -112,7 +112,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def progress_line(view: View) -> str:
-    """Where a run stands, in one line."""
+    """Formats the state of a run as one line."""
     line = view.line
     rates, train = view.rates, line["train"]
     parts = [

@@ -1,4 +1,4 @@
-"""``train`` on a terminal: a table that is drawn in place, and events as lines above it."""
+"""``train`` on a terminal: a table that is redrawn in place, and events as lines above it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _DRAW_SECONDS = 0.25
 
 
 class LiveTable(RunObserver):
-    """Draws where a run stands.
+    """Draws the state of a run.
 
-    The training needs the machine more: only what has changed is drawn, and only the new end of
-    files is read which the run writes anyway.
+    It must not slow down the training: it draws only after changes, and reads only the new end of
+    files that the run writes anyway.
 
     Args:
         stream: a terminal.
-        started: when the command began, seconds since 1970.
+        started: start of the command, in seconds since 1970.
     """
 
     def __init__(self, stream: IO[str], started: float) -> None:
@@ -43,8 +43,8 @@ class LiveTable(RunObserver):
         self._drawn: object = None
 
     def prepare(self, path: Path) -> None:
-        """Says what takes so long."""
-        # Not before: it is slow to import, and by now torch is being imported beside us.
+        """Draws a note about the preparation, which takes several seconds."""
+        # Imported late: it is slow, and torch is imported in parallel at this point.
         from main.cli.table import Canvas
 
         self._canvas = Canvas(self._stream)
@@ -54,15 +54,15 @@ class LiveTable(RunObserver):
         """Draws the first table."""
         self._view = View(folder, config)
         self._view.pass_over()
-        # Time spent in earlier parts of a resumed run counts, too.
+        # Includes the time of earlier parts of a resumed run.
         self._started -= (config.get("run") or {}).get("seconds_before", 0.0)
 
     def note(self, text: str) -> None:
-        """One line above the table."""
+        """Writes one line above the table."""
         self._write(text, "bold")
 
     def happened(self, happening: Event) -> None:
-        """What the launcher did."""
+        """Writes an event of the launcher above the table."""
         if is_news(happening):
             self._write(happening_line(happening), "yellow")
 
@@ -71,7 +71,7 @@ class LiveTable(RunObserver):
         self._update(lambda view: view.look(components))
 
     def follow(self, run: RunControl) -> None:
-        """As :meth:`look`, for a run that another process supervises."""
+        """Like :meth:`look`, for a run that another process supervises."""
         self._update(lambda view: view.show(run))
 
     def _update(self, read: Callable[[View], object]) -> None:
@@ -87,7 +87,7 @@ class LiveTable(RunObserver):
             self._canvas.draw(view, self._clock())
 
     def end(self) -> None:
-        """Takes the table away; what was written above it stays."""
+        """Removes the table; the lines above it stay."""
         if self._canvas is not None:
             self._canvas.close()
             self._canvas = None

@@ -1,4 +1,4 @@
-"""``surreal-like logs RUN``: what the components have logged, merged or one by one."""
+"""``surreal-like logs RUN``: shows log lines of all components or of one."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def seconds_of(text: str) -> float:
-    """The seconds of ``30s``, ``5m``, ``2h`` or ``1d``.
+    """Returns the seconds of ``30s``, ``5m``, ``2h`` or ``1d``.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text has another form.
     """
     found = _SINCE.fullmatch(text)
     if found is None:
@@ -61,12 +61,12 @@ def seconds_of(text: str) -> float:
 
 
 def select(lines: Iterable[str], level: str, since: float = 0.0) -> Iterator[str]:
-    """The lines at or above a level, with the lines that continue them, which are indented.
+    """Yields the lines at or above a level, with their continuation lines, which are indented.
 
     Args:
         lines: of a log.
-        level: the least one.
-        since: seconds since 1970; what is older is left out.
+        level: the lowest one.
+        since: seconds since 1970; older lines are left out.
     """
     wanted = _LEVELS.index(level)
     shown = True

@@ -1,4 +1,4 @@
-"""A parser whose complaints are one line, like every other error."""
+"""A parser whose errors are one line, like all other errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Parser(argparse.ArgumentParser):
 
     Args:
         command: its name.
-        description: what it does.
+        description: its purpose.
         epilog: examples, shown as written.
     """
 

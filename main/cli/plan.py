@@ -1,4 +1,4 @@
-"""``surreal-like plan``: what ``train`` would run. It starts nothing."""
+"""``surreal-like plan``: shows the processes that ``train`` would run; starts nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ an overlay into the folder, and all in one file, k8s/mine.yaml.
 """
 _WITH_FOLDER = ("shell", "procfile", "yaml")
 _HERE_ONLY = ("shell", "procfile")
-# Of what is explained, where it goes into a file or a pipe.
+# Width of the --explain table in a file or a pipe, in characters.
 _WIDTH = 120
 _LEAST_WIDTH = 20
 
@@ -108,7 +108,7 @@ def _name(asked: Asked) -> str:
 
 
 def _on_kubernetes(plan: Plan, shape: str, given: argparse.Namespace, asked: Asked) -> str:
-    """The plan as it would be there: other addresses, other ends, and TensorBoard."""
+    """Returns the plan for a cluster, with its addresses, its shutdown and TensorBoard."""
     from session.launchers.kubernetes.advice import doubts
     from surreal_like.kubernetes import kubernetes_setting, render, write_overlay
 
@@ -142,7 +142,7 @@ def _explained(asked: Asked) -> str:
 
 
 def _wrapped(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:
-    """The rows with values that go on below themselves where there is no room beside the last."""
+    """Wraps values that are too long into further rows below."""
     wrapped = []
     for path, value, origin in rows:
         first, *others = textwrap.wrap(value, max(room, _LEAST_WIDTH), break_on_hyphens=False)
@@ -166,7 +166,7 @@ def _table(plan: Plan, folder: Path) -> str:
 
 
 def _connects(component: Component) -> list[str]:
-    """Where it connects, the telemetry that everybody has left out."""
+    """Returns the endpoints to which it connects, without telemetry, to which all connect."""
     return [end for end in component.connects if not end.endswith("plex.records")]
 
 

@@ -1,4 +1,4 @@
-"""``surreal-like play RUN``: shows a trained policy at work."""
+"""``surreal-like play RUN``: shows episodes of a trained policy."""
 
 from __future__ import annotations
 

@@ -64,10 +64,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def find_runs(text: str) -> list[RunFolder]:
-    """The runs that are meant by one word: a run, a pattern, or the beginning of names.
+    """Returns the runs that match one word: a run, a pattern, or a prefix of names.
 
     Raises:
-        UsageError: there is none; names those that are near.
+        UsageError: there is none; the message lists similar names.
     """
     if any(sign in text for sign in _WILD):
         paths = sorted({*glob.glob(text), *glob.glob(str(RUNS / text))})
@@ -78,7 +78,7 @@ def find_runs(text: str) -> list[RunFolder]:
     if not any((path / "config.yaml").is_file() for path in (Path(text), RUNS / text)):
         below = [RunFolder(path.parent) for path in sorted(Path(text).glob("*/config.yaml"))]
         begun = [run for run in all_runs() if run.path.name.startswith(text)]
-        # Another environment, or a number, may stand between the name and the date.
+        # Exact names first: an environment or a number may stand between a prefix and the date.
         dated = re.compile(re.escape(text) + r"-\d{8}-\d{6}.*")
         exactly = [run for run in begun if dated.fullmatch(run.path.name)]
         if text != "latest" and (below or begun):

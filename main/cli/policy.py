@@ -1,4 +1,4 @@
-"""The part of a command line that names a trained policy: shared by ``evaluate`` and ``play``."""
+"""Arguments that name a trained policy, shared by ``evaluate`` and ``play``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from session.errors import ConfigError
 
 
 def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
-    """Adds the arguments that say which policy plays, and how.
+    """Adds the arguments that select a policy and its mode of play.
 
     Args:
         parser: of the command.
-        episodes: how many are played by default.
+        episodes: default number of episodes.
     """
     add_run(parser)
     parser.add_argument(
@@ -54,7 +54,7 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
 
 
 def policy_options(given: argparse.Namespace) -> dict[str, Any]:
-    """What was said, as keywords of :func:`evaluate` and :func:`play`."""
+    """Returns the parsed arguments as keywords of :func:`evaluate` and :func:`play`."""
     return {
         "episodes": given.episodes,
         "checkpoint": given.checkpoint,
@@ -66,7 +66,7 @@ def policy_options(given: argparse.Namespace) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def saying_where() -> Iterator[None]:
-    """Adds to a module that was not found the option that says where it is."""
+    """Adds the option ``--import-path`` to the error of a module that is not found."""
     try:
         yield
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""``surreal-like probe RUN [COMPONENT]``: is it alive, is it ready? For health checks."""
+"""``surreal-like probe RUN [COMPONENT]``: health check, alive or ready, of a component."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def run(argv: Sequence[str]) -> int:
         heartbeat = folder.read_config().session_config.heartbeat
         timeout = heartbeat.starting_seconds if beat.state == "starting" else heartbeat.timeout
     alive = beat.state not in ("done", "failed") and not beat.late(timeout)
-    said = f"{beat.state}, last heard {short_time(beat.age_seconds)} ago"
+    text = f"{beat.state}, last heard {short_time(beat.age_seconds)} ago"
     idle = ", not ready" if given.ready and not beat.ready else ""
-    print(f"{beat.name}: {said}{idle}" + (f" ({beat.doing})" if beat.doing else ""))
+    print(f"{beat.name}: {text}{idle}" + (f" ({beat.doing})" if beat.doing else ""))
     return 0 if alive and (beat.ready or not given.ready) else _DEAD
 
 
 def _find_beat(folder: RunFolder, name: str | None) -> Beat:
-    """The beat of that component, or of the only one that is heard in the folder."""
+    """Returns the heartbeat of that component, or of the only one in the folder."""
     beats = read_beats(folder.alive)
     known = ", ".join(beats) or "none yet"
     if name is None and len(beats) == 1:

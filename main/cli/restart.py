@@ -1,4 +1,4 @@
-"""``surreal-like restart RUN COMPONENT``: ends one part of a run, and starts it again."""
+"""``surreal-like restart RUN COMPONENT``: ends one component and starts it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds a run by what the user calls it."""
+"""Finds a run by path, name or ``latest``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def all_runs() -> list[RunFolder]:
-    """The runs below ``runs/``, the one begun or resumed last at the end."""
+    """Returns the runs below ``runs/``; the one started or resumed last is at the end."""
     if not RUNS.is_dir():
         return []
     folders = [RunFolder(path) for path in RUNS.iterdir() if (path / "config.yaml").is_file()]
@@ -30,15 +30,15 @@ def all_runs() -> list[RunFolder]:
 
 
 def find_run(text: str) -> RunFolder:
-    """The run that is meant by a path, by a name below ``runs/``, or by ``latest``.
+    """Returns the run for a path, a name below ``runs/``, or ``latest``.
 
     Raises:
-        UsageError: there is none, and which are near; or there are two.
+        UsageError: there is none (the message lists similar names), or there are two.
     """
     runs = all_runs()
     if text == "latest" and runs:
         return runs[-1]
-    # What has a slash in it is a path, not a name.
+    # Text with a slash is a path, not a name.
     places = [Path(text)] if os.sep in text else [Path(text), RUNS / text]
     found = [path for path in places if (path / "config.yaml").is_file()]
     if len({path.resolve() for path in found}) > 1:
@@ -57,7 +57,7 @@ def find_run(text: str) -> RunFolder:
 
 
 def refuse_over(run: RunControl) -> None:
-    """Refuses a run that cannot be commanded any more.
+    """Refuses a run that does not take commands any more.
 
     Raises:
         UsageError: it is over, was cut off, or was never started.

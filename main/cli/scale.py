@@ -1,4 +1,4 @@
-"""``surreal-like scale RUN agent=8``: makes it so many agents or evaluators while a run goes on."""
+"""``surreal-like scale RUN agent=8``: sets the number of agents or evaluators of a live run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``surreal-like status RUN``: where a run stands, and each of its parts."""
+"""``surreal-like status RUN``: progress of a run and state of each component."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _show(text: str, *, over: bool) -> None:
-    """Prints it; on a terminal over what stood there before."""
+    """Prints the text; on a terminal over the previous output."""
     if over and sys.stdout.isatty():
-        # Home, the text with each line cleared behind it, then all below it.
+        # Cursor home, the text with the rest of each line cleared, then all lines below cleared.
         text = "\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[K\n\x1b[J"
         print(text, end="", flush=True)
     else:
@@ -73,7 +73,7 @@ def _page(view: View, adopted: RunControl) -> str:
 
 
 def _idle(view: View) -> str:
-    """What a run on a cluster still reserves after its end."""
+    """Describes the resources that a run on a cluster still reserves after its end."""
     from session.launchers.kubernetes.advice import idle_note
 
     there = [name for name, row in view.rows.items() if row.state != "gone"]
@@ -84,9 +84,9 @@ def _as_json(view: View, adopted: RunControl) -> str:
     components = {}
     for name, state in view.states().items():
         beat, row = view.beats.get(name), view.rows.get(name)
-        told: dict[str, Any] = asdict(beat) if beat is not None else {}
+        reported: dict[str, Any] = asdict(beat) if beat is not None else {}
         known: dict[str, Any] = asdict(row) if row is not None else {"restarts": 0}
-        components[name] = {**told, **known, "state": state}
+        components[name] = {**reported, **known, "state": state}
     data = {
         "run": str(view.folder),
         "launcher": launcher_of(view.folder),

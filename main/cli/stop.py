@@ -1,4 +1,4 @@
-"""``surreal-like stop RUN``: ends a run as Ctrl-C in its terminal would."""
+"""``surreal-like stop RUN``: ends a run like Ctrl-C in its terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _ask_learner(folder: RunFolder) -> bool:
-    """Asks the learner of a run without a launcher, started by hand; False if none answers."""
+    """Asks the learner of a run without a launcher to end it; returns False without a reply."""
     fields = {"reason": _REASON, "interrupted": True}
     if folder.over or not reachable(folder, "learner.control"):
         return False
@@ -54,12 +54,12 @@ def _ask_learner(folder: RunFolder) -> bool:
 
 
 def _wait(adopted: RunControl, *, supervised: bool) -> None:
-    """Until the run has ended: its result is written, or on a full disk its supervisor is gone."""
+    """Waits for the result of the run, or, if the disk is full, for the end of its supervisor."""
     folder = adopted.folder
     grace: float = folder.read_config().session_config.launcher.grace_seconds
     patience_seconds = 2 * grace + _MARGIN_SECONDS
     if launcher_of(folder) == "kubernetes":
-        # Its objects are removed by whoever waits, and their pods have their own time for that.
+        # Waiting also removes the objects, and pods have their own grace period.
         adopted.wait(patience_seconds)
         return
     deadline = time.monotonic() + patience_seconds

@@ -1,4 +1,4 @@
-"""How a run ended, in a few lines for a person."""
+"""Summary of a run that has ended, in a few lines for the terminal."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _WAY = {
 }
 
 _LEAST_WIDTH = 30
-# A budget ended before the goal, or somebody ended the run.
+# Exit codes: a budget ended before the goal, or a user ended the run.
 _RESUMABLE = (3, 130)
 
 
 def summary(ended: Run, width: int = 0) -> list[str]:
-    """The lines; the first says how it ended.
+    """Returns the lines; the first one is the outcome.
 
     Args:
         ended: the run.
-        width: of the terminal; 0: lines may be of any length.
+        width: of the terminal, in characters; 0: lines may have any length.
     """
     result = ended.result
     counted = _is_counted(result)
@@ -42,22 +42,22 @@ def summary(ended: Run, width: int = 0) -> list[str]:
         ["experience", _experience(result)],
         ["", _advice(ended)],
         ["policy lag", _lag(result)],
-        # How much of a counted second somebody waits tells nothing of a real one.
+        # Shares of counted seconds are not those of real seconds.
         ["where the time went", "" if counted else _way(result)],
         ["learner waited", "" if counted else _waiting(ended.progress())],
         ["restarts", _restarts(result)],
         ["run folder", str(ended.folder)],
     ]
     indent, lines = _laid_out([row for row in rows if row[1]], width)
-    # A command that goes on below itself could not be copied in one piece.
+    # Commands are not wrapped, so that a user can copy them in one piece.
     commands = [f"{' ' * indent}{command}" for command in _next(ended)]
     return [outcome(result), *lines, "next".ljust(indent) + commands[0].lstrip(), *commands[1:]]
 
 
 def _laid_out(rows: list[list[str]], width: int) -> tuple[int, list[str]]:
-    """Labels and texts in two columns; a text that is too long goes on below itself.
+    """Arranges labels and texts in two columns; wraps texts that are too long.
 
-    Returns where the second column begins, and the lines.
+    Returns the start of the second column, and the lines.
     """
     indent = max(len(label) for label, _ in rows) + 3
     lines = []
@@ -69,7 +69,7 @@ def _laid_out(rows: list[list[str]], width: int) -> tuple[int, list[str]]:
 
 
 def outcome(result: Mapping[str, Any]) -> str:
-    """How it ended, in one line."""
+    """Describes the outcome, in one line."""
     solved = (result.get("solved") or {}).get("greedy_seconds")
     reason = " ".join(str(result.get("reason") or "no reason was left").split())
     if solved is not None and result.get("goal_met"):
@@ -91,7 +91,7 @@ def outcome(result: Mapping[str, Any]) -> str:
 
 
 def _is_counted(result: Mapping[str, Any]) -> bool:
-    """True where one round of the serial launcher counts as a millisecond."""
+    """Returns True for a serial run, in which one round counts as a millisecond."""
     return "real_seconds" in result
 
 
@@ -125,14 +125,14 @@ def _experience(result: Mapping[str, Any]) -> str:
 
 
 def _advice(ended: Run) -> str:
-    """The setting to look at where an off-policy learner has hardly used its rows."""
+    """Names the setting to change if an off-policy learner has hardly used its rows."""
     times = (ended.result.get("rates") or {}).get("samples_per_insert")
     try:
         learner = RunFolder(ended.folder).read_config().learner_config
         unused = times is not None and times < 1 and not learner.replay.samples_per_insert
         if not unused:
             return ""
-        # It brings numpy, for which a command that ends shall not wait.
+        # Imported late: it imports numpy, which must not delay the end of a command.
         from surreal_like.replay.kind import load_replay_class
 
         if load_replay_class(learner).overlap:
@@ -156,9 +156,9 @@ def _lag(result: Mapping[str, Any]) -> str:
 
 
 def _way(result: Mapping[str, Any]) -> str:
-    """How long experience was at each place on its way, on average."""
+    """Returns the mean time of experience in each stage on its way."""
     way = result.get("latency") or {}
-    return ", ".join(f"{said} {short_time(way[key])}" for key, said in _WAY.items() if key in way)
+    return ", ".join(f"{name} {short_time(way[key])}" for key, name in _WAY.items() if key in way)
 
 
 def _waiting(progress: list[dict[str, Any]]) -> str:
@@ -176,7 +176,7 @@ def _restarts(result: Mapping[str, Any]) -> str:
 
 
 def _next(ended: Run) -> list[str]:
-    """Commands that make sense now."""
+    """Returns useful next commands."""
     folder, commands = ended.folder, []
     ours, board = program("surreal-like"), program("tensorboard")
     if (folder / "checkpoints" / "best").is_dir():
@@ -189,7 +189,7 @@ def _next(ended: Run) -> list[str]:
 
 
 def seeds_table(runs: Mapping[int, Run]) -> str:
-    """One row per seed, then the median with the band from the worst to the best."""
+    """Returns a table: one row per seed, then the median with the range."""
     rows = [_seed_row(seed, ended) for seed, ended in runs.items()]
     results = [ended.result for ended in runs.values()]
     after = "solved after (counted)" if any(map(_is_counted, results)) else "solved after"

@@ -1,4 +1,4 @@
-"""The live table itself, made with rich."""
+"""The live table, drawn with rich."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATE_STYLES = {
 
 
 class Canvas:
-    """A place on a terminal that is drawn over, and lines above it that stay.
+    """An area of a terminal that is redrawn, and lines above it that stay.
 
     Args:
         stream: the terminal.
@@ -39,7 +39,7 @@ class Canvas:
         self._live.start()
 
     def draw_preparation(self, path: Path) -> None:
-        """Before there is anything to show."""
+        """Draws a note until there is a table to show."""
         doing = "importing torch, building one environment"
         text = Text.assemble(("preparing", "bold"), (f" · {doing} · {path}", "dim"))
         self._live.update(Group(Text(), text), refresh=True)
@@ -49,20 +49,20 @@ class Canvas:
         self._live.update(render(view, clock), refresh=True)
 
     def write(self, text: str, style: str) -> None:
-        """One line above the table."""
+        """Writes one line above the table."""
         self._console.print(Text(text, style))
 
     def close(self) -> None:
-        """Takes the table away."""
+        """Removes the table."""
         self._live.stop()
 
 
 def render(view: View, clock: str) -> Group:
-    """The table of a run.
+    """Renders the table of a run.
 
     Args:
-        view: what is known of it.
-        clock: how long it has been going.
+        view: the state of the run.
+        clock: its duration so far, as text.
     """
     gap = Text()
     title = Text.assemble((view.title, "bold"), (f" · {clock} · {view.folder}", "dim"))
@@ -119,13 +119,13 @@ def _numbers(view: View) -> Table:
 
 
 def _conditions(view: View, clock: str) -> Table:
-    """Goal and budgets, each with its bar."""
+    """Renders goal and budgets, each with a bar."""
     table = Table.grid(padding=(0, 2))
     goal = view.goal()
     if goal is not None:
         name, wanted, reached = goal
-        said = f"{decimal(reached)} of {decimal(wanted)} {name}"
-        table.add_row(_label("goal"), _bar(share_of(reached, wanted), "green"), said)
+        text = f"{decimal(reached)} of {decimal(wanted)} {name}"
+        table.add_row(_label("goal"), _bar(share_of(reached, wanted), "green"), text)
     for budget in view.budgets():
         table.add_row(_label("budget"), _bar(budget.share, "blue"), _budget(view, budget, clock))
     if not table.rows:
@@ -134,7 +134,7 @@ def _conditions(view: View, clock: str) -> Table:
 
 
 def share_of(reached: float | None, wanted: float) -> float:
-    """How much of a goal is reached; of costs, how near they are to what is wanted."""
+    """Returns the share of a goal that is reached, 0 to 1; for negative goals the inverse ratio."""
     if reached is None:
         return 0.0
     if reached >= wanted:
@@ -150,27 +150,27 @@ def _bar(share: float, style: str) -> Text:
 
 def _budget(view: View, budget: Budget, clock: str) -> str:
     if budget.name == "seconds":
-        # The last report is a moment old: the clock above it would be ahead.
+        # The clock of the table: the value of the last report is a moment older.
         used = duration(budget.used) if view.counted else clock
         return f"{used} of {view.time(budget.limit)}"
-    said = f"{count(budget.used)} of {count(budget.limit)} {budget.name.replace('_', ' ')}"
+    text = f"{count(budget.used)} of {count(budget.limit)} {budget.name.replace('_', ' ')}"
     if budget.left_seconds is not None and budget.used:
-        said += f", {duration(budget.left_seconds)} left"
-    return said
+        text += f", {duration(budget.left_seconds)} left"
+    return text
 
 
 def _components(view: View) -> Columns:
-    """Every component with a mark in the colour of its state; what is not running says so."""
+    """Renders each component with a mark in the colour of its state; names unusual states."""
     return Columns([_component(view, name, state) for name, state in view.states().items()])
 
 
 def _component(view: View, name: str, state: str) -> Text:
-    said = view.doing(name) or (state if state != "running" else "")
+    text = view.doing(name) or (state if state != "running" else "")
     times = view.restarts.get(name, 0)
     return Text.assemble(
         ("● ", _STATE_STYLES.get(state, "yellow")),
         name,
-        (f" {said}" if said else "", "dim"),
+        (f" {text}" if text else "", "dim"),
         (f" restarted {times}x" if times else "", "yellow"),
         "  ",
     )

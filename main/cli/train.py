@@ -1,4 +1,4 @@
-"""``surreal-like train``: parses, trains, shows how it goes and how it ended."""
+"""``surreal-like train``: parses the command line, trains, shows progress and result."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def process_start() -> float:
-    """When this process began, seconds since 1970."""
+    """Returns the start time of this process, in seconds since 1970."""
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2]
         ticks = int(after_name.split()[19])
@@ -115,7 +115,7 @@ def _watch(given: argparse.Namespace, started: float) -> RunObserver:
 
 
 def _stream(given: argparse.Namespace) -> IO[str]:
-    """Where a person reads; standard output is kept clean for --json."""
+    """Returns the stream for people; standard output is reserved for --json."""
     return sys.stderr if given.json else sys.stdout
 
 
@@ -141,7 +141,7 @@ def _finish(given: argparse.Namespace, ended: Run) -> None:
 
 
 def _train_seeds(given: argparse.Namespace, asked: Asked, started: float) -> int:
-    """One run after the other; the exit code is that of the first one that is not 0."""
+    """Runs the seeds one after another; returns the first exit code that is not 0."""
     if given.resume:
         raise UsageError("--seeds begins new runs: leave --resume out, or resume one with --folder")
     if given.seed is not None:
@@ -168,10 +168,10 @@ def _finish_one(given: argparse.Namespace, seed: int, ended: Run) -> None:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """The seeds of ``1..5`` or ``1,4,9``.
+    """Returns the seeds of ``1..5`` or ``1,4,9``.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text has neither form.
     """
     first, dots, last = text.partition("..")
     try:

@@ -1,4 +1,4 @@
-"""What the files of a run tell about it, read bit by bit while it goes on."""
+"""State of a run from its files, read incrementally while it goes on."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from surreal_like.topology import make_topology
 if TYPE_CHECKING:
     from session.launchers.launcher import ComponentStatus, RunControl
 
-# Events that a person at the terminal wants to know of; the rest is in events.jsonl. What the
-# launcher does it tells by itself.
+# Events to show at the terminal; the others are only in events.jsonl. The launcher reports its own
+# events separately.
 TOLD_EVENTS = (
     "evaluation",
     "refused",
@@ -35,24 +35,24 @@ TOLD_EVENTS = (
     "ending",
     *PAGES,
 )
-# The same words again and again are told this often, then only counted in the file.
+# Number of times that the same event is shown; further ones are only in the file.
 _REPEATS = 3
-# So many episodes are over when a metric that none of them had is called missing.
+# Number of episodes without a metric after which it is reported as missing.
 _ENOUGH_EPISODES = 100
-# By so much another budget must be nearer to its end before it comes first.
+# Hysteresis: the first budget stays first until another one needs less than this share of its time.
 _STAYS = 0.7
-# Whoever has beaten more recently than this is not held up by anything.
+# A component with a younger heartbeat is not blocked by a long operation.
 _BUSY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much of one budget is used.
+    """State of one budget.
 
     Args:
         name: ``env_steps``, ``iterations`` or ``seconds``.
         used, limit: in its unit.
-        left_seconds: until it is used up at the present rate, None while that is unknown.
+        left_seconds: until it is used up at the present rate, None if unknown.
     """
 
     name: str
@@ -62,16 +62,16 @@ class Budget:
 
     @property
     def share(self) -> float:
-        """The used share of it."""
+        """The used share of the budget."""
         return self.used / self.limit if self.limit > 0 else 1.0
 
 
 class View:
-    """One run as its folder shows it.
+    """State of one run from its folder.
 
     Args:
-        folder: the run folder; its ``config.yaml`` is there already.
-        config: what stands in it, where the caller knows.
+        folder: the run folder, with ``config.yaml``.
+        config: content of ``config.yaml``, if the caller has read it.
     """
 
     def __init__(self, folder: RunFolder, config: Config | None = None) -> None:
@@ -90,10 +90,10 @@ class View:
         self._first = ""
 
     def look(self, components: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
-        """Reads what is new; True if there is a new line of progress.
+        """Reads new data; returns True if there is a new line of progress.
 
         Args:
-            components: name -> ``restarts`` and more, from who knows.
+            components: name -> ``restarts`` and more, from the launcher.
         """
         if components is not None:
             self.restarts = {name: each["restarts"] for name, each in components.items()}
@@ -104,20 +104,20 @@ class View:
         return bool(lines)
 
     def show(self, run: RunControl) -> None:
-        """Reads what is new, as far as who commands the run knows it better."""
+        """Reads new data, from the run's control if that knows more than the files."""
         self.rows = {row.name: row for row in run.status()}
         self.look()
         self.restarts = {name: row.restarts for name, row in self.rows.items()}
         self.line = self.line or run.progress()
 
     def pass_over(self) -> None:
-        """Takes what earlier parts of the run have left as known."""
+        """Skips the events and best scores of earlier parts of the run."""
         self.look()
         self.pop_new_best()
         self._events.lines()
 
     def new_events(self) -> list[dict[str, Any]]:
-        """Events since the last call that a person wants to know of."""
+        """Returns the events since the last call that are worth showing."""
         return [event for event in self._events.objects() if self._is_news(event)]
 
     def _is_news(self, event: Mapping[str, Any]) -> bool:
@@ -131,7 +131,7 @@ class View:
         return self._told[key] <= _REPEATS
 
     def _is_best(self, score: Mapping[str, Any]) -> bool:
-        """True once for a score above all that were told; parameters that never learned aside."""
+        """Returns True once for a new best score; untrained parameters do not count."""
         judging = self.config.session_config.evaluator.mode[0]
         if score.get("mode", judging) != judging:
             return False
@@ -151,27 +151,27 @@ class View:
 
     @property
     def counted(self) -> bool:
-        """True where the clock of the run is not that of people: it counts rounds."""
+        """True if the clock of the run counts rounds instead of real time."""
         return (self.config.get("run") or {}).get("launcher") == "serial"
 
     def time(self, seconds: float) -> str:
-        """A duration on the clock of the run; where that is counted the text says so."""
+        """Formats a duration on the clock of the run; marks counted time."""
         return f"{duration(seconds)} counted" if self.counted else duration(seconds)
 
     def states(self) -> dict[str, str]:
-        """Component -> state, ``starting`` where nothing was heard yet."""
+        """Returns component -> state, ``starting`` before its first heartbeat."""
         names = [component.name for component in self.topology]
         found = dict.fromkeys([*names, *self.rows, *self.beats])
         return {name: self._state(name) for name in found}
 
     def doing(self, name: str) -> str:
-        """What a component says that it is doing, where that takes long."""
+        """Returns the activity of a component if it takes long, or its latest death."""
         beat, row = self.beats.get(name), self.rows.get(name)
         if row is not None and (death := last_death(row)):
             return death
         if beat is None:
             return row.doing if row is not None else ""
-        # What keeps it from beating counts once it has; what goes on beside its beats at once.
+        # An operation that blocks heartbeats is shown once one is late; others at once.
         beats = beat.busy_seconds == 0 or beat.age_seconds > _BUSY_SECONDS
         occupied = beat.state in ("starting", "failed") or beats
         return beat.doing if occupied else ""
@@ -187,7 +187,7 @@ class View:
         return "silent" if alive and beat.late(timeout) else beat.state
 
     def budgets(self) -> list[Budget]:
-        """The budgets of the run, the one that will be used up first at the head."""
+        """Returns the budgets of the run; the one that will be used up first comes first."""
         stop, found = self.config.session_config.stop, []
         for name, used, per_second in self._uses():
             if stop[name] is not None:
@@ -199,12 +199,12 @@ class View:
         return found
 
     def _wait_for(self, budget: Budget) -> float:
-        """By what budgets are sorted: the one that came first stays so until it is clearly not."""
+        """Sort key of budgets; with hysteresis, so that the first one does not change often."""
         seconds = math.inf if budget.left_seconds is None else budget.left_seconds
         return seconds * (_STAYS if budget.name == self._first else 1.0)
 
     def _uses(self) -> list[tuple[str, float, float]]:
-        """Budget, how much of it is used, and how fast it is being used."""
+        """Returns name, used amount and use per second of each budget."""
         line, rates = self.line, self.rates
         return [
             ("env_steps", line.get("env_steps", 0), rates.get("env_steps_per_second") or 0.0),
@@ -214,13 +214,13 @@ class View:
 
     @property
     def rates(self) -> Mapping[str, Any]:
-        """How fast the run is; of one that is over, how fast it was on the whole."""
+        """Present rates of the run; after its end the rates of the whole run."""
         result = self.folder.read_result() if self.folder.over else None
         found: Mapping[str, Any] = (result or self.line).get("rates") or {}
         return found
 
     def goal(self) -> tuple[str, float, float | None] | None:
-        """What is to be reached, its value, and where the run stands; None without a goal."""
+        """Returns name, wanted value and present value of the goal; None without a goal."""
         stop = self.config.session_config.stop
         if stop.eval_return is not None:
             best = self.line.get("best_eval") or {}
@@ -231,7 +231,7 @@ class View:
         return None
 
     def missing_metric(self) -> str:
-        """That nobody has reported the metric of the goal, once enough episodes are over."""
+        """Warns if no episode has reported the metric of the goal, once enough have ended."""
         wanted = self.config.session_config.stop.metric
         known = self.line.get("metrics") or {}
         if wanted is None or wanted in known or self.line.get("episodes", 0) < _ENOUGH_EPISODES:
@@ -243,13 +243,13 @@ class View:
         )
 
     def pop_missing_metric(self) -> str:
-        """The same, once."""
+        """Returns :meth:`missing_metric` once, then an empty text."""
         text = "" if self._missing_shown else self.missing_metric()
         self._missing_shown |= bool(text)
         return text
 
     def pop_new_best(self) -> Mapping[str, Any] | None:
-        """The best evaluation, once after it has become that, if no event has told of it."""
+        """Returns a new best evaluation once, unless an event has reported it already."""
         best: Mapping[str, Any] = self.line.get("best_eval") or {}
         return best if self._is_best(best) else None
 

@@ -38,7 +38,7 @@ class Loss:
     """One unexpected end of a process.
 
     Args:
-        time: in seconds, on the clock that supervision is given.
+        time: in seconds, on the clock of the supervision.
         error: the cause, in one line.
         details: output of the process on its standard error.
     """

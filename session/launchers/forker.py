@@ -100,7 +100,7 @@ class Forker:
         self._sockets = ""
 
     def run(self) -> None:
-        """Forks and reports until the supervisor has ended; then waits for or kills its children."""
+        """Forks and reports until the supervisor ends; then waits for children or kills them."""
         while not self._lines.closed:
             self._wait(None)
             for message in self._lines.receive():

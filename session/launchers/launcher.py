@@ -184,7 +184,7 @@ def resolve_host(host: str) -> str:
     """Returns the IPv4 address of a host to which other machines connect.
 
     Raises:
-        UsageError: there is no such host, or it stands for all addresses at once.
+        UsageError: there is no such host, or it means all addresses at once.
     """
     try:
         address = socket.gethostbyname(host)

@@ -129,7 +129,7 @@ class LocalCluster(RunHandle):
             raise
 
     def dry_run(self) -> str:
-        """Returns the commands of the supervisor and of its components, which also run without it."""
+        """Returns the commands of the supervisor and of its components; these also run alone."""
         lines = [self._command(), *(each.command(str(self._folder)) for each in self._topology)]
         return "\n".join(["# a supervisor, and what it starts", *map(shlex.join, lines)])
 

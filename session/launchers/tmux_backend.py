@@ -239,7 +239,7 @@ class TmuxBackend:
         self._exits.append(end)
 
     def _code_by_beat(self, window: _Window) -> int:
-        """Derives the exit code from the last heartbeat; outside the window tmux does not report it."""
+        """Derives the exit code from the last heartbeat: tmux reports none outside the window."""
         beats = read_beats(self._folder.alive).values()
         return 0 if any(b.pid == window.pid and b.state == "done" for b in beats) else 1
 
