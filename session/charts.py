@@ -1,4 +1,4 @@
-"""What all pictures of a run have in common; matplotlib is imported where one is drawn."""
+"""Shared parts of all figures of a run; matplotlib is imported only when one is drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Told apart in print and by most people who see colours differently.
+# Distinguishable in print and by most people with colour blindness.
 COLOURS = ("#1864ab", "#e8590c", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#7f5539", "#495057")
 INK = "#343a40"
 FAINT = "#868e96"
@@ -21,13 +21,13 @@ _GRID = "#e9ecef"
 def make_figure(
     width: float, height: float, columns: int = 1, *, dots: int = 120, fitted: bool = True
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure with axes beside each other, bound to no window and to no notebook.
+    """Makes an empty figure with axes side by side, independent of any window or notebook.
 
     Args:
         width, height: inches.
-        columns: how many axes.
-        dots: per inch.
-        fitted: leave just the room that labels need; drawing then takes twice as long.
+        columns: number of axes.
+        dots: dots per inch.
+        fitted: fit the margins to the labels; drawing then takes twice as long.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -46,7 +46,7 @@ def make_figure(
 
 
 def tidy(axes: Axes) -> None:
-    """Takes away what is not data, and writes large numbers short."""
+    """Removes decoration that is not data, and shortens large numbers."""
     from matplotlib.ticker import EngFormatter
 
     axes.spines[["top", "right"]].set_visible(False)
@@ -72,13 +72,13 @@ def title(axes: Axes, text: str, below: str = "") -> None:
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """What each line means, where there are lines."""
+    """Adds a legend if the axes have labelled lines."""
     if axes.get_legend_handles_labels()[0] or "handles" in options:
         axes.legend(frameon=False, fontsize=9, labelcolor=INK, **options)
 
 
 def png(figure: Figure) -> bytes:
-    """The picture as a PNG file."""
+    """Returns the figure as a PNG file."""
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()

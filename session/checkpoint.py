@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, in one lineage, found again by the newest that is whole."""
+"""Checkpoints: written atomically, in one lineage; a restore uses the newest intact one."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Checkpoints:
 
     A checkpoint is a folder of files with a ``state.json`` that also lists size and checksum of
     every file; it appears under its name only when it is complete. Numbers rise within a lineage:
-    what lies above the number that is gone on from, or that is written, belongs to another
-    lineage and is set aside (see :func:`set_aside`). So the largest number is always the newest.
+    a checkpoint above the number that is restored or written belongs to another lineage and is
+    set aside (see :func:`set_aside`). So the largest number is always the newest.
 
     Args:
-        folder: where they lie, one folder per number.
-        keep_history: how many of the newest stay.
-        note: is told in a line of each checkpoint that was set aside.
+        folder: holds one folder per number.
+        keep_history: number of newest checkpoints to keep.
+        note: called with one line of text for each checkpoint that was set aside.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Checkpoints:
         """Writes a checkpoint and removes the oldest ones below it.
 
         Args:
-            number: names it; within a lineage larger is newer.
+            number: name of the checkpoint; within a lineage larger is newer.
             state: plain data, for ``state.json``; ``grew_from`` is added, the number of the
                 checkpoint before it in its lineage.
-            write: writes the other files into the folder that it is given.
+            write: called with a folder; writes the other files into it.
 
         Raises:
-            CheckpointError: the disk refused; older checkpoints are whole as before.
+            CheckpointError: a disk error; older checkpoints stay intact.
         """
         path = self.folder / str(number)
         _save(path, {**state, "grew_from": self._newest}, write)
@@ -65,13 +65,13 @@ class Checkpoints:
         return path
 
     def restore(self, read: Read) -> dict[str, Any] | None:
-        """Goes on from the newest checkpoint that is whole; sets aside those that are not.
+        """Restores the newest intact checkpoint and sets aside the damaged ones.
 
         Args:
-            read: takes folder and state of one, and may raise anything if it cannot go on from it.
+            read: called with folder and state of a checkpoint; any error marks it as damaged.
 
         Returns:
-            The state of the one that was taken, None where there is none.
+            The state of the restored checkpoint, None if there is none.
         """
         self._tidy()
         for path in self.newest_first():
@@ -88,14 +88,14 @@ class Checkpoints:
         return None
 
     def go_back(self, number: int, why: str) -> None:
-        """Sets aside all checkpoints above a number; ``why`` is noted of each."""
+        """Sets aside all checkpoints above a number; each note contains ``why``."""
         for above in sorted(self._numbers(), reverse=True):
             if above > number:
                 path = self.folder / str(above)
                 self._note(f"checkpoint {path} is {why}; {self._aside(path)}")
 
     def newest_first(self) -> Iterator[Path]:
-        """The folders of all complete checkpoints."""
+        """Yields the folders of all complete checkpoints, the newest first."""
         for number in sorted(self._numbers(), reverse=True):
             yield self.folder / str(number)
 
@@ -108,7 +108,7 @@ class Checkpoints:
         return [int(path.name) for path in self.folder.iterdir() if path.name.isdigit()]
 
     def _tidy(self) -> None:
-        """Removes what a killed process left half written, and ends a replacement it began."""
+        """Removes partial checkpoints of a killed process and completes its last replacement."""
         for path in self.folder.glob(".*.saving"):
             shutil.rmtree(path, ignore_errors=True)
         for path in self.folder.glob("*-2"):
@@ -123,21 +123,21 @@ class Checkpoints:
 def save_one(
     path: Path, state: Mapping[str, Any], write: Callable[[Path], None], *, keep: int = 1
 ) -> None:
-    """Writes one checkpoint under a fixed name; earlier ones go on as ``<name>-2``, ``<name>-3``.
+    """Writes one checkpoint under a fixed name; earlier ones become ``<name>-2``, ``<name>-3``.
 
     Args:
-        path: of its folder.
-        state, write: as of :meth:`Checkpoints.save`.
-        keep: how many there are at most, the new one included.
+        path: folder of the checkpoint.
+        state, write: as in :meth:`Checkpoints.save`.
+        keep: maximum number of checkpoints, the new one included.
 
     Raises:
-        CheckpointError: the disk refused; the old ones are whole as before.
+        CheckpointError: a disk error; the old ones stay intact.
     """
     _save(path, state, write, keep)
 
 
 def earlier_ones(path: Path) -> list[Path]:
-    """What :func:`save_one` keeps under a name, newest first: ``best``, ``best-2``, ``best-3``."""
+    """Checkpoints of :func:`save_one` under a name, newest first: ``best``, ``best-2``, ..."""
     names = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else ()
     behind = [each for each in names if each.name.rpartition("-")[2].isdigit()]
     behind.sort(key=lambda each: int(each.name.rpartition("-")[2]))
@@ -145,7 +145,7 @@ def earlier_ones(path: Path) -> list[Path]:
 
 
 def move_up(path: Path) -> None:
-    """Gives the newest of :func:`earlier_ones` the name itself where nothing has it any more."""
+    """Renames the newest of :func:`earlier_ones` to the name itself if that name is free."""
     newest = next(iter(earlier_ones(path)), path)
     if newest != path:
         with suppress(OSError):
@@ -153,13 +153,13 @@ def move_up(path: Path) -> None:
 
 
 def set_aside(path: Path, *, keep: int = _KEPT_ASIDE) -> str:
-    """Moves a file or folder that is not gone on from into ``aside/`` beside it.
+    """Moves an unused file or folder into ``aside/`` beside it.
 
-    It stays there as ``<name>.<k>`` for people to look at; of more than ``keep`` the one that was
-    moved first is removed.
+    It stays there as ``<name>.<k>`` for inspection; of more than ``keep`` the one that was moved
+    first is removed.
 
     Returns:
-        What was done, in words.
+        Description of the move.
     """
     aside = path.parent / _ASIDE
     try:
@@ -182,10 +182,10 @@ def _turn(path: Path) -> int:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint whose files are all there and as they were saved.
+    """Returns the state of a checkpoint after checking size and checksum of every file.
 
     Raises:
-        CheckpointError: names the file that is missing, cut short or changed.
+        CheckpointError: a file is missing, truncated or changed; the message names it.
     """
     state = read_sealed(path / _STATE)
     try:
@@ -205,17 +205,17 @@ def _check(file: Path, size: int, checksum: str) -> None:
 
 
 def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes plain data as JSON with a checksum, so that :func:`read_sealed` sees any damage.
+    """Writes plain data as JSON with a checksum, so that :func:`read_sealed` detects damage.
 
     Raises:
-        OSError: the disk refused; the old file is whole as before.
+        OSError: a disk error; the old file stays intact.
     """
     text = json.dumps(content)
     write_atomically(path, json.dumps({**content, "blake2b": _checksum_of(text)}))
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """What :func:`write_sealed` wrote.
+    """Reads data that :func:`write_sealed` wrote.
 
     Raises:
         CheckpointError: the file cannot be read, or was changed after it was saved.
@@ -240,11 +240,11 @@ def _checksum(file: Path) -> str:
 
 
 def _words(error: Exception, path: Path) -> str:
-    """An error in one line that names the checkpoint."""
+    """Formats an error as one line that names the checkpoint."""
     if isinstance(error, CheckpointError):
         return " ".join(str(error).split())
-    said = " ".join(str(error).split())
-    return f"checkpoint {path}: {type(error).__name__}: {said}"
+    text = " ".join(str(error).split())
+    return f"checkpoint {path}: {type(error).__name__}: {text}"
 
 
 def _save(
@@ -262,19 +262,19 @@ def _save(
         write_sealed(beside / _STATE, {**state, "files": files})
         mode = (beside / _STATE).stat().st_mode
         for file in beside.iterdir():
-            # Some libraries write files that only their owner may read.
+            # Some libraries create files that only their owner may read.
             file.chmod(mode)
             _flush(file)
         _put(beside, path, keep)
         _flush(path.parent)
     except (OSError, CheckpointError) as error:
-        # On a full disk the part that was written is in the way of everybody.
+        # On a full disk the partial checkpoint would take the space that others need.
         shutil.rmtree(beside, ignore_errors=True)
         raise CheckpointError(f"checkpoint {path} was not saved: {error}") from None
 
 
 def _put(new: Path, path: Path, keep: int) -> None:
-    """Puts a folder in place; those before it move on, as a folder cannot replace a full one."""
+    """Renames a folder into place; a rename cannot replace a full folder, so earlier ones move."""
     behind = [path.with_name(f"{path.name}-{number}") for number in range(keep + 1, 1, -1)]
     for older, newer in zip(behind, [*behind[1:], path], strict=True):
         shutil.rmtree(older, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Where components take their time from: the machine, or counted rounds."""
+"""Clocks of components: the machine's clock, or a counter of rounds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Clock(Protocol):
     """Two readings, both in seconds."""
 
     def now(self) -> float:
-        """A time that only rises, for durations."""
+        """Monotonic time [s], for durations."""
         ...
 
     def time(self) -> float:
-        """The wall clock, for stamps."""
+        """Wall-clock time [s], for time stamps."""
         ...
 
 
@@ -31,22 +31,22 @@ class WallClock:
 
 
 def stamp_of(clock: Clock) -> dict[str, float]:
-    """A new time for a record that was stamped by the wall clock, empty where that is in use."""
+    """Returns a new time stamp for a record stamped by the wall clock; {} if `clock` is that."""
     return {} if isinstance(clock, WallClock) else {"time": clock.time()}
 
 
 class CountedClock:
-    """A clock that is told: one round of the serial launcher is one millisecond."""
+    """A clock that is advanced by calls: one round of the serial launcher is one millisecond."""
 
     def __init__(self) -> None:
         self._rounds = 0
 
     def advance(self) -> None:
-        """One round has passed."""
+        """Counts one round."""
         self._rounds += 1
 
     def now(self) -> float:
-        """Rounds, as seconds."""
+        """Rounds as seconds: 1 ms each."""
         return self._rounds / 1000
 
     def time(self) -> float:

@@ -1,4 +1,4 @@
-"""A component is one process described as data; a topology is all of them, wired."""
+"""A component describes one process as data; a topology holds all components and their wiring."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from session.errors import ConfigError
 
-# What is no component and speaks to a run: operators' commands, a joined machine, the supervisor.
+# Senders that are no components: operators' commands, a joined machine, the supervisor.
 COMMANDS = ("command", "join", "supervisor")
-# Group of the metrics of scripts that are no component; their names begin with it.
+# Metrics group of scripts that are no components; their names begin with it.
 CLIENT = "client"
 
 _SEVERAL = ("agent", "eval")
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one process may use; summed and compared with the machine before a start."""
+    """Resources of one process; summed and compared with the machine before a start."""
 
     cpu: float = 0.0
     memory_bytes: int = 0
@@ -31,7 +31,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """How often a dead process is started again: at most ``max_restarts`` in ``window_seconds``."""
+    """Restart limit of a dead process: at most ``max_restarts`` within ``window_seconds``."""
 
     max_restarts: int = 5
     window_seconds: float = 60.0
@@ -44,14 +44,14 @@ class Component:
     Args:
         name: lower case, digits and hyphens, at most 63 characters; names the log file, the tmux
             window, the pod and the dashboard row.
-        kind: what it is: ``agent``, ``evaluator``, ``replay``, ``learner``, ``ps``, ...
+        kind: ``agent``, ``evaluator``, ``replay``, ``learner``, ``ps``, ...
         module: entry module; its ``build(context)`` makes the Service.
-        index: the number in the name, 0 where there is none.
-        binds: endpoints that it owns, such as ``replay-0.experience``.
-        connects: endpoints of others that it uses.
-        needs_torch: it computes with tensors, so it is forked from a warm process.
-        resources: what it may use.
-        restart: when it is started again after its death.
+        index: number in the name, 0 if it has none.
+        binds: endpoints that it binds, such as ``replay-0.experience``.
+        connects: endpoints of other components to which it connects.
+        needs_torch: uses PyTorch, so it is forked from a process that has imported it.
+        resources: limits of its use of the machine.
+        restart: limit of its restarts.
     """
 
     name: str
@@ -73,16 +73,16 @@ class Component:
 
     @property
     def metric_id(self) -> str:
-        """The id under which it reports, such as ``agent/3`` or ``session/ps``."""
+        """Client id of its metrics, such as ``agent/3`` or ``session/ps``."""
         stem = self.name.removesuffix(f"-{self.index}")
         return f"session/{self.name}" if self.kind in SESSION_KINDS else f"{stem}/{self.index}"
 
     def arguments(self, folder: str) -> list[str]:
-        """Arguments of its entry module in a run folder."""
+        """Command-line arguments of its entry module in a run folder."""
         return ["--name", self.name, "--folder", folder]
 
     def command(self, folder: str) -> list[str]:
-        """The command line that starts it, the same for every launcher."""
+        """Command line that starts it, the same for every launcher."""
         return [sys.executable, "-P", "-m", self.module, *self.arguments(folder)]
 
 
@@ -98,12 +98,12 @@ class Topology:
     """All components of a run; the wiring is checked on construction.
 
     Args:
-        components: in the order in which they are started.
+        components: in start order.
         outside: endpoints that components of another machine bind.
 
     Raises:
-        ConfigError: two components share a name or bind one endpoint, or nobody binds an endpoint
-            that somebody connects to.
+        ConfigError: two components share a name or bind one endpoint, or a component connects to
+            an endpoint that none binds.
     """
 
     def __init__(self, components: Iterable[Component], outside: Iterable[str] = ()) -> None:
@@ -136,10 +136,10 @@ class Topology:
         return self._by_name[name]
 
     def component(self, name: str) -> Component:
-        """The component of that name; a further agent or evaluator is like the first of its kind.
+        """Returns the component of a name; an additional agent or evaluator copies the first one.
 
         Raises:
-            ConfigError: the name fits no component of this run.
+            ConfigError: no component of this run has this name.
         """
         stem, _, number = name.rpartition("-")
         first = self._by_name.get(f"{stem}-0")
@@ -148,10 +148,9 @@ class Topology:
         return replace(first, name=name, index=int(number))
 
     def knows(self, name: str) -> bool:
-        """Whether messages of this run may come under a name.
+        """True if messages of this run may have this sender name.
 
-        Those are the names of its components, of further agents and evaluators, and of the
-        commands that speak to it.
+        Valid are the names of its components, of additional agents and evaluators, and of COMMANDS.
         """
         stem, _, number = name.rpartition("-")
         if name in self or name in COMMANDS:
@@ -159,21 +158,21 @@ class Topology:
         if not (number.isascii() and number.isdecimal() and len(number) <= _INDEX_DIGITS):
             return False
         first = self._by_name.get(f"{stem}-0")
-        # Where all agents join from other machines, the run itself has none.
+        # If all agents join from other machines, the topology itself has none.
         several = stem in _SEVERAL if first is None else not first.binds
         return several and str(int(number)) == number
 
     def of_kind(self, kind: str) -> list[Component]:
-        """The components of one kind, in order."""
+        """Returns the components of one kind, in start order."""
         return [component for component in self.components if component.kind == kind]
 
     def to_dict(self) -> dict[str, Any]:
-        """The topology as plain data: what ``topology.json`` holds."""
+        """Returns the topology as plain data, the content of ``topology.json``."""
         return {"components": [asdict(component) for component in self.components]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Topology:
-        """The topology that :meth:`to_dict` wrote."""
+        """Restores a topology from the result of :meth:`to_dict`."""
         return cls(map(_component, data["components"]))
 
 

@@ -1,4 +1,4 @@
-"""The table of components with all that is known of each: of its process, and from itself."""
+"""The component table: joins the launcher's process states with reported heartbeats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from session.launchers.status import ComponentStatus
 
 HEAD = ("component", "state", "work", "lag", "memory", "last beat", "pid", "restarts", "doing")
-# Which numbers of a component's state say how fast it works, and in what.
+# Rates in a component's status -> unit shown in the table.
 _WORK = {
     "steps_per_second": "env steps",
     "updates_per_second": "updates",
@@ -22,28 +22,28 @@ _WORK = {
 
 _RIGHT = ("memory", "pid", "restarts")
 _ENDED = ("gone", "dead", "done", "failed")
-# A death that is longer ago does not explain what is seen now.
+# An older death does not explain the present state.
 _DEATH_MATTERS_SECONDS = 600.0
 
 
 def component_rows(
     known: Sequence[ComponentStatus], told: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One row for each component.
+    """Returns one row per component.
 
     Each has ``name``, ``state``, ``age_seconds`` since its last beat, ``pid``, ``restarts``,
     ``exit_code``, ``doing``, ``last_death``, ``work`` (its rates in words), ``lag_versions`` and
-    ``rss_bytes``; what is unknown is None.
+    ``rss_bytes``; unknown values are None.
 
     Args:
-        known: the rows of the launcher.
-        told: name -> row of Tensorplex, for those that it has heard.
+        known: process states from the launcher.
+        told: name -> row of Tensorplex, for components that have sent a heartbeat.
     """
     return [_row(status, told.get(status.name, {})) for status in known]
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
-    """The texts of one row below HEAD."""
+    """Returns the texts of one row below HEAD."""
     age, rss, lag = row["age_seconds"], row["rss_bytes"], row["lag_versions"]
     ended = row["exit_code"] is not None
     return [
@@ -62,9 +62,9 @@ def cells(row: Mapping[str, Any]) -> list[str]:
 def component_cells(
     rows: Sequence[Mapping[str, Any]],
 ) -> tuple[list[str], list[int], list[list[str]]]:
-    """Titles, the numbers of the columns that are aligned at their right side, and texts.
+    """Returns titles, indices of the right-aligned columns, and the texts of all rows.
 
-    Columns in which nothing stands are left out, as those of all parts of a run that is over are.
+    Empty columns are left out, for example most columns of a finished run.
     """
     table = [cells(row) for row in rows]
     full = [i for i in range(len(HEAD)) if any(row[i] not in ("", MISSING) for row in table)]
@@ -74,7 +74,7 @@ def component_cells(
 
 
 def last_death(status: ComponentStatus) -> str:
-    """How and when the process before this one died, for as long as that matters, else empty."""
+    """Cause and age of the last death; empty if it is too old or the component has ended."""
     seconds = status.died_seconds
     past = seconds is not None and seconds > _DEATH_MATTERS_SECONDS
     if not status.died or status.state in _ENDED or past:
@@ -82,11 +82,11 @@ def last_death(status: ComponentStatus) -> str:
     return f"last death: {status.died}" + (f" {short_time(seconds)} ago" if seconds else "")
 
 
-def _row(status: ComponentStatus, told: Mapping[str, Any]) -> dict[str, Any]:
-    if status.state in _ENDED or (status.pid and told.get("pid") not in (None, status.pid)):
-        # That is what a process has told that is there no more.
-        told = {}
-    numbers: Mapping[str, float] = told.get("status", {})
+def _row(status: ComponentStatus, reported: Mapping[str, Any]) -> dict[str, Any]:
+    if status.state in _ENDED or (status.pid and reported.get("pid") not in (None, status.pid)):
+        # The heartbeat came from a process that no longer runs.
+        reported = {}
+    numbers: Mapping[str, float] = reported.get("status", {})
     work = [f"{words} {rate(numbers[key])}" for key, words in _WORK.items() if key in numbers]
     return {
         "name": status.name,
@@ -99,5 +99,5 @@ def _row(status: ComponentStatus, told: Mapping[str, Any]) -> dict[str, Any]:
         "last_death": last_death(status),
         "work": ", ".join(work),
         "lag_versions": numbers.get("version_lag"),
-        "rss_bytes": told.get("rss_bytes"),
+        "rss_bytes": reported.get("rss_bytes"),
     }

@@ -1,4 +1,4 @@
-"""Config: a dict with attribute access that is filled from defaults and checks what it is given."""
+"""Config: a dict with attribute access that is filled from defaults and checks its values."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ from session.placeholder import (
 class Config(dict[str, Any]):
     """Settings: `config.key` is `config["key"]`, and a mapping inside is a Config too.
 
-    What is put in is copied and made plain: mappings become Configs, tuples lists, paths and enum
-    members texts, numbers of numpy Python's. A key that is a method's name is refused, except where
-    keys are names of arguments or observations (`env_args`, `obs_spec`, ...): there it is read as
-    `config["key"]`. Every error is a ConfigError that names the full path of the key.
+    Values are copied and converted to plain data: mappings become Configs, tuples lists, paths and
+    enum members texts, numpy numbers Python numbers. A key that is a method's name is refused,
+    except in sections whose keys are names of arguments or observations (`env_args`, `obs_spec`,
+    ...); there it is read as `config["key"]`. Every error is a ConfigError that names the full path
+    of the key.
     """
 
     __slots__ = ("_path",)
@@ -67,13 +68,13 @@ class Config(dict[str, Any]):
     def extend(
         self, base: Mapping[str, Any], strict: bool = False, *, abstract: bool = False
     ) -> Self:
-        """Fills in what is missing from a default config, in place, and returns self.
+        """Fills in missing keys from a default config, in place, and returns self.
 
         strict: refuse keys that `base` does not know, except in its open dicts (`{}`, `_dict_`).
-        abstract: self is itself a default, so what `base` demands may stay a placeholder.
+        abstract: self is itself a default, so required values may stay placeholders.
 
-        Raises ConfigError for a value of another kind than in `base`, for all missing values at
-        once, and for a default that only looks like a placeholder; self has not changed then.
+        Raises ConfigError for a value of another kind than in `base`, for all missing values
+        together, and for an invalid placeholder in a default; self is then unchanged.
         """
         base = base if isinstance(base, Config) else Config(base)
         for default in (base, self) if abstract else (base,):
@@ -86,14 +87,14 @@ class Config(dict[str, Any]):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain dicts and lists, as a file holds it: `_int_` as a text is `\\_int_`."""
+        """Returns plain dicts and lists, as written to a file: `_int_` as a text is `\\_int_`."""
         return {key: _plain(value) for key, value in self.items()}
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of what decides what is learned.
+        """SHA-256 (hex) of all settings that affect learning.
 
-        That is algorithm, learner_config, and env_config without its specs and ``workers``,
-        whatever their order.
+        Covers algorithm, learner_config, and env_config without its specs and ``workers``; the
+        order of keys does not matter.
         """
         _refuse_objects(self)
         plain = self.to_dict()
@@ -112,7 +113,7 @@ class Config(dict[str, Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            # copy, pickle and others ask every object for such names: no key is meant.
+            # copy, pickle and others look up such names on every object; they are no keys.
             raise AttributeError(name)
         return self[name]
 
@@ -135,18 +136,18 @@ class Config(dict[str, Any]):
         super().__setitem__(key, _admit(value, join(self._path, key)))
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """As dict's."""
+        """Works as dict.update."""
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """As dict's."""
+        """Works as dict.setdefault."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def copy(self) -> Config:
-        """A copy that shares nothing with this one."""
+        """Returns a deep copy."""
         return _config_at(self._path, self)
 
     def __or__(self, other: Mapping[str, Any]) -> Config:  # type: ignore[override]
@@ -169,20 +170,20 @@ class Config(dict[str, Any]):
 
 
 _RESERVED = frozenset(dir(Config))
-# The specs follow from the rest; how many processes step does not change what is learned.
+# The specs follow from the rest; the number of worker processes does not affect learning.
 _UNCOVERED = ("obs_spec", "action_spec", "workers")
-# Sections whose keys are no settings: arguments and parts of an observation, named by others, and
-# what a run records.
+# Sections whose keys are no settings: arguments and parts of an observation, named by their
+# authors, and values that a run records.
 _FOREIGN = frozenset(("env_args", "eval_mode", "torso_args", "args", "obs_spec", "recorded"))
-# Every walk over a config recurses once or twice per level; Python allows about 1000 calls.
+# Functions over a config recurse once or twice per level; Python allows about 1000 calls.
 _DEPTH_LIMIT = 100
 
 
 def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
     """Sets `section.key=value` texts in `config`, in place, and returns it; values are YAML.
 
-    Dotted keys change one entry; a mapping as a value replaces the whole mapping that stands there.
-    Whether a key exists is for the strict `extend` that follows.
+    Dotted keys change one entry; a mapping as a value replaces the whole mapping of that key.
+    Unknown keys are not detected here but by the strict `extend` that follows.
     """
     for override in overrides:
         dotted, equals, text = override.partition("=")
@@ -200,7 +201,7 @@ def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
 
 
 def override(path: str, value: Any) -> str:
-    """The `section.key=value` text with which `apply_overrides` sets this value.
+    """Returns the `section.key=value` text with which `apply_overrides` sets this value.
 
     Raises ConfigError, naming the key, for a value that no file can hold.
     """
@@ -210,7 +211,7 @@ def override(path: str, value: Any) -> str:
 
 
 def missing(config: Config) -> dict[str, str]:
-    """The keys that are still placeholders: dotted key -> what is expected there, in words."""
+    """Returns all unresolved placeholders: dotted key -> description of the expected value."""
     return {
         path: expectation(value, path).expected
         for path, value in leaves(config, config._path).items()
@@ -219,15 +220,15 @@ def missing(config: Config) -> dict[str, str]:
 
 
 def check_resolved(config: Config) -> None:
-    """Raises ConfigError that lists every key that is still a placeholder."""
+    """Raises ConfigError that lists all unresolved placeholders."""
     if unresolved := missing(config):
         raise missing_error(unresolved)
 
 
 def explain(layers: Sequence[tuple[str, Config]]) -> dict[str, tuple[Any, str]]:
-    """Where each value comes from: dotted key -> (value, name of the strongest layer that has it).
+    """Returns the origin of each value: dotted key -> (value, name of its strongest layer).
 
-    layers: (name, config), the weakest first. As an override may replace a whole mapping of a file,
+    layers: (name, config), the weakest first. An override may replace a whole mapping of a file, so
     the file's layer is the file after the overrides, and the overrides alone are the layer above.
     """
     resolved: dict[str, Any] = {}
@@ -245,7 +246,7 @@ def _reserved(key: str, path: str) -> ConfigError:
 
 
 def _config_at(path: str, entries: Mapping[str, Any]) -> Config:
-    """A Config that knows where it stands in a larger one."""
+    """Makes a Config that stores its own path in a larger one."""
     config = Config()
     object.__setattr__(config, "_path", path)
     config.update(entries)
@@ -253,7 +254,7 @@ def _config_at(path: str, entries: Mapping[str, Any]) -> Config:
 
 
 def _admit(value: Any, path: str) -> Any:
-    """What a Config keeps of a value. Raises ConfigError for what is nested too deeply."""
+    """Converts a value to plain data. Raises ConfigError if it is nested too deeply."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, os.PathLike):
@@ -278,8 +279,8 @@ def _plain(value: Any) -> Any:
 
 
 def _adopt(config: Config, merged: Mapping[str, Any]) -> None:
-    """Gives `config` the entries and order of `merged`; its own sections stay the same objects."""
-    # Copied first: what stood in no base is the same object in both.
+    """Sets the entries and order of `merged` in `config`; its sections stay the same objects."""
+    # Copied first: an entry that is in no base is the same object in both.
     before, merged = dict(config), dict(merged)
     config.clear()
     for key, value in merged.items():

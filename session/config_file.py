@@ -25,7 +25,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with the plain values of YAML 1.2 and no key twice."""
+    """The safe loader with the plain values of YAML 1.2; duplicate keys are errors."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
         if kind is yaml.ScalarNode and implicit[0]:
@@ -34,7 +34,7 @@ class _Loader(yaml.SafeLoader):
         return tag
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        # Here, before merge keys (<<) are expanded: those may repeat a key.
+        # Checked before merge keys (<<) are expanded, because those may repeat a key.
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen: set[Hashable] = set()
         for key, _ in node.value:
@@ -47,7 +47,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_document(self, node: yaml.Node) -> Any:
-        # At once, not piece by piece: so an alias to what contains it is found and refused.
+        # deep: builds the document at once, which detects and refuses a recursive alias.
         return self.construct_object(node, deep=True)
 
     def construct_number(self, node: yaml.ScalarNode) -> int:
@@ -59,7 +59,7 @@ _Loader.add_constructor(_TAG + "int", _Loader.construct_number)
 
 
 class PlainDumper(yaml.SafeDumper):
-    """Mappings as blocks, lists in one line, quotes where YAML 1.1 or 1.2 would see no text."""
+    """Mappings as blocks, lists in one line, quotes where YAML 1.1 or 1.2 reads no text."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: Any = None) -> Any:
         return super().represent_sequence(tag, sequence, flow_style=True)
@@ -72,7 +72,7 @@ class PlainDumper(yaml.SafeDumper):
 
 
 def _plain_kind(text: str) -> str:
-    """What an unquoted text is in YAML 1.2."""
+    """Returns the kind of an unquoted text in YAML 1.2."""
     for kind, pattern in (("bool", _BOOL), ("int", _INT), ("float", _FLOAT), ("null", _NULL)):
         if pattern.fullmatch(text):
             return kind
@@ -80,7 +80,7 @@ def _plain_kind(text: str) -> str:
 
 
 def read_file(path: str | Path) -> dict[Any, Any]:
-    """The mapping that a .yaml, .yml or .json file holds; an empty file is an empty mapping.
+    """Reads the mapping in a .yaml, .yml or .json file; an empty file is an empty mapping.
 
     Raises ConfigError with file and line.
     """
@@ -100,7 +100,7 @@ def read_file(path: str | Path) -> dict[Any, Any]:
 
 
 def write_file(path: str | Path, data: dict[str, Any]) -> None:
-    """Writes plain data as .yaml, .yml or .json. Raises ConfigError if that cannot be."""
+    """Writes plain data as .yaml, .yml or .json. Raises ConfigError if writing fails."""
     if _is_json(path):
         text = json.dumps(data, indent=2) + "\n"
     else:
@@ -112,12 +112,12 @@ def write_file(path: str | Path, data: dict[str, Any]) -> None:
 
 
 def dump_yaml(data: Any) -> str:
-    """The text of a YAML file that holds plain data."""
+    """Returns plain data as the text of a YAML file."""
     return str(yaml.dump(data, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=100))
 
 
 def inline_yaml(data: Any) -> str:
-    """Plain data as YAML in one line."""
+    """Returns plain data as one line of YAML."""
     text = yaml.dump(
         data,
         Dumper=PlainDumper,
@@ -130,14 +130,14 @@ def inline_yaml(data: Any) -> str:
 
 
 def plain_value(text: str) -> Any:
-    """An unquoted text as YAML reads it where that is a number or a bool, else the text."""
+    """Parses an unquoted text if YAML reads it as a number or bool, else returns the text."""
     if _plain_kind(text) in ("bool", "int", "float"):
         return yaml.load(text, Loader=_Loader)  # noqa: S506 it is a SafeLoader
     return text
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """The plain data in a YAML text. Raises ConfigError that begins with `source` and the line."""
+    """Parses a YAML text. Raises ConfigError that begins with `source` and the line."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 it is a SafeLoader
     except yaml.MarkedYAMLError as error:

@@ -1,7 +1,7 @@
-"""What a setting may be beyond its kind: its least and its largest value, and the kind behind None.
+"""Constraints of settings beyond their kind: ranges of numbers, and the kind of optional values.
 
-A wrong number is refused before anything is started, with the key's whole name; the component that
-would stumble over it starts much later, and knows it only by the name of an argument.
+A wrong number is refused before anything is started, with the full key in the message. The
+component that uses it starts much later and could name only an argument.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Range = tuple[float, float]
 
 _ANY: Range = (0, inf)
 _ONE: Range = (1, inf)
-# More than nothing: the smallest time that any clock of ours tells apart.
+# Above 0: one millisecond, the resolution of the counted clock.
 _SOME: Range = (1e-3, inf)
 _SHARE: Range = (0, 1)
 _PORT: Range = (0, 65_535)
 
-# Dotted key -> the least and the largest value. A section stands for every number in it.
+# Dotted key -> (minimum, maximum). A section's range applies to every number in it.
 RANGES: Mapping[str, Range] = MappingProxyType(
     {
         "learner_config.algo.gamma": _SHARE,
@@ -67,7 +67,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
     }
 )
 
-# Dotted key -> what it takes beside the None that is its default.
+# Dotted key -> placeholder of its values; the default None is valid, too.
 OPTIONAL: Mapping[str, str] = MappingProxyType(
     {
         "session_config.folder": "_str_",
@@ -89,7 +89,7 @@ OPTIONAL: Mapping[str, str] = MappingProxyType(
 
 
 def range_of(key: str) -> Range:
-    """The range of a number, that of the nearest section around it where it has none of its own."""
+    """Returns the range of a number: its own, else that of the nearest enclosing section."""
     while key:
         if key in RANGES:
             return RANGES[key]
@@ -98,7 +98,7 @@ def range_of(key: str) -> Range:
 
 
 def in_words(limits: Range) -> str:
-    """A range as a person says it: ``1 or more``, ``0 to 1``; empty where anything goes."""
+    """Formats a range: ``1 or more``, ``0 to 1``; empty without a minimum and maximum."""
     least, most = limits
     if most < inf:
         return f"{least:g} to {most:g}"

@@ -1,4 +1,4 @@
-"""What a component gets to work with: its config, its sockets, its log, its clock."""
+"""Execution context of a component: config, sockets, log, metrics and clock."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ Pause = Callable[[Sequence[Socket], float], None]
 
 
 def run_part(config: Config) -> int:
-    """Which part of its run a config is for: 1, and one more each time the run is resumed."""
+    """Number of the part of the run: 1, increased by 1 each time the run is resumed."""
     return int((config.get("run") or {}).get("part", 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What one process is started with.
+    """Start data of one process.
 
     Args:
-        component: what it is.
+        component: description of the process.
         config: ``algorithm``, ``learner_config``, ``env_config``, ``session_config``, resolved.
         topology: all components of the run.
-        addresses: where each endpoint is.
-        folder: the run folder, None where none is shared.
-        keys: folder of the run's keys; None: that of the run folder, if it is there.
+        addresses: address of each endpoint.
+        folder: the run folder, None if none is shared.
+        keys: folder of the run's keys; None: ``keys/`` of the run folder, if it exists.
     """
 
     component: Component
@@ -58,10 +58,10 @@ class Launch:
 
     @property
     def security(self) -> Security:
-        """What protects its sockets.
+        """Keys and connection limits of its sockets.
 
         Raises:
-            ConfigError: a key is missing or is none.
+            ConfigError: a key is missing or invalid.
         """
         if self.keys is not None:
             return Security.load(self.keys, self.config)
@@ -69,18 +69,18 @@ class Launch:
 
 
 class Context:
-    """What ``build(context)`` makes a Service from, and what the service may use while it lives.
+    """Argument of ``build(context)``, which makes a Service; the service uses it until it closes.
 
     Attributes:
-        name, component, config, topology, folder: as launched.
-        clock: take the time from here, never from ``time``.
+        name, component, config, topology, folder: from the Launch.
+        clock: the only source of time; components never use ``time``.
         wire: makes sockets.
         log, tensorplex: this component's log and metrics.
         seed: derived from the experiment's seed, the name and the number of starts.
-        welcome: what the parameter server knew of this name and of the newest parameters.
-        stopping: True once the component has been asked to end.
-        orphaned: True once its launcher has died: end fast.
-        status: the numbers that each heartbeat tells.
+        welcome: answer of the parameter server: starts of this name, newest parameters.
+        stopping: True once the component must end.
+        orphaned: True once its launcher has died; the component must end fast.
+        status: numbers reported in each heartbeat.
     """
 
     def __init__(
@@ -123,51 +123,51 @@ class Context:
             self.name, self._channels["loggerplex"], level=session.loggerplex.level, clock=clock
         )
         self.tensorplex = self.metrics(self.component.metric_id)
-        # Heartbeat and telemetry from inside a long step: of a component's frame, or of a script.
+        # Sends heartbeat and telemetry during a long step; set by the frame or by a script.
         self.pulse: Callable[[], object] = lambda: None
-        # What connections suffer is told here too: where no log can be reached it must be seen.
+        # Also receives connection warnings, which must be visible without the log server.
         self.warn: Callable[[str], object] = lambda text: None
         self._state, self._doing = "starting", ""
         self.status: dict[str, float] = {}
-        # False: it stays although its part in the run is over.
+        # False: the process stays alive although its work for the run is over.
         self.ready = True
 
     def metrics(self, client_id: str) -> TensorplexClient:
-        """A metrics client with another id than the component's, on the same socket."""
+        """Makes a metrics client with another id than the component's, on the same socket."""
         return TensorplexClient(client_id, self._channels["tensorplex"], clock=self.clock)
 
     def channel(self, plex: str) -> Channel:
-        """Where records for ``tensorplex`` or ``loggerplex`` wait until they leave."""
+        """The send buffer of records for ``tensorplex`` or ``loggerplex``."""
         return self._channels[plex]
 
     @property
     def seed(self) -> int:
-        """Seed of this start of this component, in this part of the run."""
+        """Random seed of this component for this start and this part of the run."""
         seed = int(self.config.session_config.seed)
         return component_seed(seed, self.name, self.welcome.starts, part=run_part(self.config))
 
     @property
     def spec_hash(self) -> str:
-        """Hash of the observation and action specs that stand in the config."""
+        """Hash of the observation and action specs in the config."""
         env = self.config.env_config
         text = json.dumps([env.obs_spec, env.action_spec], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def incarnation(self) -> int:
-        """Milliseconds of the wall clock at this start; serially, the part of the run."""
+        """Wall clock at this start [ms]; in the serial launcher, the part of the run."""
         return self.wire.identity.incarnation
 
     def busy(self, seconds: float, doing: str) -> None:
-        """Says that the next beat may come ``seconds`` later than usual, and why.
+        """Sends a heartbeat that allows the next one to be ``seconds`` later, with the reason.
 
-        The next beat says that it is over. Work in many short parts calls ``pulse`` between them
+        The next heartbeat ends this state. Work in many short parts calls ``pulse`` between them
         instead.
         """
         self.beat(self._state, doing, busy_seconds=seconds)
 
     def event(self, kind: str, detail: str = "", **fields: object) -> None:
-        """Notes something that happened to the run: a line of ``events.jsonl``."""
+        """Records an event of the run as a line of ``events.jsonl``."""
         self.log.event(kind, detail, **fields)
 
     def beat(self, state: str, doing: str = "", *, busy_seconds: float = 0.0) -> None:
@@ -194,15 +194,15 @@ class Context:
         return sum(channel.dropped for channel in self._channels.values())
 
     def accept(self, welcome: Accepted) -> None:
-        """Takes over what the parameter server answered."""
+        """Stores the parameter server's answer and uses its incarnation."""
         self.welcome = welcome
         self.wire.identity = self.wire.identity._replace(incarnation=welcome.incarnation)
 
     def flush(self) -> None:
-        """Sends collected telemetry, as far as it can leave now, and looks after connections.
+        """Sends collected telemetry without blocking, and reports connection problems.
 
         Raises:
-            AdmissionError: another component does not let this one in.
+            AdmissionError: another component refuses the connection.
         """
         for warning in self.wire.check():
             self.log.warning("%s", warning)
@@ -212,11 +212,11 @@ class Context:
 
     def close(self) -> None:
         """Flushes telemetry and closes every socket, with deadlines."""
-        told = self._dropped_records
+        reported = self._dropped_records
         for channel in self._channels.values():
             channel.close(0.5)
-        if self._dropped_records > told:
-            # Where the servers of telemetry are dead nothing else is left to say so.
+        if self._dropped_records > reported:
+            # If the telemetry servers are dead, only the heartbeat file can report these drops.
             self.beat(self._state, self._doing)
         self.wire.close(1.0)
 

@@ -1,6 +1,6 @@
-"""One run as a notebook shows and steers it: plain tables, numbers, pictures and commands.
+"""Dashboard of one run for notebooks: plain tables, numbers, pictures and commands.
 
-Works for whatever launched the run, and for one that is over. Widgets are in `session.notebook`.
+Works with every launcher, and for a finished run. Widgets are in `session.notebook`.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 
     from session.notebook import Panel
 
-# States of what the run keeps alive; who is draining ends for good.
+# States of components that the run keeps alive; a draining one is not restarted.
 _KEPT = ("waiting", "starting", "running")
-# Agents from here on have joined from other machines, and leave by themselves.
+# Agents with this index or above have joined from other machines and leave by themselves.
 _JOINED = 1000
 _TROUBLE = (" WARNING ", " ERROR ", " CRITICAL ")
 _LEVELS = (" DEBUG ", " INFO ", *_TROUBLE)
 
 
 def best_launcher() -> str:
-    """``tmux`` where there is one, else ``local``: what a notebook launches its cluster with."""
+    """Returns the launcher for notebooks: ``tmux`` if it is installed, else ``local``."""
     return "tmux" if which("tmux") else "local"
 
 
 class Dashboard:
-    """What is known of one run; :meth:`refresh` reads what is new.
+    """State of one run; :meth:`refresh` reads new data.
 
     Args:
-        run: the run folder, or the run as ``open_run`` or ``launch`` gave it.
+        run: the run folder, or the run that ``open_run`` or ``launch`` returned.
 
     Raises:
-        UsageError: no run was ever started there.
+        UsageError: the folder holds no run.
     """
 
     def __init__(self, run: str | Path | RunFolder | RunControl) -> None:
@@ -62,43 +62,43 @@ class Dashboard:
         self._pages = Pages(self.folder)
         self._rows: list[dict[str, Any]] = []
         self._panel: Panel | None = None
-        # Cells ask while the panel refreshes itself.
+        # Cells read while the panel's thread refreshes.
         self._lock = threading.RLock()
         self.running = True
         self.refresh()
 
-    # -- what there is to see --------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Asks the run for the state of its parts, and reads what it has reported since."""
+        """Reads the state of all components and newly reported progress."""
         with self._lock:
             self.running = self._run.running
             if not self._progress.read() and not self.folder.progress.is_file():
-                # The run folder is on another machine: only the newest line comes from there.
+                # The run folder is on another machine, which sends only the newest line.
                 self._progress.add(self._run.progress())
             self._rows = component_rows(
                 self._run.status(), told(self.folder) if self.running else {}
             )
 
     def components(self) -> list[dict[str, Any]]:
-        """A row for each component.
+        """Returns one row per component.
 
         Each has ``name``, ``state``, ``age_seconds`` since its last beat, ``pid``, ``restarts``,
         ``exit_code``, ``doing``, ``work`` (its rates in words), ``lag_versions`` and ``rss_bytes``;
-        what is unknown is None.
+        unknown values are None.
         """
         return [dict(row) for row in self._rows]
 
     def numbers(self) -> dict[str, Any]:
-        """The newest line of progress, empty before the first."""
+        """The newest line of ``progress.jsonl``, empty before the first."""
         return dict(self._progress.line)
 
     def episodes(self) -> int:
-        """Training episodes that have ended."""
+        """Number of finished training episodes."""
         return int(self._progress.line.get("episodes", 0))
 
     def headline(self) -> list[tuple[str, str]]:
-        """The numbers to look at first, as pairs of name and text."""
+        """The most important numbers, as pairs of name and text."""
         line = self._progress.line
         if not line:
             return []
@@ -120,7 +120,7 @@ class Dashboard:
         ]
 
     def title(self) -> str:
-        """Algorithm, environment, seed, how it stands, and for how long it has been going."""
+        """Algorithm, environment, seed, state, duration and folder of the run."""
         config = self.config
         what = f"{config.algorithm} on {config.env_config.env_name}"
         seed = f"seed {config.session_config.seed}"
@@ -128,7 +128,7 @@ class Dashboard:
         return " · ".join([what, seed, self.state(), took, _shown(self.folder.path)])
 
     def state(self) -> str:
-        """``running``, or how it ended, with the reason."""
+        """``running``, or the final status with its reason."""
         if self.running:
             return "running"
         result = self.folder.read_result() or {}
@@ -136,18 +136,18 @@ class Dashboard:
         return ": ".join(filter(None, [str(result.get("status", "not running")), reason]))
 
     def pages(self) -> dict[str, str]:
-        """``tensorboard`` and ``prometheus`` -> address, of those that the run has started."""
+        """``tensorboard`` and ``prometheus`` -> address, for those that run."""
         return self._pages.read()
 
     def table(self) -> str:
-        """Title, numbers, addresses and components as text."""
+        """Formats title, numbers, addresses and components as text."""
         numbers = ", ".join(f"{name} {text}" for name, text in self.headline())
         pages = [f"{name}: {address}" for name, address in self.pages().items()]
         rows = columns(HEAD, [cells(row) for row in self._rows])
         return "\n".join([self.title(), *filter(None, [numbers]), *pages, "", rows])
 
     def figure(self) -> Figure:
-        """Returns, throughput and policy lag over time.
+        """Draws returns, throughput and policy lag over time.
 
         Raises:
             MissingExtra: matplotlib is not installed.
@@ -156,48 +156,48 @@ class Dashboard:
             return run_figure(self._progress, self.config.session_config.stop.eval_return)
 
     def picture(self) -> bytes:
-        """The same as a PNG file."""
+        """Returns :meth:`figure` as a PNG file."""
         return png(self.figure())
 
-    # -- what a component has said ----------------------------------------------------------------
+    # -- output of a component --------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """Every component, by name."""
+        """Names of all components."""
         return [row["name"] for row in self._rows]
 
     def output(self, name: str, lines: int = 50) -> list[str]:
-        """The last lines of a component's log and of its standard error; none before the first."""
+        """The last lines of a component's log and standard error; empty before the first."""
         try:
             return self._run.logs(name, lines)
         except UsageError:
             return []
 
     def errors(self, name: str, lines: int = 1000) -> list[str]:
-        """Of its last lines the warnings and errors, with what belongs to them."""
+        """Warnings and errors among the last lines, with their continuation lines."""
         found, shown = [], False
         for line in self.output(name, lines):
             if not line.startswith("    "):
-                # What bears no level was written to standard error: nobody does that in peace.
+                # Lines without a log level come from stderr; they are shown as errors.
                 shown = any(word in line for word in _TROUBLE) or not _has_level(line)
             if shown:
                 found.append(line)
         return found
 
-    # -- what can be done -------------------------------------------------------------------------
+    # -- commands ---------------------------------------------------------------------------------
 
     def add_agent(self) -> int:
-        """One agent more; returns how many there are then."""
+        """Adds one agent; returns the new number of agents."""
         return self.scale("agent", self._number("agent") + 1)
 
     def remove_agent(self) -> int:
-        """One agent fewer: the last one ends, and what it has sent counts."""
+        """Removes the last agent; its sent experience stays counted. Returns the new number."""
         return self.scale("agent", max(0, self._number("agent") - 1))
 
     def scale(self, kind: str, num: int) -> int:
-        """So many of a kind, ``agent`` or ``eval``; returns the number.
+        """Sets the number of components of a kind, ``agent`` or ``eval``, and returns it.
 
         Raises:
-            UsageError, WireError: the run is over, or refuses.
+            UsageError, WireError: the run is over, or refuses the command.
         """
         self._run.scale(kind, num)
         return num
@@ -207,13 +207,13 @@ class Dashboard:
         self._run.restart(name)
 
     def kill(self, name: str) -> int:
-        """Kills the process of one component, as a fault would; the run starts it again.
+        """Kills the process of one component to simulate a fault; the run restarts it.
 
         Returns:
-            The number of the process.
+            The process id.
 
         Raises:
-            UsageError: it has no process on this machine.
+            UsageError: the component has no process on this machine.
         """
         pid = next((row.pid for row in self._run.status() if row.name == name), 0)
         try:
@@ -227,12 +227,12 @@ class Dashboard:
         return pid
 
     def stop(self) -> None:
-        """Begins the clean end of the run: it saves, and all experience is accounted for."""
+        """Starts a clean shutdown: the run saves a checkpoint and accounts for all experience."""
         if self._run.running:
             self._run.stop(interrupted=True, reason="stopped from the dashboard")
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until the run is over; False if it goes on after so long."""
+        """Waits until the run is over; False if the timeout passes first."""
         try:
             self._run.wait(timeout_seconds)
         except DeadlineError:
@@ -242,7 +242,7 @@ class Dashboard:
         return True
 
     def show(self, interval_seconds: float = 1.0) -> Panel:
-        """The dashboard as widgets that refresh themselves; the last one shown stays alive.
+        """Shows the dashboard as self-refreshing widgets; a panel shown before is closed.
 
         Raises:
             MissingExtra: ipywidgets is not installed.
@@ -255,20 +255,20 @@ class Dashboard:
         return self._panel
 
     def close(self) -> None:
-        """Ends the refreshing and gives back what is held; the run goes on."""
+        """Stops refreshing and releases resources; the run continues."""
         if self._panel is not None:
             self._panel.close()
         self._run.close()
 
     def _number(self, kind: str) -> int:
-        """How many of a kind this run keeps alive itself."""
+        """Number of components of a kind that the run itself keeps alive."""
         names = [row.name for row in self._run.status() if row.state in _KEPT]
         numbers = [name.removeprefix(f"{kind}-") for name in names if name.startswith(f"{kind}-")]
         return sum(number.isdecimal() and int(number) < _JOINED for number in numbers)
 
 
 def _shown(path: Path) -> str:
-    """A path as short as it is from here."""
+    """Returns a path relative to the current folder if it is below it, else unchanged."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
