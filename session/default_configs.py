@@ -1,8 +1,8 @@
 """The default configs: every setting there is, with its meaning, unit and default value.
 
-Over each key stands one sentence, with the unit in brackets. A user's file holds only what differs.
-A default decides what a user may give: a value of the same kind. None takes anything; `{}` takes
-any keys; a placeholder such as `_str_` must be given. CHOICES lists the texts to choose from.
+A comment above each key explains it, with the unit in brackets. A user's file contains only
+differences. A value must be of the same kind as its default. None accepts anything; `{}` accepts
+any keys; a placeholder such as `_str_` must be replaced. CHOICES lists the allowed texts of a key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.merge import leaves
 
-# What is learned: networks, hyperparameters, replay. Algorithms add their own keys.
+# Learning: networks, hyperparameters, replay. Algorithms add their own keys.
 BASE_LEARNER_CONFIG = Config(
     {
         # Architecture of the networks: the keys are the algorithm's.
@@ -24,88 +24,88 @@ BASE_LEARNER_CONFIG = Config(
         "algo": {
             # Discount factor of one step.
             "gamma": 0.99,
-            # Rewards that are summed before the bootstrap value [steps].
+            # Number of rewards summed before the bootstrap value [steps].
             "n_step": 1,
-            # Each reward is kept within +- this for learning, before any sum; 0: as it is.
+            # Rewards are clipped to +- this for learning, before any sum; 0: no clipping.
             "reward_clip": 0.0,
-            # Then multiplied by this.
+            # Factor for the clipped reward.
             "reward_scale": 1.0,
-            # Then this is added.
+            # Constant added to the scaled reward.
             "reward_shift": 0.0,
         },
-        # What is stored, and how it is sampled.
+        # Storage and sampling of experience.
         "replay": {
             # Dotted path of the Replay class.
             "type": "surreal_like.replay.uniform_replay:UniformReplay",
             # Size of one batch of the learner [rows].
             "batch_size": 64,
-            # What all shards together keep before the oldest rows go [rows].
+            # Capacity of all shards together; beyond it the oldest rows are removed [rows].
             "capacity": 100_000,
-            # Sampling starts when so many rows can be sampled [rows].
+            # Sampling starts at this number of rows that can be sampled [rows].
             "min_size": 1000,
-            # How often each row is sampled on average, by making either side wait; 0: no relation.
+            # Samples per inserted row on average, enforced by blocking either side; 0: no limit.
             "samples_per_insert": 0.0,
-            # How far the samples may run ahead or behind of that relation [samples]; 0: chosen.
+            # Allowed deviation from that ratio, ahead or behind [samples]; 0: automatic.
             "tolerance": 0.0,
-            # Upper bound of the memory of the stored rows [bytes]; 0: none.
+            # Upper bound of the memory of stored rows [bytes]; 0: none.
             "max_bytes": 0,
-            # A full FIFOReplay: block makes agents wait, drop_oldest loses unrolls, counted.
+            # A full FIFOReplay: block makes agents wait, drop_oldest drops and counts unrolls.
             "when_full": "block",
-            # Share of a FIFOReplay's batches that was learned from before; 0.5: half the streams.
+            # Share of each FIFOReplay batch that was used before; 0.5: half the streams.
             "replay_proportion": 0.0,
-            # What all shards of a FIFOReplay together keep for that [rows].
+            # Capacity for replayed unrolls of all FIFOReplay shards together [rows].
             "replay_capacity": 100_000,
-            # How the age of the policy that acted decides what UniformReplay or a ring draws.
+            # Sampling by the age of the acting policy, in UniformReplay or a ring.
             "age": {
-                # Rows acted with parameters older than this are not drawn [versions]; 0: all are.
+                # Rows from parameters older than this are not sampled [versions]; 0: all are.
                 "max_versions": 0,
-                # The probability to be drawn halves with so much age [versions]; 0: it does not.
+                # Age after which the sampling probability halves [versions]; 0: no effect.
                 "half_life_versions": 0.0,
             },
-            # How PrioritizedReplay samples; the others leave it alone.
+            # Sampling of PrioritizedReplay; other classes ignore it.
             "priority": {
-                # Rows are drawn in proportion to priority ** alpha; 0: all alike.
+                # Rows are sampled in proportion to priority ** alpha; 0: uniformly.
                 "alpha": 0.6,
-                # Weights make up for that as (N P) ** -beta: a schedule; 0: not at all, 1: fully.
+                # Schedule of the importance weights (N P) ** -beta; 0: no correction, 1: full.
                 "beta": {
                     # constant, linear, exponential, or piecewise (linear between points).
                     "kind": "constant",
-                    # What moves it, counted over the whole run: env_steps, or iterations (updates).
+                    # Counter of the schedule over the whole run: env_steps or iterations (updates).
                     "by": "iterations",
-                    # The value at the beginning; of a constant at any time.
+                    # Value at the beginning; for constant, at any time.
                     "start": 0.4,
-                    # The value after `steps`, and from then on.
+                    # Value after `steps` and later.
                     "end": 1.0,
-                    # How long the way from start to end takes.
+                    # Length from start to end, counted as `by` says.
                     "steps": 100_000,
-                    # Of piecewise: [[step, value], ...], steps rising.
+                    # For piecewise: [[step, value], ...], steps rising.
                     "points": [],
                 },
-                # Least priority of any row.
+                # Minimum priority of a row.
                 "epsilon": 1e-6,
             },
-            # Number of replay processes; agents are spread over them.
+            # Number of replay processes; agents are distributed over them.
             "replay_shards": 1,
-            # Rows to remove although there is room, every session_config.replay.evict_interval.
+            # Rules to remove rows early, every session_config.replay.evict_interval.
             "evict_rule": {
-                # Rows older than this go [seconds]; 0: no such rule.
+                # Rows older than this are removed [seconds]; 0: no such rule.
                 "max_age_seconds": 0.0,
-                # Rows acted with parameters older than this go [versions]; 0: no such rule.
+                # Rows from parameters older than this are removed [versions]; 0: no such rule.
                 "max_version_lag": 0,
-                # Rows beyond this number go, the oldest first [rows]; 0: no such rule.
+                # The oldest rows beyond this number are removed [rows]; 0: no such rule.
                 "max_rows": 0,
             },
         },
-        # How often the learner publishes its parameters.
+        # Publication of the learner's parameters.
         "parameter_publish": {
             # Shortest time between two publications [seconds].
             "min_publish_interval": 0.05,
-            # Publish every so many updates [updates].
+            # Updates between two publications [updates].
             "every": 1,
         },
-        # Where the learner computes: auto takes a GPU if there is one; else cpu, cuda, cuda:1.
+        # Device of the learner: auto uses a GPU if there is one; else cpu, cuda, cuda:1.
         "device": "auto",
-        # The run fails after so many updates in a row that gave NaN or infinity [updates].
+        # The run fails after this number of consecutive updates with NaN or infinity [updates].
         "max_bad_updates": 10,
     }
 )
@@ -113,88 +113,88 @@ BASE_LEARNER_CONFIG = Config(
 # The environment that agents and evaluators step.
 BASE_ENV_CONFIG = Config(
     {
-        # Which environment: gym:CartPole-v1, or the dotted path module.path:Class.
+        # Environment: gym:CartPole-v1, or the dotted path module.path:Class.
         "env_name": "_str_",
         # Keyword arguments of the environment's constructor.
         "env_args": {},
         # Environments in one agent [streams].
         "num_envs": 8,
-        # How an agent steps its environments: native (their own vector code), sync or process.
+        # Execution of an agent's environments: native (their own vector code), sync or process.
         "vector": "native",
-        # With process: worker processes of one agent, at most num_envs; 0: one per core, or two.
+        # For process: worker processes of one agent, at most num_envs; 0: one per core, or two.
         "workers": 0,
-        # Parts of a dict of observations that are left out.
+        # Keys of a dict observation that are removed.
         "drop_keys": [],
         # Wrappers of each environment, the innermost first: dotted paths, or {wrapper, args}.
         "wrappers": [],
-        # An episode is truncated after so many steps [steps]; None, 0 or negative: never.
+        # Length at which an episode is truncated [steps]; None, 0 or negative: never.
         "limit_episode_length": None,
-        # How often the environment repeats each action [frames].
+        # Number of times the environment repeats each action [frames].
         "action_repeat": 1,
-        # Newest observations that are seen at once, on a new first axis [frames]; 0 or 1: one.
+        # Newest observations stacked on a new first axis [frames]; 0 or 1: one.
         "frame_stack": 0,
-        # Clip actions to their bounds; otherwise one outside is an error.
+        # Clip actions to their bounds; otherwise an action outside is an error.
         "clip_action": True,
-        # Keys of the environment's info that travel with experience.
+        # Keys of the environment's info that are sent with experience.
         "info_keys": [],
-        # Type and shape of observations, stacked; empty: the environment's, else checked by those.
+        # Type and shape of stacked observations, checked; empty: taken from the environment.
         "obs_spec": {},
-        # Type and shape of actions; empty: the environment's, else checked against those.
+        # Type and shape of actions, checked; empty: taken from the environment.
         "action_spec": {},
-        # Entries that replace those of env_args in evaluation.
+        # Entries that replace those of env_args during evaluation.
         "eval_mode": {},
     }
 )
 
-# Processes, files and the network: nothing here changes what is learned from the same experience.
+# Processes, files and the network; these settings do not change what the learner computes.
 BASE_SESSION_CONFIG = Config(
     {
-        # Folder that holds everything of one run; None: runs/<config name>-<date>-<time>.
+        # Folder of all files of one run; None: runs/<config name>-<date>-<time>.
         "folder": None,
-        # Seed of the run: every component derives its own from it.
+        # Seed of the run; every component derives its own seed from it.
         "seed": 0,
-        # Folders in which the user's own modules are looked for, after all others.
+        # Folders searched for the user's own modules, after all others.
         "import_path": [],
-        # What components do when the run is over: exit, or idle until they are stopped.
+        # Components at the end of the run: exit, or idle until they are stopped.
         "at_end": "exit",
         # The processes that step environments.
         "agent": {
-            # How many are started [processes].
+            # Number at the start [processes].
             "num": 2,
-            # How many the run may be scaled up to [processes]; 0: twice num.
+            # Maximum number when the run is scaled up [processes]; 0: twice num.
             "max": 0,
-            # When new parameters are fetched: episode, episode:<n>, step or step:<n>.
+            # Schedule of parameter fetches: episode, episode:<n>, step or step:<n>.
             "fetch_parameter_mode": "episode",
             # Shortest time between two fetches [seconds].
             "fetch_interval_seconds": 0.1,
-            # Threads for the numerics of one agent [threads].
+            # Threads for the computations of one agent [threads].
             "threads": 1,
         },
-        # The processes that play without exploration, for the scores.
+        # The processes that play without exploration to measure scores.
         "evaluator": {
-            # How many are started [processes].
+            # Number at the start [processes].
             "num": 1,
             # Environments in one evaluator [streams]; 0: one per episode, at most 100.
             "num_envs": 0,
             # Pause between two evaluations [seconds].
             "interval_seconds": 1.0,
-            # Which actions are played: the best ones, or sampled ones. A list has one mode per
-            # evaluator (eval-0 plays the first) and begins again where there are more evaluators.
-            # The first mode judges: stop rule, checkpoints/best and result.json depend on its
-            # evaluations only; those of other modes are shown.
+            # Choice of actions: the best ones or sampled ones. A list has one mode per evaluator
+            # (eval-0 plays the first) and is repeated if there are more evaluators. The stop rule,
+            # checkpoints/best and result.json depend on evaluations of the first mode only; those
+            # of other modes are displayed.
             "mode": ["eval_deterministic"],
-            # Threads for the numerics of one evaluator [threads].
+            # Threads for the computations of one evaluator [threads].
             "threads": 1,
         },
         # The process that updates the networks.
         "learner": {
             # Time between two lines of progress.jsonl [seconds].
             "report_seconds": 1.0,
-            # Requests for batches under way at once, over all shards [requests].
+            # Outstanding requests for batches, over all shards [requests].
             "prefetch_requests": 2,
-            # Batches in the answer to one request [batches].
+            # Batches in the reply to one request [batches].
             "batches_per_request": 8,
-            # Threads for the numerics of the learner [threads].
+            # Threads for the computations of the learner [threads].
             "threads": 1,
         },
         # The processes that store experience.
@@ -203,129 +203,129 @@ BASE_SESSION_CONFIG = Config(
             "evict_interval": 0.0,
             # High-water mark of the sockets that carry experience [messages].
             "high_water_mark": 8,
-            # Save the rows when the run ends or the process is told to stop, and go on with them.
+            # Save the rows at the end of the run or process; restore them at the next start.
             "snapshot": False,
         },
-        # The parameter server: it needs no settings.
+        # The parameter server; it has no settings.
         "ps": {},
-        # How agents send experience.
+        # Transfer of experience from agents to replay.
         "sender": {
             # Steps of each stream in one chunk [steps].
             "flush_iteration": 100,
-            # A shorter chunk goes after this time [seconds]; 0: only full ones go; None: after 5 s,
-            # where replay takes whole unrolls only full ones.
+            # Time after which a shorter chunk is sent [seconds]; 0: only full chunks; None: 5 s, or
+            # only full chunks if replay accepts only whole unrolls.
             "flush_time": None,
-            # An agent waits when so much was sent that replay has not confirmed [bytes].
+            # Maximum amount of unacked data; beyond it an agent waits [bytes].
             "max_unacked_bytes": 67_108_864,
-            # An agent waits when so many chunks are unconfirmed, which bounds how old rows get.
+            # Maximum number of unacked chunks, which bounds the age of rows [chunks].
             "max_unacked_chunks": 8,
-            # Chunks go again when confirmations have stood still for so long [seconds].
+            # Chunks are sent again after this time without a new ack [seconds].
             "resend_seconds": 2.0,
-            # An agent goes to the next replay shard when its own is away for so long [seconds].
+            # Time without its replay shard after which an agent changes to the next one [seconds].
             "failover_seconds": 5.0,
-            # Where streams are cut into chunks: every flush_iteration steps, or at episode ends.
+            # End of a chunk: every flush_iteration steps, or at episode ends.
             "cut": "steps",
         },
         # Metrics.
         "tensorplex": {
-            # Time between two reports of each kind of component.
+            # Time between two metric reports of each kind of component.
             "update_schedule": {
-                # Of agents [seconds].
+                # Agents [seconds].
                 "agent": 1.0,
-                # Of the learner [seconds].
+                # The learner [seconds].
                 "learner": 1.0,
-                # Of replay shards [seconds].
+                # Replay shards [seconds].
                 "replay": 1.0,
-                # Of evaluators [seconds].
+                # Evaluators [seconds].
                 "eval": 1.0,
             },
-            # Curves of how many agents share a chart, as a text; auto: all up to 8 agents, else 8.
+            # Number of agents per chart, as a text; auto: all if there are up to 8, else 8.
             "bins": "auto",
-            # Local HTTP port with the newest values as Prometheus text; 0: none.
+            # Local HTTP port that serves the newest values as Prometheus text; 0: none.
             "prometheus_port": 0,
-            # What a client keeps while the server is away [records]; then the oldest go, counted.
+            # Buffer of a client while the server is unreachable [records]; drops are counted.
             "buffer": 10_000,
             # Start TensorBoard as a component of the run.
             "start_tensorboard": False,
         },
         # Logs.
         "loggerplex": {
-            # Least level that is logged.
+            # Minimum level of logged records.
             "level": "info",
-            # Begin the log files anew instead of appending.
+            # Overwrite the log files instead of appending.
             "overwrite": False,
-            # A log file is rotated at this size [bytes].
+            # Size at which a log file is rotated [bytes].
             "rotate_bytes": 50_000_000,
         },
-        # When the learner saves itself, and what is kept.
+        # Checkpoints of the learner.
         "checkpoint": {
-            # Save every so many updates [iterations]; 0: only by time.
+            # Updates between two checkpoints [iterations]; 0: only by time.
             "period": 0,
-            # Save after this time at the latest, the first time after 10 s, and less often where
-            # saving takes more than 1 % of it [seconds]; 0: only by updates.
+            # Maximum time between two checkpoints [seconds]; 0: only by updates. The first one
+            # comes after 10 s; the time rises if saving takes more than 1 % of it.
             "seconds": 60.0,
-            # Newest checkpoints that are kept [checkpoints].
+            # Number of newest checkpoints to keep [checkpoints].
             "keep_history": 2,
-            # Best checkpoints that are kept: best, then best-2 and so on [checkpoints]; 0: none.
+            # Number of best checkpoints to keep: best, best-2 and so on [checkpoints]; 0: none.
             "keep_best": 1,
-            # Checkpoint whose networks a new run begins with: RUN, RUN:latest, RUN:12000; "": none.
+            # Checkpoint with the initial networks of a run: RUN, RUN:latest, RUN:12000; "": none.
             "start_from": "",
         },
-        # Signs of life.
+        # Heartbeats of components.
         "heartbeat": {
-            # Time between two beats [seconds].
+            # Time between two heartbeats [seconds].
             "interval": 1.0,
-            # A running component that is silent for so long is lost [seconds].
+            # A running component without a heartbeat for this time is lost [seconds].
             "timeout": 30.0,
-            # The same while it starts [seconds].
+            # The same for a starting component [seconds].
             "starting_seconds": 120.0,
         },
-        # When the run ends: at the goal (eval_return, or a metric), or at the first budget.
+        # End of the run: at the goal (eval_return or a metric), or at the first budget.
         "stop": {
-            # Goal: mean return of greedy episodes, confirmed by as many again; None: no goal.
+            # Goal: mean return of greedy episodes, confirmed by a second evaluation; None: no goal.
             "eval_return": None,
             # Budget of all agents together [environment steps]; None: none.
             "env_steps": None,
             # Budget of the learner [updates]; None: none.
             "iterations": None,
-            # Budget of time [seconds; rounds in the serial launcher]; None: none.
+            # Time budget [seconds; rounds in the serial launcher]; None: none.
             "seconds": None,
-            # Episodes of one evaluation [episodes].
+            # Length of one evaluation [episodes].
             "eval_episodes": 100,
-            # Name of a metric whose value is a goal, with above; None: none.
+            # Name of a metric that is the goal together with above; None: none.
             "metric": None,
-            # The goal is met when that metric is above this value; None: no goal.
+            # Threshold of that metric: the goal is reached above it; None: no goal.
             "above": None,
         },
-        # How components are started and kept alive.
+        # Start and supervision of components.
         "launcher": {
-            # What connects the components of one machine: ipc (files) or tcp.
+            # Transport between components of one machine: ipc (files) or tcp.
             "transport": "ipc",
-            # The run fails when one component was restarted more often than this within the window.
+            # Maximum restarts of one component within the window; beyond it the run fails.
             "max_restarts": 5,
-            # That window [seconds].
+            # Window for counting restarts [seconds].
             "restart_window_seconds": 60.0,
-            # Time that components get for a clean end before they are killed [seconds].
+            # Time for a clean shutdown before a component is killed [seconds].
             "grace_seconds": 10.0,
-            # Shell command before that of each component in tmux, plan: source venv/bin/activate.
+            # Shell command run before each component in tmux and plan: source venv/bin/activate.
             "preamble_cmd": "",
-            # SIGTERM to the learner: end, the run ends; resume, it saves and is started again.
+            # SIGTERM to the learner: end ends the run, resume saves and restarts the learner.
             "on_sigterm": "end",
-            # Address of this machine where others may join, by keys; None: nobody can.
+            # Address of this machine at which others may join with keys; None: no joining.
             "host": None,
         },
-        # What keeps strangers out of a run that can be reached from other machines.
+        # Protection of a run that can be reached from other machines.
         "security": {
-            # Bind beyond this machine without keys: anybody who can connect can do anything.
+            # Bind beyond this machine without keys: every peer that can connect has all rights.
             "insecure": False,
-            # Connections to one endpoint at once [connections]; further ones are ended.
+            # Maximum open connections of one endpoint [connections]; more are closed.
             "max_connections": 1000,
-            # A peer that has not proved its key by then is disconnected [seconds].
+            # Time limit for a peer to prove its key, then it is disconnected [seconds].
             "handshake_seconds": 5.0,
         },
-        # What one process of each kind asks of its machine, where a launcher can reserve it.
+        # Resources of one process of each kind, where a launcher can reserve them.
         "resources": {
-            # Of an agent.
+            # One agent.
             "agent": {
                 # Processor time [cores].
                 "cpu": 1.0,
@@ -334,7 +334,7 @@ BASE_SESSION_CONFIG = Config(
                 # Graphics processors [devices].
                 "gpu": 0,
             },
-            # Of an evaluator.
+            # One evaluator.
             "evaluator": {
                 # Processor time [cores].
                 "cpu": 1.0,
@@ -343,7 +343,7 @@ BASE_SESSION_CONFIG = Config(
                 # Graphics processors [devices].
                 "gpu": 0,
             },
-            # Of the learner.
+            # The learner.
             "learner": {
                 # Processor time [cores].
                 "cpu": 2.0,
@@ -352,7 +352,7 @@ BASE_SESSION_CONFIG = Config(
                 # Graphics processors [devices].
                 "gpu": 0,
             },
-            # Of a replay shard.
+            # One replay shard.
             "replay": {
                 # Processor time [cores].
                 "cpu": 1.0,
@@ -361,7 +361,7 @@ BASE_SESSION_CONFIG = Config(
                 # Graphics processors [devices].
                 "gpu": 0,
             },
-            # Of the parameter server.
+            # The parameter server.
             "ps": {
                 # Processor time [cores].
                 "cpu": 0.5,
@@ -370,7 +370,7 @@ BASE_SESSION_CONFIG = Config(
                 # Graphics processors [devices].
                 "gpu": 0,
             },
-            # Of the server of metrics.
+            # The metrics server.
             "tensorplex": {
                 # Processor time [cores].
                 "cpu": 0.5,
@@ -379,7 +379,7 @@ BASE_SESSION_CONFIG = Config(
                 # Graphics processors [devices].
                 "gpu": 0,
             },
-            # Of the server of logs.
+            # The log server.
             "loggerplex": {
                 # Processor time [cores].
                 "cpu": 0.25,
@@ -388,7 +388,7 @@ BASE_SESSION_CONFIG = Config(
                 # Graphics processors [devices].
                 "gpu": 0,
             },
-            # Of TensorBoard.
+            # TensorBoard.
             "tensorboard": {
                 # Processor time [cores].
                 "cpu": 0.5,
@@ -398,17 +398,17 @@ BASE_SESSION_CONFIG = Config(
                 "gpu": 0,
             },
         },
-        # How a run becomes objects of a Kubernetes cluster.
+        # Objects of a run in a Kubernetes cluster.
         "kubernetes": {
-            # What the names of all its objects begin with; None: the experiment's name.
+            # Prefix of the names of all objects; None: the experiment's name.
             "name": None,
-            # Namespace of the objects, which must exist; None: that of kubectl's context.
+            # Existing namespace of the objects; None: that of kubectl's context.
             "namespace": None,
-            # Context of kubectl; None: its current one.
+            # Context of kubectl; None: the current context.
             "context": None,
             # Image of all containers.
             "image": "surreal-like:cpu",
-            # When a node fetches the image: Always, IfNotPresent or Never.
+            # Image pull policy: Always, IfNotPresent or Never.
             "image_pull_policy": "IfNotPresent",
             # Storage class of the volumes; None: the cluster's default.
             "storage_class": None,
@@ -421,44 +421,44 @@ BASE_SESSION_CONFIG = Config(
                 # Logs [bytes].
                 "loggerplex": 5_368_709_120,
             },
-            # Keys of the taints that agents and evaluators tolerate: of nodes that may vanish.
+            # Keys of taints that agents and evaluators tolerate: those of spot (preemptible) nodes.
             "spot_taints": [
                 "cloud.google.com/gke-spot",
                 "kubernetes.azure.com/scalesetpriority",
                 "spot",
             ],
-            # Labels by which such nodes are known, as key=value.
+            # Labels of spot nodes, as key=value.
             "spot_labels": [
                 "cloud.google.com/gke-spot=true",
                 "kubernetes.azure.com/scalesetpriority=spot",
                 "eks.amazonaws.com/capacityType=SPOT",
                 "karpenter.sh/capacity-type=spot",
             ],
-            # Put agents and evaluators on such nodes where there is room.
+            # Schedule agents and evaluators preferably on spot nodes.
             "prefer_spot": False,
-            # Labels that a node must have for agents and evaluators, as in {pool: cheap}.
+            # Required node labels for agents and evaluators, as in {pool: cheap}.
             "node_selector": {},
-            # What the pods of a role have beside that, in the words of Kubernetes: nodeSelector,
-            # tolerations, affinity, topologySpreadConstraints, priorityClassName,
-            # serviceAccountName, imagePullSecrets, runtimeClassName, annotations, env. A role is a
-            # key of resources, or all, as in {learner: {nodeSelector: {pool: gpu}}}.
+            # Additional Kubernetes fields for the pods of a role: nodeSelector, tolerations,
+            # affinity, topologySpreadConstraints, priorityClassName, serviceAccountName,
+            # imagePullSecrets, runtimeClassName, annotations, env. A role is a key of resources, or
+            # all, as in {learner: {nodeSelector: {pool: gpu}}}.
             "pods": {},
-            # Let only the run's own pods reach its ports, where the network plugin supports it.
+            # Allow only the run's own pods to reach its ports, if the network plugin supports it.
             "network_policy": True,
-            # Size limit of /tmp, and of the run folder in pods without a volume, which a replay
-            # shard exceeds by its memory; requested as ephemeral storage [bytes]; 0: no limit.
+            # Size limit of /tmp, and of the run folder in pods without a volume; for a replay shard
+            # its memory is added; requested as ephemeral storage [bytes]; 0: no limit.
             "scratch_bytes": 536_870_912,
-            # Remove all objects but the volumes so long after the end [seconds]; None: never.
+            # Delay between the end and removal of all objects but the volumes [seconds]; None: never.
             "ttl_seconds": None,
         },
         # Upper bound of any message between components [bytes].
         "max_message_bytes": 268_435_456,
-        # One chunk in so many carries time stamps of its way [chunks].
+        # One chunk in this number carries time stamps of its transfer [chunks].
         "trace_every": 16,
     }
 )
 
-# A whole experiment: what a user's file is extended by, after the algorithm has added its defaults.
+# Defaults of a whole experiment; a user's file is extended by them and the algorithm's defaults.
 BASE_CONFIG = Config(
     {
         # Registry name, dotted path package.module:Class, or path of a file.
@@ -469,7 +469,7 @@ BASE_CONFIG = Config(
     }
 )
 
-# The texts of which one must be taken, by dotted key.
+# Dotted key -> allowed texts.
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "learner_config.replay.when_full": ("block", "drop_oldest"),
@@ -486,9 +486,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def check_choices(config: Config) -> None:
-    """Raises ConfigError for the first value in `config`, or entry of a list, that is none of its
-    CHOICES.
-    """
+    """Raises ConfigError for the first value, or entry of a list, that is not in its CHOICES."""
     for path, given in leaves(config).items():
         choices = CHOICES.get(path)
         if choices is None:

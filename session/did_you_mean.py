@@ -16,15 +16,15 @@ def did_you_mean(
     cutoff: float = 0.6,
     shown: Callable[[str], str] = str,
 ) -> str:
-    """Returns ``did you mean X?`` for the known names that are most like an unknown one.
+    """Returns ``did you mean X?`` for the known names most similar to an unknown one.
 
     Args:
         name: the unknown name.
         known: the names that exist.
         lead: text before the hint, such as "; ".
-        otherwise: what is returned if no name is like it, without the lead.
-        most: how many names are shown at most, the most similar one first.
-        cutoff: the least similarity, 0 to 1, as of ``difflib.get_close_matches``.
+        otherwise: text returned if no name is similar, without the lead.
+        most: maximum number of names shown, the most similar one first.
+        cutoff: minimum similarity, 0 to 1, as in ``difflib.get_close_matches``.
         shown: known name -> its form in the hint.
     """
     near = get_close_matches(name, list(known), n=most, cutoff=cutoff)

@@ -1,16 +1,16 @@
-"""The error tree of session: the message says what is wrong, where and what to do.
+"""The error tree of session: each message names the fault, its place and the remedy.
 
 ```
-SurrealError            exit code 1, the root of every error that this system raises on purpose
+SurrealError            exit code 1, the base of every error that this system raises on purpose
 ├── ConfigError         2   a setting is missing, unknown or of the wrong kind
 ├── UsageError          2   a wrong command, a folder in use, an unknown run
 │   └── MissingExtra    2   an optional package is not installed
 ├── WireError           1   the network
-│   ├── DecodeError         bytes that are no message
+│   ├── DecodeError         bytes that are not a valid message
 │   ├── OversizeError       a message above its bound
 │   ├── DeadlineError       no answer in time
-│   └── RefusedError        the other side said no
-│       └── AdmissionError 2    it does not let this side in: wrong keys, another protocol or run
+│   └── RefusedError        the peer refused a request
+│       └── AdmissionError 2    the peer refuses any contact: wrong keys, another protocol or run
 ├── CheckpointError     1   state that cannot be saved or restored
 └── RunError            1   a run failed; holds the first error
 ```
@@ -29,12 +29,12 @@ from session.program import install_line
 _OWN_PACKAGES = ("session", "surreal_like", "main")
 _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
-# Exit code of a process whose first work failed in a way that would come again: no restart helps.
+# Exit code of a process whose first work failed with a permanent error: a restart is useless.
 HOPELESS = 70
 
 
 class SurrealError(Exception):
-    """Every error that is raised on purpose: shown as one line, without a traceback."""
+    """Base of all errors raised on purpose; shown as one line, without a traceback."""
 
     exit_code: ClassVar[int] = 1
 
@@ -42,8 +42,8 @@ class SurrealError(Exception):
 class ConfigError(SurrealError, AttributeError, KeyError):
     """A setting is missing, unknown or of the wrong kind.
 
-    It is an AttributeError and a KeyError too, so that `hasattr`, `copy` and `pickle` find in a
-    Config what they expect.
+    Also an AttributeError and a KeyError, because `hasattr`, `copy` and `pickle` expect these
+    from a Config.
     """
 
     exit_code: ClassVar[int] = 2
@@ -64,16 +64,16 @@ class MissingExtra(UsageError):
 
     @classmethod
     def named(cls, wanted: str, extra: str) -> Self:
-        """The error for `wanted` (what the user asked for), naming the extra to install."""
+        """Makes the error for `wanted` (the requested feature), naming the extra to install."""
         return cls(f"{wanted} needs a package that is not installed: {install_line(extra)}")
 
 
 class WireError(SurrealError):
-    """Something went wrong between two processes."""
+    """Communication between two processes failed."""
 
 
 class DecodeError(WireError):
-    """Bytes that are no valid message."""
+    """Bytes are not a valid message."""
 
 
 class OversizeError(WireError):
@@ -85,41 +85,41 @@ class DeadlineError(WireError):
 
 
 class RefusedError(WireError):
-    """The other side refused: another protocol, config, specs, or an older incarnation."""
+    """The peer refused: another protocol, config or specs, or an older incarnation."""
 
 
 class AdmissionError(RefusedError):
-    """The other side does not let this one in, and would not later: no key, another protocol."""
+    """The peer refuses this side permanently: no key, another protocol."""
 
     exit_code: ClassVar[int] = 2
 
 
 class CheckpointError(SurrealError):
-    """State cannot be saved, or what was saved cannot be restored."""
+    """State cannot be saved, or saved state cannot be restored."""
 
 
 class RunError(SurrealError):
-    """A run failed: the message is its first error."""
+    """A run failed; the message is its first error."""
 
 
-# What may be different at another try, although nothing was changed.
+# Errors that may not recur at the next try, without any change.
 _PASSING = (OSError, MemoryError, WireError, CheckpointError, RunError)
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether another try may go well although nothing is changed.
+    """True if another try may succeed without any change.
 
-    That is so for what the network, a disk, a lack of memory or another process caused. Any other
-    error is a mistake in the code or in its settings, and would come again.
+    That holds for errors caused by the network, a disk, a lack of memory or another process. Any
+    other error is a mistake in the code or in its settings, and would recur.
     """
     return isinstance(error, _PASSING)
 
 
 def describe(error: BaseException) -> str:
-    """The error in one line, with the place in the user's code that it comes from.
+    """Describes the error in one line, with its place in the user's code.
 
-    The place is the innermost call outside of this library, of installed packages and of Python
-    itself; without one, of an error that is no SurrealError, the innermost call in this library.
+    The place is the innermost call outside this library, installed packages and Python itself. If
+    there is none and the error is no SurrealError, it is the innermost call in this library.
     """
     line = str(error) if isinstance(error, SurrealError) else repr(error)
     place = _place(error)
@@ -127,13 +127,13 @@ def describe(error: BaseException) -> str:
 
 
 def describe_code(code: CodeType, line: int = 0) -> str:
-    """The name and the place of a function: ``MyLearner.learn (my_algorithm.py:52)``.
+    """Returns name and place of a function: ``MyLearner.learn (my_algorithm.py:52)``.
 
     Args:
-        code: of the function.
-        line: in its file; 0: where it begins.
+        code: code object of the function.
+        line: line in its file; 0: its first line.
     """
-    # Python 3.10 does not know the class.
+    # co_qualname is new in Python 3.11.
     name = getattr(code, "co_qualname", code.co_name)
     return f"{name} ({_short(code.co_filename)}:{line or code.co_firstlineno})"
 
@@ -155,6 +155,6 @@ def _is_installed(file: str) -> bool:
 
 
 def _short(file: str) -> str:
-    """The path below the present folder, where it is there."""
+    """Returns a path relative to the current folder if it is below it, else unchanged."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

@@ -1,4 +1,4 @@
-"""Every path that one run writes, and the lock that says who owns the folder."""
+"""Paths of all files of one run, and the lock of the launcher that owns the folder."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from session.config import Config
 from session.errors import ConfigError, UsageError
 
 _SECTIONS = ("algorithm", "learner_config", "env_config", "session_config")
-# Whoever asks whether a folder is in use holds its lock for a moment.
+# A process that checks `in_use` holds a shared lock for a moment, so locking is retried.
 _LOCK_SECONDS = 0.2
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replaces a file so that a reader sees the old or the new text, never a part."""
+    """Replaces a file atomically: a reader sees the old or the new text, never a part."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(text)
         beside.replace(path)
     except BaseException:
-        # On a full disk the part that was written is in the way of what comes next.
+        # On a full disk the partial file would take space that later writes need.
         beside.unlink(missing_ok=True)
         raise
 
 
 class RunFolder:
-    """The folder of one run; moving it breaks nothing, for all paths below it are relative.
+    """The folder of one run; it can be moved, as all paths below it are relative.
 
     Args:
         path: the folder; it need not exist yet.
@@ -62,10 +62,10 @@ class RunFolder:
         return str(self.path)
 
     def create(self) -> None:
-        """Makes the folder for a new run.
+        """Creates the folder for a new run.
 
         Raises:
-            UsageError: it exists and is not empty, or cannot be made.
+            UsageError: it exists and is not empty, or cannot be created.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -80,13 +80,13 @@ class RunFolder:
             raise UsageError(f"cannot make the run folder {self.path}: {error.strerror}") from None
 
     def make_below(self) -> None:
-        """Makes the folders that components write into, where a launcher could not."""
+        """Creates the folders that components write into, if no launcher has done so."""
         with suppress(OSError):
             for below in (self.logs, self.checkpoints, self.alive):
                 below.mkdir(parents=True, exist_ok=True)
 
     def lock(self) -> None:
-        """Marks the folder as in use while this process lives; again is no error.
+        """Marks the folder as in use while this process lives; a repeated call is no error.
 
         Raises:
             UsageError: another launcher uses it, or it cannot be written.
@@ -101,7 +101,7 @@ class RunFolder:
                 )
 
     def _try_lock(self) -> IO[str] | None:
-        """The lock, or None if somebody else has it, be it only to look."""
+        """Tries to lock; None if another process holds the lock, even for a check of `in_use`."""
         path = self.path / ".lock"
         try:
             lock = path.open("w")
@@ -109,7 +109,7 @@ class RunFolder:
             raise UsageError(f"cannot use the run folder {self.path}: {error.strerror}") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had it may have removed the file between our two steps.
+            # The previous owner may have removed the file between open and flock.
             if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
                 return lock
         except OSError:
@@ -119,13 +119,13 @@ class RunFolder:
 
     @property
     def locked(self) -> bool:
-        """True while this very object holds the folder."""
+        """True while this object holds the lock."""
         return self._lock is not None
 
     def unlock(self) -> None:
-        """Gives the folder back."""
+        """Releases the lock."""
         if self._lock is not None:
-            # Without the lock that is held the file means nothing.
+            # Only the held lock marks the folder as in use, so the file can go.
             with suppress(OSError):
                 (self.path / ".lock").unlink()
             self._lock.close()
@@ -133,7 +133,7 @@ class RunFolder:
 
     @property
     def in_use(self) -> bool:
-        """True while a launcher holds the folder."""
+        """True while a launcher holds the lock."""
         try:
             with (self.path / ".lock").open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -145,7 +145,7 @@ class RunFolder:
 
     @property
     def refusal(self) -> str:
-        """Why nothing can be written here now, empty if it can."""
+        """Reason for which the folder cannot be written now; empty if it can."""
         probe = self.path / ".probe"
         try:
             write_atomically(probe, "")
@@ -169,10 +169,10 @@ class RunFolder:
         return result if isinstance(result, dict) else None
 
     def read_config(self) -> Config:
-        """The config of the run, as it was resolved.
+        """Reads the resolved config of the run.
 
         Raises:
-            ConfigError: the file cannot be read, or is not whole.
+            ConfigError: the file cannot be read or is incomplete.
         """
         config = Config.load_file(self.config)
         if missing := [name for name in _SECTIONS if name not in config]:
@@ -183,12 +183,12 @@ class RunFolder:
         return config
 
     def find_modules(self, import_path: Iterable[str | Path]) -> None:
-        """Lets Python find the user's modules: in these folders, then in the run's copy of them.
+        """Adds these folders and the run's copy of the user's modules to Python's search path.
 
-        Behind everything else: a user's folder must not hide the library's own modules.
+        They are searched last: a user's folder must not hide the library's own modules.
 
         Args:
-            import_path: ``session_config.import_path``, and what the user names besides.
+            import_path: ``session_config.import_path``, and additional folders of the user.
         """
         for path in (*map(str, import_path), str(self.code.absolute())):
             if path not in sys.path:
@@ -196,6 +196,6 @@ class RunFolder:
 
     @property
     def over(self) -> bool:
-        """True once ``result.json`` says that the run has ended."""
+        """True once the status in ``result.json`` is final."""
         result = self.read_result()
         return result is not None and result.get("status") != "running"

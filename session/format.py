@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats numbers for people."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ MISSING = "-"
 
 
 def count(value: float | None) -> str:
-    """A number of things: 12,345."""
+    """Formats a count: 12,345."""
     return MISSING if value is None else f"{value:,.0f}"
 
 
 def rate(value: float | None) -> str:
-    """Things per second: 1,234/s, and small rates with a decimal."""
+    """Formats a rate per second: 1,234/s, and rates below 10/s with one decimal."""
     if value is None:
         return MISSING
     return f"{value:,.1f}/s" if abs(value) < 10 else f"{value:,.0f}/s"
 
 
 def decimal(value: float | None) -> str:
-    """A return or another measured number: 123.4, 0.0123, 12,346."""
+    """Formats a return or another measured number: 123.4, 0.0123, 12,346."""
     if value is None or not math.isfinite(value):
         return MISSING if value is None else str(value)
     if value == 0 or 1 <= abs(value) < 10_000:
@@ -30,12 +30,12 @@ def decimal(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of one: 12 %."""
+    """Formats a share between 0 and 1: 12 %."""
     return MISSING if share is None else f"{100 * share:.0f} %"
 
 
 def duration(seconds: float | None) -> str:
-    """Hours, minutes and whole seconds that have passed: 01:15, 2:01:15, 3d 02:01:15."""
+    """Formats a duration in whole seconds: 01:15, 2:01:15, 3d 02:01:15."""
     if seconds is None or not math.isfinite(seconds):
         return MISSING
     minutes, second = divmod(max(0, math.floor(seconds)), 60)
@@ -47,20 +47,20 @@ def duration(seconds: float | None) -> str:
 
 
 def tenths(seconds: float) -> str:
-    """Seconds and the tenths that have passed, as a clock counts them: 11.8 s."""
-    # What is 0.3 must not become 0.2 because the machine's 0.3 is less than that.
+    """Formats seconds, rounded down to tenths as a clock does: 11.8 s."""
+    # The offset absorbs binary rounding: 0.3 s must not be shown as 0.2 s.
     return f"{math.floor(10 * seconds + 1e-6) / 10:.1f} s"
 
 
 def short_time(seconds: float) -> str:
-    """A short duration with its unit: 3 ms, 1.2 s, 02:10."""
+    """Formats a short duration with its unit: 3 ms, 1.2 s, 02:10."""
     if seconds < 0.9995:
         return f"{1000 * seconds:.0f} ms" if seconds >= 0.00095 else f"{1000 * seconds:.1g} ms"
     return f"{seconds:.1f} s" if seconds < 100 else duration(seconds)
 
 
 def size(size_bytes: float) -> str:
-    """Bytes with a fitting unit, powers of 1000: 2.8 GB."""
+    """Formats bytes with a unit, powers of 1000: 2.8 GB."""
     power = 0
     while abs(size_bytes) >= 999.5 and power < len(_UNITS) - 1:
         size_bytes /= 1000
@@ -70,6 +70,6 @@ def size(size_bytes: float) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of which a share is filled."""
+    """Draws a progress bar of `width` characters, filled up to `share`."""
     filled = round(min(1.0, max(0.0, share)) * width)
     return "━" * filled + "─" * (width - filled)
