@@ -448,7 +448,7 @@ BASE_SESSION_CONFIG = Config(
             # Size limit of /tmp, and of the run folder in pods without a volume; for a replay shard
             # its memory is added; requested as ephemeral storage [bytes]; 0: no limit.
             "scratch_bytes": 536_870_912,
-            # Delay between the end and removal of all objects but the volumes [seconds]; None: never.
+            # Time from the end to the removal of all objects but volumes [seconds]; None: never.
             "ttl_seconds": None,
         },
         # Upper bound of any message between components [bytes].

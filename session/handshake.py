@@ -1,4 +1,4 @@
-"""The hello that every component says to the parameter server, without ever blocking."""
+"""Handshake of a component with the parameter server; never blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HELLO = Schema(
     {
         "protocol": Count(),
         "name": Name(),
-        # There is room above for those that have to be newer.
+        # Half the range: the server may assign a higher incarnation if a node's clock is slow.
         "incarnation": Incarnation(1 << 52),
         "fingerprint": Text(128),
         "spec_hash": Text(64),
@@ -40,10 +40,10 @@ class Accepted:
     """The parameter server's answer.
 
     Args:
-        starts: starts seen under this name, this one included.
-        incarnation: the one to use; above the own one where the node's clock is slow.
-        version: newest ``(learner incarnation, version)`` published, ``(0, 0)`` before the first.
-        iteration: updates that the newest parameters have had.
+        starts: number of starts under this name, this one included.
+        incarnation: the one to use; above the own one if the node's clock is slow.
+        version: newest published ``(learner incarnation, version)``, ``(0, 0)`` before the first.
+        iteration: number of updates in the newest parameters.
     """
 
     starts: int = 1
@@ -53,14 +53,14 @@ class Accepted:
 
 
 class Handshake:
-    """Says hello at start and after each reconnection.
+    """Sends a hello at start and after each reconnection; repeats it until it is answered.
 
     Args:
-        socket: a dealer of ``ps.requests`` for :data:`ANSWERS`; nobody else may receive on it.
-        clock: for repeating a hello that found nobody.
+        socket: a dealer of ``ps.requests`` for :data:`ANSWERS`; it must have no other receiver.
+        clock: times the repetition of an unanswered hello.
         name: component name.
         incarnation: of this process.
-        fingerprint: the experiment's, in full.
+        fingerprint: full fingerprint of the experiment.
         spec_hash: hash of the observation and action specs.
     """
 
@@ -88,19 +88,19 @@ class Handshake:
         self._due = 0.0
 
     def tick(self) -> bool:
-        """One step; True if something was sent or received.
+        """Does one step; True if a message was sent or received.
 
         Raises:
-            RefusedError: a newer process of this name.
-            AdmissionError: another protocol, fingerprint or spec.
+            RefusedError: a newer process has this name.
+            AdmissionError: protocol, fingerprint or specs differ.
         """
         if False in self.socket.connection_events() and self.welcome is not None:
             self._id, self._due = None, self._clock.now()
-        said = self._say()
+        sent = self._say()
         answer = self.socket.receive()
         if answer is not None and answer.fields["id"] == self._id:
             self._take(answer)
-        return said or answer is not None
+        return sent or answer is not None
 
     def _say(self) -> bool:
         if self._clock.now() < self._due:
@@ -120,6 +120,6 @@ class Handshake:
             fields["starts"], fields["incarnation"], (incarnation, version), fields["iteration"]
         )
         self._fields["incarnation"] = self.welcome.incarnation
-        # A restarted parameter server learns from it how often this name has started.
+        # Sent in later hellos: restores the count of starts in a restarted parameter server.
         self._fields["starts"] = self.welcome.starts
         self._due = float("inf")

@@ -1,4 +1,4 @@
-"""Signs of life: one small file per component, read by whoever supervises or asks."""
+"""Heartbeats: one small file per component, read by the supervisor and by commands."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from session.folder import write_atomically
 
 @dataclass(slots=True)
 class Beat:
-    """What one component last said of itself.
+    """Last heartbeat of one component.
 
     Args:
         name: component name.
         incarnation: milliseconds of the wall clock at its start.
         state: ``starting``, ``running``, ``draining``, ``done`` or ``failed``.
-        pid: its process.
-        time: wall clock of the beat, seconds.
-        busy_seconds: how much longer than usual the next beat may take, counted from ``time``.
-        doing: what takes so long, or why it failed, in one line.
-        dropped_records: metrics and log records that nobody took in time.
-        ready: False while it stays although the run is over, or only leaves.
-        status: its numbers, as Tensorplex gets them.
+        pid: process id.
+        time: wall clock of the heartbeat [s].
+        busy_seconds: allowed additional delay of the next heartbeat [s], counted from ``time``.
+        doing: present long operation, or reason of the failure, in one line.
+        dropped_records: number of metric and log records dropped for lack of a reader.
+        ready: False while not running, or while alive although its work for the run is over.
+        status: numbers that are also reported to Tensorplex.
     """
 
     name: str
@@ -41,16 +41,16 @@ class Beat:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the beat."""
+        """Age of the heartbeat [s]."""
         return max(0.0, time.time() - self.time)
 
     def late(self, timeout_seconds: float) -> bool:
-        """True if a running component should have been heard by now."""
+        """True if it is older than ``timeout_seconds`` plus ``busy_seconds``."""
         return self.age_seconds > timeout_seconds + self.busy_seconds
 
 
 def write_beat(folder: Path, beat: Beat) -> None:
-    """Writes the component's file; a full disk or a missing folder must not end a component."""
+    """Writes the component's file; ignores a full disk or a missing folder."""
     path, text = folder / beat.name, json.dumps(asdict(beat))
     try:
         write_atomically(path, text)
@@ -60,9 +60,9 @@ def write_beat(folder: Path, beat: Beat) -> None:
 
 
 def _write_over(path: Path, text: str) -> None:
-    """Where a disk has no room for a new file there is that of the old one.
+    """Overwrites the old file in place, for a disk without space for a new file.
 
-    Whoever reads half a beat takes it for none, and looks again.
+    A reader that sees a partial heartbeat treats it as missing and reads again later.
     """
     with path.open("r+") as file:
         file.write(text)
@@ -70,7 +70,7 @@ def _write_over(path: Path, text: str) -> None:
 
 
 def read_beat(folder: Path, name: str) -> Beat | None:
-    """The component's last beat, None if it has not been heard."""
+    """Reads a component's last heartbeat; None if there is none or it is incomplete."""
     try:
         return Beat(**json.loads((folder / name).read_text()))
     except (OSError, ValueError, TypeError):
@@ -78,7 +78,7 @@ def read_beat(folder: Path, name: str) -> Beat | None:
 
 
 def read_beats(folder: Path) -> dict[str, Beat]:
-    """Component name -> last beat, of all that were ever heard."""
+    """Reads all heartbeats: component name -> last heartbeat."""
     if not folder.is_dir():
         return {}
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))

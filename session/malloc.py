@@ -1,4 +1,4 @@
-"""How a process keeps the memory that it frees and needs again a moment later."""
+"""Tuning of malloc for processes that free and allocate large blocks all the time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Has the C library keep large blocks that are freed; where it cannot, nothing changes.
+    """Makes the C library keep freed large blocks; does nothing if mallopt is missing.
 
-    By default glibc gives blocks of some megabytes back to the system at once, and the next batch,
-    which needs the same ones, is handed new pages that the system has to clear first. It costs no
-    memory at the peak, but what was needed once stays with the process: mallopt(3).
+    By default glibc returns blocks of some megabytes to the system at once; the next batch then
+    gets new pages, which the system has to clear first. The peak memory does not change, but the
+    process keeps it: mallopt(3).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,4 +1,4 @@
-"""How a config is filled from its base: a walk over two nested dicts that changes neither."""
+"""Merges a config with its base: a recursion over two nested dicts that changes neither."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from session.placeholder import expectation, is_unresolved
 
 Section = Mapping[str, Any]
 
-# The keys by which a mapping is known as a schedule, and as a model that takes a user's torso.
+# Keys that identify a mapping as a schedule, and as a model that accepts a user's torso.
 _SCHEDULE = frozenset({"kind", "by", "start", "end", "steps", "points"})
 _MODEL = frozenset({"torso", "torso_args"})
 
 
 class Extension:
-    """One walk: `merge` gives the filled config, `missing` then holds what is still demanded."""
+    """One merge: `merge` returns the filled config, `missing` then holds the required keys."""
 
     def __init__(self, base: Section, path: str, *, strict: bool) -> None:
         self._known = paths(base, path)
@@ -25,7 +25,7 @@ class Extension:
         self.missing: dict[str, str] = {}
 
     def merge(self, user: Section, base: Section, path: str) -> dict[str, Any]:
-        """The entries of `base`, replaced by those of `user`, then what only `user` has.
+        """Returns the entries of `base`, replaced by those of `user`, then other keys of `user`.
 
         Raises ConfigError for the first value, or if strict the first key, that `base` forbids.
         """
@@ -50,7 +50,7 @@ class Extension:
         return default
 
     def _given(self, value: Any, default: Any, path: str) -> Any:
-        """The value as the kind that `default` wants; mappings in lists are filled and checked."""
+        """Converts a value to the kind of `default`; fills and checks mappings in lists."""
         if isinstance(value, dict) and isinstance(default, dict) and default:
             return self.merge(value, default, path)
         if isinstance(value, list) and _demands_mappings(default):
@@ -65,17 +65,17 @@ class Extension:
 
 
 def _demands_mappings(default: Any) -> bool:
-    """Whether it is a list whose items are mappings with placeholders, to any depth of lists."""
+    """True for a list, nested to any depth, whose items are mappings with placeholders."""
     if not isinstance(default, list) or not is_unresolved(default):
         return False
     return isinstance(default[0], dict) or _demands_mappings(default[0])
 
 
 def spell_out(user: Section, base: Section) -> dict[str, Any]:
-    """The entries of `user` with what they stand for where `base` has a mapping of a known kind.
+    """Expands the short forms in `user` for which `base` has a known structure.
 
-    A number in place of a schedule is a constant one; a text in place of a model is its torso; a
-    text in place of a list of texts is a list of one.
+    A number in place of a schedule is a constant schedule; a text in place of a model is its torso;
+    a text in place of a list of texts is a list with one item.
     """
     return {key: _spelled(value, base.get(key)) for key, value in user.items()}
 
@@ -95,14 +95,14 @@ def _spelled(value: Any, default: Any) -> Any:
 
 
 def _holds_texts(default: Any) -> bool:
-    """Whether it is a list of texts, and none of them a placeholder."""
+    """True for a list of texts without placeholders."""
     if not isinstance(default, list) or is_unresolved(default):
         return False
     return bool(default) and all(isinstance(each, str) for each in default)
 
 
 def _checked(value: Any, default: Any, path: str) -> Any:
-    """The value as the kind that `default` wants; a placeholder may stand if it takes no more."""
+    """Converts a value to the kind of `default`; a placeholder may be as narrow or narrower."""
     wanted = expectation(default, path)
     if is_unresolved(value) and not isinstance(value, dict):
         closed = isinstance(default, dict) and default
@@ -114,19 +114,19 @@ def _checked(value: Any, default: Any, path: str) -> Any:
 
 
 def missing_error(missing: Mapping[str, str]) -> ConfigError:
-    """The error that lists all missing keys: dotted key -> what is expected."""
+    """Makes the error that lists all missing keys: dotted key -> expected value."""
     wanted = ", ".join(f"{path} ({expected})" for path, expected in missing.items())
     return ConfigError(f"missing: {wanted}")
 
 
 def scalar(value: Any) -> Any:
-    """A 0-dimensional array or tensor as Python's own number; anything else as it is."""
+    """Converts a 0-dimensional array or tensor to a Python number; other values stay."""
     item = getattr(value, "item", None)
     return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
 def leaves(config: Section, path: str = "") -> dict[str, Any]:
-    """Dotted key -> value for everything that is no mapping, or an empty one."""
+    """Returns dotted key -> value for all values that are no mapping, or an empty one."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         inner = join(path, key)
@@ -135,7 +135,7 @@ def leaves(config: Section, path: str = "") -> dict[str, Any]:
 
 
 def paths(config: Section, path: str = "") -> list[str]:
-    """The dotted keys of everything, sections too."""
+    """Returns all dotted keys, including those of sections."""
     found = []
     for key, value in config.items():
         found.append(join(path, key))
@@ -144,7 +144,7 @@ def paths(config: Section, path: str = "") -> list[str]:
 
 
 def nearest(path: str, known: Sequence[str]) -> str:
-    """A hint at the known key that was probably meant, or else at the keys of the same section."""
+    """Returns a hint: the most similar known key, or else the keys of the same section."""
     if path in known:
         return "; write it as nested mappings, without dots"
     section, _, name = path.rpartition(".")
@@ -160,11 +160,11 @@ def _likeness(one: str, other: str) -> float:
 
 
 def join(path: str, key: str) -> str:
-    """The dotted key of `key` inside the section `path`."""
+    """Returns the dotted key of `key` inside the section `path`."""
     return f"{path}.{key}" if path else key
 
 
 def shown(value: Any) -> str:
-    """A value as an error message shows it: one line, not too long."""
+    """Formats a value for an error message: one line, at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

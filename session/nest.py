@@ -1,7 +1,7 @@
 """Nested arrays: a nest is a leaf, or a tuple or dict (text keys) of nests.
 
-A leaf is whatever is neither tuple nor mapping, mostly an array. Flattened, each leaf has a path
-such as `obs/image` or `obs/0/goal`, and such a path is the name of a column of experience.
+A leaf is any value that is neither tuple nor mapping, mostly an array. Flattened, each leaf has a
+path such as `obs/image` or `obs/0/goal`, which is the name of a column of experience.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Nest: TypeAlias = Any
 
 
 def map(fn: Callable[..., Any], *nests: Nest) -> Nest:
-    """Calls `fn` with the leaves at the same place of all nests; gives a nest of that shape.
+    """Calls `fn` with the corresponding leaves of all nests; returns a nest of the same shape.
 
     Raises ValueError if the nests differ in shape.
     """
@@ -33,9 +33,9 @@ def map(fn: Callable[..., Any], *nests: Nest) -> Nest:
 
 
 def flatten(nest: Nest, prefix: str = "") -> dict[str, Any]:
-    """Gives path -> leaf, in the order of the nest; a bare leaf has the path `prefix`.
+    """Returns path -> leaf, in the order of the nest; a bare leaf has the path `prefix`.
 
-    Raises ValueError where the way back would be ambiguous: keys that are empty or hold a slash, a
+    Raises ValueError if unflattening would be ambiguous: keys that are empty or have a slash, a
     dict whose keys are exactly "0", "1", ..., an empty tuple, an empty dict inside the nest.
     """
     flat: dict[str, Any] = {}
@@ -45,10 +45,10 @@ def flatten(nest: Nest, prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(flat: Mapping[str, Any], prefix: str = "") -> Nest:
-    """Gives back the nest that `flatten(nest, prefix)` was given; other paths are ignored.
+    """Restores the nest from the result of `flatten(nest, prefix)`; ignores other paths.
 
-    Without any path under `prefix` it is an empty dict. Raises ValueError if a path is a leaf and
-    a branch.
+    Returns an empty dict if no path is under `prefix`. Raises ValueError if a path is both a leaf
+    and a branch.
     """
     if prefix in flat:
         if _below(flat, prefix):
@@ -67,7 +67,7 @@ def stack(nests: Sequence[Nest], axis: int = 0) -> Nest:
 
 
 def leaves(nest: Nest) -> list[Any]:
-    """The leaves in the order of the nest."""
+    """Returns the leaves in the order of the nest."""
     if isinstance(nest, Mapping):
         return [leaf for child in nest.values() for leaf in leaves(child)]
     if isinstance(nest, tuple):
@@ -76,7 +76,7 @@ def leaves(nest: Nest) -> list[Any]:
 
 
 def _keys(nest: Nest) -> set[str] | int | None:
-    """What two nests that are walked together must share: the keys, the length, or being a leaf."""
+    """Structure that corresponding nests must share: set of keys, length, or None for a leaf."""
     if isinstance(nest, Mapping):
         return set(nest)
     return len(nest) if isinstance(nest, tuple) else None
@@ -111,11 +111,11 @@ def _flatten(nest: Nest, path: str, flat: dict[str, Any]) -> None:
 
 
 def _below(flat: Mapping[str, Any], prefix: str) -> list[str]:
-    """The paths under `prefix`, without it."""
+    """Returns the paths under `prefix`, relative to it."""
     start = f"{prefix}/" if prefix else ""
     return [path[len(start) :] for path in flat if path.startswith(start) and path != prefix]
 
 
 def _counts(children: Mapping[str, Any]) -> bool:
-    """Whether the keys are exactly "0", "1", ... in any order."""
+    """True if the keys are exactly "0", "1", ... in any order."""
     return set(children) == {str(index) for index in range(len(children))}

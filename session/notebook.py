@@ -1,6 +1,6 @@
-"""The dashboard of a run as widgets of a notebook; they refresh themselves, from a thread.
+"""The dashboard of a run as notebook widgets, refreshed by a thread.
 
-The kernel's only other thread belongs to the cells: what it does must not stop the refreshing.
+The kernel's main thread runs the cells; a long cell must not stop the refreshing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STATE_COLOURS = {
     "gone": FAINT,
     "dead": COLOURS[4],
 }
-# A picture costs as much time as all the rest, and nobody sees a second in it.
+# Drawing takes as much time as all the rest, and one second changes little in the picture.
 _PICTURE_SECONDS = 2.0
 _LOG_LINES = 60
 _CLOSE_SECONDS = 5.0
@@ -34,8 +34,8 @@ class Panel:
     """Status table, pictures, buttons and logs of one run.
 
     Args:
-        dashboard: of the run.
-        interval_seconds: between two refreshes.
+        dashboard: dashboard of the run.
+        interval_seconds: time between two refreshes.
 
     Raises:
         MissingExtra: ipywidgets or matplotlib is not installed.
@@ -67,7 +67,7 @@ class Panel:
         self._thread.start()
 
     def refresh(self) -> None:
-        """Shows what is new now."""
+        """Reads new data and updates the widgets."""
         board = self._dashboard
         board.refresh()
         self._head.value = _head(board)
@@ -86,7 +86,7 @@ class Panel:
             button.disabled = not board.running
 
     def close(self) -> None:
-        """Ends the refreshing; what was shown last stays."""
+        """Stops refreshing; the last content stays visible."""
         self._closing.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(_CLOSE_SECONDS)
@@ -96,7 +96,7 @@ class Panel:
 
         display(self.widget)  # type: ignore[no-untyped-call]
 
-    # -- the parts --------------------------------------------------------------------------------
+    # -- widgets ----------------------------------------------------------------------------------
 
     def _make_buttons(self) -> list[Any]:
         board = self._dashboard
@@ -129,7 +129,7 @@ class Panel:
             ]
         )
 
-    # -- what happens -----------------------------------------------------------------------------
+    # -- actions ----------------------------------------------------------------------------------
 
     def _keep_fresh(self, interval_seconds: float) -> None:
         while self._dashboard.running and not self._closing.wait(interval_seconds):
@@ -140,15 +140,15 @@ class Panel:
         return None
 
     def _do(self, act: Callable[[], str | None]) -> None:
-        """Does something, and says what came of it below the buttons."""
+        """Runs an action and shows its result or error below the buttons."""
         try:
-            said, colour = act(), INK
+            text, colour = act(), INK
         except SurrealError as error:
-            said, colour = str(error), COLOURS[4]
-        except Exception as error:  # noqa: BLE001 - without a word nobody would see the end of it
-            said, colour = repr(error), COLOURS[4]
-        if said is not None:
-            self._message.value = _span(said, colour)
+            text, colour = str(error), COLOURS[4]
+        except Exception as error:  # noqa: BLE001 - the thread must not end unseen
+            text, colour = repr(error), COLOURS[4]
+        if text is not None:
+            self._message.value = _span(text, colour)
 
     def _kill(self) -> str:
         return f"killed {self._which.value}, process {self._dashboard.kill(self._which.value)}"

@@ -1,4 +1,4 @@
-"""What is due every so often, and how fast things happen, by a clock that is passed in."""
+"""Periodic triggers and rates of events, with a clock that is passed in."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-# Arrivals that a rate tells apart in its window, and how many it keeps however old they are.
+# Time resolution of a rate: marks per window; and the minimum number of marks kept at any age.
 _MARKS = 20
 _FEWEST = 4
 
 
 class Every:
-    """Says when something is due: every `calls` calls or every `seconds`, the first of both.
+    """Periodic trigger: due every `calls` calls or every `seconds`, whichever comes first.
 
-    0 stands for never. Due times lie on a grid from the start on, so that late calls cause no
-    drift; what was missed meanwhile is due once, not many times.
+    0 means never. Due times are on a fixed grid from the start, so late calls cause no drift;
+    several missed times trigger only once.
     """
 
     def __init__(self, *, calls: int = 0, seconds: float = 0.0, clock: Callable[[], float]) -> None:
@@ -26,7 +26,7 @@ class Every:
         self._since = clock()
 
     def __call__(self) -> bool:
-        """Counts one call; True if it is due, and then begins anew."""
+        """Counts one call; True if due, which begins the next period."""
         self._called += 1
         elapsed = self._clock() - self._since
         if 0 < self._seconds <= elapsed:
@@ -40,10 +40,10 @@ class Every:
 
 
 class Rate:
-    """Events per second over the last `window_seconds`, or over the last few times that some came.
+    """Events per second over the last `window_seconds`, or over the last few arrivals.
 
-    What comes seldom and in large amounts is measured from arrival to arrival, so that it neither
-    reads 0 between two of them nor jumps at each. It is 0 once nothing has come for far longer.
+    Rare arrivals of large amounts are measured from arrival to arrival, so that the rate is not 0
+    between two of them and does not jump at each. It is 0 once none has come for far longer.
     """
 
     def __init__(self, *, window_seconds: float = 10.0, clock: Callable[[], float]) -> None:
@@ -52,9 +52,9 @@ class Rate:
         self.begin()
 
     def begin(self, total: float = 0.0) -> None:
-        """Forgets all that has come; from now on `total` is what there was before."""
+        """Resets the rate; counting starts at `total`."""
         self.total = total
-        # When something came, and how much there was then: the oldest is where the window begins.
+        # (time of an arrival, total then); the oldest mark is the start of the window.
         self._marks: deque[tuple[float, float]] = deque([(self._clock(), total)])
         self._last = self._marks[0][0]
 
@@ -66,22 +66,22 @@ class Rate:
         self.total += amount
         marks = self._marks
         if len(marks) > 1 and now - marks[-2][0] < self._window_seconds / _MARKS:
-            marks.pop()  # as near to the one before as the window can tell apart
+            marks.pop()  # merged: closer than the time resolution
         marks.append((now, self.total))
         while len(marks) > _FEWEST and marks[1][0] <= now - self._window_seconds:
             marks.popleft()
 
     def reach(self, total: float) -> None:
-        """Counts what a total has grown by."""
+        """Counts the increase of a total since the last call."""
         self.add(total - self.total)
 
     def per_second(self) -> float:
-        """The rate now; 0 before any time has passed."""
+        """The present rate; 0 before any time has passed."""
         now, (start, before) = self._clock(), self._marks[0]
         gap = (self._last - start) / max(1, len(self._marks) - 1)
         silent = now - self._last
         if silent > max(self._window_seconds, _FEWEST * gap):
             return 0.0
-        # For as long as the next amount is not due yet, its time is not counted either.
+        # Until the next arrival is due, the time since the last one is not counted.
         passed = max(self._last - start, now - start - gap)
         return (self.total - before) / passed if passed > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Placeholders of a default config: texts such as `_int_` that say what a user must give.
+"""Placeholders of a default config: texts such as `_int_` that describe required values.
 
 | placeholder | takes |
 |---|---|
@@ -12,8 +12,8 @@
 | `_bool_`, `_str_` | true or false; a text |
 | `_enum[a, b]_` | one of these, exactly; `_enum[1, true]_` takes a number and a bool |
 
-A plain default expects values of its own kind, so it has a placeholder too: that of 0.99 is
-`_float_`. A backslash before a placeholder makes it a text that is none: `\\_int_`.
+A plain default accepts values of its own kind, so it corresponds to a placeholder: 0.99 to
+`_float_`. A backslash before a placeholder makes it an ordinary text: `\\_int_`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NARROWER = {
     "num": frozenset({"int", "float"}),
     "str": frozenset({"enum"}),
 }
-# What people write instead; an error then names the right one.
+# Common wrong names; the error names the right placeholder.
 _MEANT = {
     "string": "str",
     "text": "str",
@@ -55,13 +55,13 @@ _MEANT = {
     "mapping": "dict",
     "any": "object",
 }
-# Underscores, a word, perhaps something in brackets, underscores.
+# Underscores, a word, optional brackets with content, underscores.
 _SHAPE = re.compile(r"(_*)([A-Za-z]+)([\[({].*?)?(_*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """What a value must be. `options` belong to an enum, `item` to a list of one kind."""
+    """Constraint of a value. `options` are those of an enum, `item` is the kind of list items."""
 
     kind: str
     options: tuple[str, ...] = ()
@@ -74,13 +74,13 @@ class Placeholder:
 
     @property
     def expected(self) -> str:
-        """What is expected, in words."""
+        """Description of the expected value."""
         if self.item:
             return f"a list, each item {self.item.expected}"
         return _EXPECTED[self.kind] + ", ".join(self.options)
 
     def accepts(self, value: Any) -> bool:
-        """Whether `value` is of this kind. Only `_object_` takes None; a bool is no number."""
+        """True if `value` is of this kind. Only `_object_` accepts None; a bool is no number."""
         match self.kind:
             case "object":
                 return True
@@ -102,7 +102,7 @@ class Placeholder:
         return isinstance(value, int) and not isinstance(value, bool)
 
     def convert(self, value: Any) -> Any:
-        """The accepted value as this kind: 1 becomes 1.0 for a float, 1e8 an integer for an int."""
+        """Converts an accepted value: 1 becomes 1.0 for a float, 1e8 an integer for an int."""
         if self.item:
             return [self.item.convert(each) for each in value]
         if self.kind == "enum":
@@ -111,7 +111,7 @@ class Placeholder:
         return kinds[self.kind](value) if self.kind in kinds else value
 
     def narrows(self, other: Placeholder) -> bool:
-        """Whether all that this one takes is taken by `other` too."""
+        """True if `other` accepts all values that this one accepts."""
         if self.kind != other.kind:
             return self.kind in _NARROWER.get(other.kind, ())
         if other.item:
@@ -120,13 +120,13 @@ class Placeholder:
 
 
 class Verbatim(str):
-    """A text that looks like a placeholder and is none; a file holds it with a backslash before."""
+    """An ordinary text that looks like a placeholder; a file has a backslash before it."""
 
     __slots__ = ()
 
 
 def unescaped(text: str) -> str:
-    """The text that a file's text stands for: Verbatim for a placeholder after a backslash."""
+    """Decodes a text of a file: a placeholder after a backslash becomes Verbatim."""
     shape = _SHAPE.fullmatch(text.lstrip("\\"))
     if text.startswith("\\") and shape and _looks_alike(shape):
         return Verbatim(text[1:])
@@ -134,12 +134,12 @@ def unescaped(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text of a file that `unescaped` reads back."""
+    """Encodes a text for a file; the inverse of `unescaped`."""
     return f"\\{text}" if isinstance(text, Verbatim) else text
 
 
 def placeholder(text: str) -> Placeholder | None:
-    """The placeholder that `text` is, None for any other text."""
+    """Parses a placeholder; None for any other text."""
     shape = None if isinstance(text, Verbatim) else _SHAPE.fullmatch(text)
     if shape is None:
         return None
@@ -154,9 +154,9 @@ def placeholder(text: str) -> Placeholder | None:
 
 
 def parse(text: str, path: str) -> Placeholder | None:
-    """The placeholder that a text among defaults is, None for an ordinary text.
+    """Parses a text of a default config; None for an ordinary text.
 
-    Raises ConfigError, naming the key `path`, for what looks like a placeholder and is none.
+    Raises ConfigError, naming the key `path`, for an invalid placeholder.
     """
     found = placeholder(text)
     shape = None if isinstance(text, Verbatim) else _SHAPE.fullmatch(text)
@@ -174,10 +174,10 @@ def parse(text: str, path: str) -> Placeholder | None:
 
 
 def check_default(default: Any, path: str) -> None:
-    """Refuses what cannot be meant in a default config, at any depth.
+    """Checks a default config for mistakes, at any depth.
 
-    Raises ConfigError for a text that only looks like a placeholder, a list that holds more than
-    its placeholder, and a Python type in place of a placeholder.
+    Raises ConfigError for an invalid placeholder, a list with other items beside a placeholder, and
+    a Python type in place of a placeholder.
     """
     if isinstance(default, type):
         raise ConfigError(f"{path} is the type {default.__name__}; {_hint(default.__name__)}")
@@ -192,7 +192,7 @@ def check_default(default: Any, path: str) -> None:
 
 
 def _looks_alike(shape: re.Match[str]) -> bool:
-    """Whether a text of this shape is a placeholder, or must have been meant as one."""
+    """True if a text of this shape is a placeholder or was probably meant as one."""
     left, word, _, right = shape.groups()
     return left == right == "_" or (bool(left or right) and word.lower() in _EXPECTED)
 
@@ -202,7 +202,7 @@ def _is_enum(word: str, brackets: str) -> bool:
 
 
 def _is_option(value: Any, option: str) -> bool:
-    """Whether a value is this option of an enum, as a text or as what YAML makes of it."""
+    """True if a value is this option of an enum, as a text or as parsed by YAML."""
     if isinstance(value, str):
         return value == option
     plain = plain_value(option)
@@ -217,7 +217,7 @@ def _hint(word: str) -> str:
 
 
 def expectation(default: Any, path: str) -> Placeholder:
-    """What a value in place of `default` must be: the placeholder it is, or its own kind.
+    """Returns the constraint of values for `default`: its placeholder, or its own kind.
 
     Raises ConfigError, naming the key `path`, for an invalid placeholder.
     """
@@ -238,7 +238,7 @@ def expectation(default: Any, path: str) -> Placeholder:
 
 
 def is_unresolved(value: Any) -> bool:
-    """Whether a placeholder stands in `value`, at any depth: somebody must still fill it."""
+    """True if `value` contains a placeholder, at any depth."""
     if isinstance(value, dict):
         return any(map(is_unresolved, value.values()))
     if isinstance(value, list):

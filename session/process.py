@@ -43,14 +43,14 @@ def run_service(
     *,
     keeps_memory: bool = False,
 ) -> int:
-    """Runs one component as this process, until it is done or told to end; returns the exit code.
+    """Runs one component as this process until it is done or stopped; returns the exit code.
 
     Args:
         kind: kind of component, such as ``agent``.
         build: makes the Service from its Context.
-        topology_of: makes the topology of a resolved config.
-        argv: command line, by default this process's own.
-        keeps_memory: large arrays come and go all the time; see :mod:`session.malloc`.
+        topology_of: makes the topology from a resolved config.
+        argv: command-line arguments; None: those of this process.
+        keeps_memory: the component allocates large arrays all the time; see :mod:`session.malloc`.
     """
     if keeps_memory:
         keep_freed_memory()
@@ -102,15 +102,15 @@ def _run(frame: Frame) -> int:
         line = describe(error)
         sys.stderr.write(f"{frame.context.name}: {line}{f': {trouble}' if trouble else ''}\n")
         return HOPELESS if hopeless else error.exit_code
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the run must hear of it, too
-        # Nothing here ends a process by SystemExit: that is what an author's code does.
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the run must get every error
+        # Caught because only an author's code raises SystemExit here.
         terminal.silence()
         hopeless = frame.is_hopeless(error)
         frame.fail(error)
         traceback.print_exc()
         return HOPELESS if hopeless else 1
     finally:
-        # Python gives signals their default back when it ends: one more would kill it then.
+        # Python restores default handlers at exit; another signal would then kill the process.
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
     return frame.exit_code
@@ -125,7 +125,7 @@ def _handle_signals(context: Context) -> None:
 
 
 class _Lifeline:
-    """Ends a component whose launcher has died: the pipe from the launcher is closed then."""
+    """Stops a component whose launcher has died, detected by the closed pipe from the launcher."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -187,7 +187,7 @@ def _load(kind: str, given: argparse.Namespace, topology_of: TopologyOf) -> Laun
     if folder is not None:
         folder.find_modules(config.session_config.import_path)
     else:
-        # Behind everything else: a user's folder must not hide the library's own modules.
+        # Searched last: a user's folder must not hide the library's own modules.
         sys.path.extend(config.session_config.import_path)
     topology = topology_of(config)
     name = given.name or next(iter(topology.of_kind(kind))).name

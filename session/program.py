@@ -1,4 +1,4 @@
-"""Command lines that work where they are printed: which program to call, and by which path."""
+"""Program names and paths for printed command lines that work in the current folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DISTRIBUTION = "surreal-like"
 
 
 def program(name: str) -> str:
-    """Its name where a terminal would find it, else its path beside this interpreter."""
+    """Returns a program's name if it is in PATH, else its path beside this interpreter."""
     beside = Path(sys.executable).with_name(name)
     if which(name) is not None or not beside.is_file():
         return name
@@ -20,16 +20,16 @@ def program(name: str) -> str:
 
 
 def interpreter() -> str:
-    """``python`` where a terminal would find this very interpreter, else its path."""
+    """Returns ``python`` if PATH leads to this interpreter, else its path."""
     found = which("python")
     same = found is not None and Path(found).absolute() == Path(sys.executable).absolute()
     return "python" if same else path_from_here(Path(sys.executable))
 
 
 def install_line(extra: str) -> str:
-    """The command that installs one extra into this interpreter's packages, for a shell.
+    """Returns the shell command that installs one extra for this interpreter.
 
-    It never takes ``surreal-like`` itself from a package index, where that name is not ours.
+    It never installs ``surreal-like`` itself from a package index, where that name is not ours.
     """
     pip = f"{interpreter()} -m pip install"
     if (_CHECKOUT / "setup.py").is_file():
@@ -40,7 +40,7 @@ def install_line(extra: str) -> str:
 
 
 def _requirements() -> list[str]:
-    # Slow to import, and seldom needed.
+    # Imported here: slow, and rarely needed.
     from importlib import metadata
 
     try:
@@ -50,7 +50,7 @@ def _requirements() -> list[str]:
 
 
 def path_from_here(path: Path) -> str:
-    """A path as a person in this folder would write it: relative only to what is below."""
-    # Not resolved: the interpreter of a virtual environment is a link.
+    """Returns a path relative to the current folder if it is below it, else unchanged."""
+    # Links are not resolved: the interpreter of a virtual environment is a link.
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""The numbers that a run reports over time, as curves: ``progress.jsonl``, read bit by bit."""
+"""Curves of a run's reported numbers, read incrementally from ``progress.jsonl``."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 from session.default_configs import CHOICES
 from session.tail import Tail
 
-# What a curve can be drawn over -> the number of a line that says where on that axis it stands.
+# Axis of a curve -> key of a line's number that is the position on this axis.
 AXES: Mapping[str, str] = {
     "env_steps": "env_steps",
     "seconds": "wall_seconds",
     "iterations": "iterations",
 }
-# Of evaluators.
+# Modes of evaluators.
 MODES = CHOICES["session_config.evaluator.mode"]
-# An evaluation belongs to the parameters that were played, not to the line in which it stands.
+# An evaluation's position is that of the parameters it played, not that of its line.
 _EVALUATIONS = ("eval", "best_eval", *MODES)
 _EVALUATION_AXES = {"env_steps": "env_steps", "seconds": "wall_seconds", "iterations": "iteration"}
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points of one number, in the order of ``x``.
+    """Points of one number, sorted by ``x``.
 
     Args:
-        x: where they stand on the axis that was asked for.
-        y: their values, all finite.
+        x: positions on the chosen axis.
+        y: values, all finite.
     """
 
     x: list[float]
@@ -43,7 +43,7 @@ class Progress:
 
     Args:
         path: ``progress.jsonl``; it need not exist yet, and may grow.
-        wanted: the dotted names that are kept, those of the axes aside; None: all.
+        wanted: dotted names to keep, besides those of the axes; None: all.
     """
 
     def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
@@ -54,14 +54,14 @@ class Progress:
         self.line: dict[str, Any] = {}
 
     def read(self) -> bool:
-        """Takes the lines that have come since the last call; True if there were any."""
+        """Reads the lines added since the last call; True if there were any."""
         lines = self._tail.objects()
         for line in lines:
             self.add(line)
         return bool(lines)
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Takes one line that came another way; one that was taken already changes nothing."""
+        """Adds one line from another source; a repeated line changes nothing."""
         if not line or line == self.line:
             return
         self.line = dict(line)
@@ -77,14 +77,14 @@ class Progress:
                 column.append(math.nan)
 
     def names(self) -> list[str]:
-        """Dotted names of all numbers that were kept, the axes included."""
+        """Dotted names of all stored numbers, the axes included."""
         return sorted(self._columns)
 
     def curve(self, name: str, axis: str = "env_steps") -> Curve:
-        """One number over an axis; without points where the run never reported it.
+        """Returns one number over an axis; the curve is empty if the run never reported it.
 
         Args:
-            name: dotted, such as ``train.mean_return_100``.
+            name: dotted name, such as ``train.mean_return_100``.
             axis: one of AXES.
         """
         xs, ys = self._columns.get(axis_of(name, axis)), self._columns.get(name)
@@ -93,33 +93,33 @@ class Progress:
         found: dict[tuple[float, float], None] = {}
         for x, y in zip(xs, ys, strict=True):
             if math.isfinite(x) and math.isfinite(y):
-                # An evaluation stands in every line until the next one has ended.
+                # An evaluation is repeated in every line until the next one has ended.
                 found[x, y] = None
         points = sorted(found, key=lambda point: point[0])
         return Curve([x for x, _ in points], [y for _, y in points])
 
 
 def axis_of(name: str, axis: str) -> str:
-    """The dotted name of the number that says where a point of ``name`` stands on an axis."""
+    """Returns the dotted name of the number that is the position of ``name`` on an axis."""
     section = name.partition(".")[0]
     return f"{section}.{_EVALUATION_AXES[axis]}" if section in _EVALUATIONS else AXES[axis]
 
 
 def mode_name(mode: str) -> str:
-    """The name of an evaluation mode in tags and tables, such as ``stochastic``."""
+    """Returns the name of an evaluation mode in tags and tables, such as ``stochastic``."""
     return mode.removeprefix("eval_")
 
 
 def shown_evaluations(line: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The newest evaluations of the modes that do not judge, by the name of the mode.
+    """Newest evaluations of all modes but the first, which decides the stop rule; by mode name.
 
-    An evaluation is empty before the first; nothing is there where evaluators have one mode.
+    An evaluation is empty before the first; the result is empty if evaluators have one mode.
     """
     return {mode_name(mode): line[mode] or {} for mode in MODES if mode in line}
 
 
 def numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a line of progress with its dotted name."""
+    """Yields dotted name and value of every number in a line of progress."""
     for key, value in line.items():
         if isinstance(value, Mapping):
             yield from numbers(value, f"{prefix}{key}.")

@@ -1,4 +1,4 @@
-"""One run in a picture: returns, throughput and policy lag over time."""
+"""Figure of one run: returns, throughput and policy lag over time."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 _GREEDY, _TRAINING = "eval.mean_return", "train.mean_return_100"
 _STEPS, _UPDATES = "rates.env_steps_per_second", "rates.updates_per_second"
 _LAG = "lag.mean_versions"
-# Evaluations of the modes that do not judge, where there are any.
+# Evaluations of further modes, which do not affect the stop rule.
 _SHOWN = {f"{mode}.mean_return": mode_name(mode) for mode in MODES}
-# The numbers that the picture needs.
+# Numbers that the figure needs.
 CURVES = (_GREEDY, _TRAINING, *_SHOWN, _STEPS, _UPDATES, _LAG)
 
 
 def run_figure(progress: Progress, goal: float | None = None) -> Figure:
-    """Draws what a run has reported.
+    """Draws the reported numbers of a run.
 
     Args:
-        progress: it has read at least CURVES.
-        goal: the return that is to be reached.
+        progress: contains at least CURVES.
+        goal: the return to reach.
 
     Raises:
         MissingExtra: matplotlib is not installed.
     """
     figure, [returns, throughput, lag] = make_figure(12.0, 3.0, 3, dots=100, fitted=False)
-    from matplotlib.ticker import EngFormatter  # make_figure has said so where it is missing
+    from matplotlib.ticker import EngFormatter  # make_figure raises if it is missing
 
     figure.subplots_adjust(left=0.04, right=0.99, top=0.9, bottom=0.17, wspace=0.22)
     _line(returns, progress, _GREEDY, "greedy", colour=0, marker="o", markersize=3)
@@ -39,7 +39,7 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
     for name in shown:
         _line(returns, progress, name, _SHOWN[name], colour=3, marker="o", markersize=3)
     if goal is not None:
-        # Beside the title there is room for three words.
+        # The legend beside the title has room for three labels.
         words = "_goal" if shown else "goal"
         returns.axhline(goal, color=FAINT, linewidth=1, linestyle=(0, (1, 2)), label=words)
     beside = throughput.twinx()
@@ -64,7 +64,7 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
 
 
 def _legend(axes: Any, **options: Any) -> None:
-    """A legend in one row above the axes, beside the title, where it covers no line."""
+    """Adds a legend in one row above the axes, beside the title, where it covers no line."""
     legend(
         axes,
         loc="lower right",

@@ -1,4 +1,4 @@
-"""One seed of the experiment becomes one of its own for every component and every start."""
+"""Derives a seed for every component and every start from the experiment's seed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from session.errors import ConfigError
 
 
 def component_seed(seed: int, name: str, starts: int, *, part: int = 1) -> int:
-    """The seed of component `name` at its start number `starts`, in [0, 2**31).
+    """Returns the seed of component `name` at its start number `starts`, in [0, 2**31).
 
-    It is the same in every process and on every machine, and fits what environments take as a seed.
-    A restarted component gets another one, and so does everybody in the next `part` of a run, which
-    begins when it is resumed: nobody must repeat the noise of a former life.
-    Raises ConfigError if `seed` is negative.
+    It is the same in every process and on every machine, and valid as a seed of environments. A
+    restart of the component, or a new `part` of the run after a resume, changes it: the noise of an
+    earlier start must not be repeated. Raises ConfigError if `seed` is negative.
     """
     if seed < 0:
         raise ConfigError(f"session_config.seed is {seed}, expected 0 or more")

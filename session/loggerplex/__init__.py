@@ -1,1 +1,1 @@
-"""Logs of all components: a client in each of them, one server that writes the files."""
+"""Logs of all components: one client per component, one server that writes the files."""

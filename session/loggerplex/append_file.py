@@ -1,4 +1,4 @@
-"""A file that grows by whole blocks, on a disk that may be full."""
+"""Append-only file of whole blocks that tolerates a full disk."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _KEPT_FILES = 3
 
 
 class AppendFile:
-    """Collects blocks (lines, records) and appends them; after a failure no half block stays.
+    """Collects blocks (lines, records) and appends them; a failed write leaves no partial block.
 
-    The file is opened for each flush only, so that hundreds of them need no descriptors.
-    ``problem`` says why the last flush failed, ``lost`` counts the blocks that found no room.
+    The file is open only during a flush, so hundreds of them need no descriptors. ``problem`` is
+    the reason of the last failed flush, ``lost`` the number of blocks dropped for lack of space.
 
     Args:
-        path: made, with its folders, by the first flush.
+        path: created, with its folders, by the first flush.
         rotate_bytes: the file is renamed to ``<name>.1`` (and that to ``.2``, ...) before it
             would exceed this size; 0: never.
-        limit_bytes: how much waits while the disk takes nothing; newer blocks are lost then.
+        limit_bytes: maximum of buffered data while writes fail; newer blocks are dropped.
     """
 
     def __init__(self, path: Path, *, rotate_bytes: int = 0, limit_bytes: int = 4 << 20) -> None:
@@ -32,9 +32,9 @@ class AppendFile:
         self._blocks: deque[bytes] = deque()
 
     def add(self, block: bytes) -> None:
-        """Takes one block; it is written by the next flush."""
+        """Buffers one block; the next flush writes it."""
         full = bool(self._blocks) and self.held_bytes + len(block) > self._limit_bytes
-        # A full disk is asked again by the next flush, not by every block.
+        # A failed write is retried by the next flush, not for every block.
         if full and (self.problem or not self.flush()):
             self.lost += 1
             return
@@ -42,7 +42,7 @@ class AppendFile:
         self.held_bytes += len(block)
 
     def flush(self) -> bool:
-        """Writes what was collected; False if some of it still waits for the disk."""
+        """Writes all buffered blocks; False if some remain after a disk error."""
         try:
             while self._blocks:
                 self._append(self._fitting())
@@ -52,7 +52,7 @@ class AppendFile:
         return not self.problem
 
     def _fitting(self) -> int:
-        """How many blocks fit into the file, at least one; rotates where none does."""
+        """Number of blocks that fit into the file, at least 1; rotates the file if none fits."""
         if not self._rotate_bytes:
             return len(self._blocks)
         size = self.path.stat().st_size if self.path.exists() else 0

@@ -1,4 +1,4 @@
-"""Logs leave a component through here: records on a bounded channel, filtered and stamped."""
+"""Log client of a component: filters and stamps records, and puts them on a bounded channel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EVENT_LEVELS = {**dict.fromkeys(_WARNINGS, logging.WARNING), "failed": logging.
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
-    """A component's log: what any ``logging`` logger does, sections, and events.
+    """A component's log: a ``logging`` logger with sections and events.
 
     Made by :func:`make_log`. Its ``handler`` may be added to other loggers.
     """
@@ -51,15 +51,15 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         self.info("%s", f" {title} ".center(_RULE_WIDTH, "-"))
 
     def event(self, kind: str, detail: str = "", **fields: object) -> None:
-        """Notes something that happened to the run: a line of ``events.jsonl``, at every level.
+        """Records an event of the run as a line of ``events.jsonl``, at every log level.
 
-        In the logs it is information, a warning if something was lost or left, an error if it
-        ended a component.
+        In the logs it is of level info, warning (something was lost or skipped) or error (it ended
+        a component).
 
         Args:
-            kind: what happened, such as ``start`` or ``checkpoint``.
-            detail: the same in words.
-            fields: plain data; what is not becomes text.
+            kind: kind of event, such as ``start`` or ``checkpoint``.
+            detail: description in words.
+            fields: plain data; other values become text.
         """
         plain = {name: plain_data(value) for name, value in fields.items()}
         note = {"event": sendable(kind), "detail": sendable(detail), "fields": plain}
@@ -70,15 +70,15 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         self.handler.put(level, note)
 
     def join(self, log: Log) -> Log:
-        """Gives the records that wait here to the log of a running component, and returns that.
+        """Moves the buffered records to the log of a running component, and returns that log.
 
-        What is still recorded here goes there, too.
+        Later records are forwarded to it, too.
         """
         self.handler.join(log.handler, log.logger.level)
         return log
 
     def show(self, show: Show) -> None:
-        """From now on also gives each record to ``show``: its time, level and text."""
+        """Also passes each later record to ``show``: time, level and text."""
         self.handler.show = show
 
 
@@ -86,8 +86,8 @@ class ChannelHandler(logging.Handler):
     """Turns log records into plain data; an exception becomes text here, at its source.
 
     Args:
-        component: who speaks.
-        channel: where records go.
+        component: name of the sender.
+        channel: receives the records.
         clock: stamps each record.
     """
 
@@ -118,7 +118,7 @@ class ChannelHandler(logging.Handler):
         try:
             text = self.format(record)
         except (TypeError, ValueError, KeyError) as error:
-            # Wrong percent arguments are no reason to stop working.
+            # Wrong percent arguments must not end the component.
             text = f"{record.msg!r} % {record.args!r} ({error})"
         self.put(record.levelno, {"text": sendable(text)})
 
@@ -135,16 +135,16 @@ class ChannelHandler(logging.Handler):
 
 
 def make_log(name: str, channel: Channel, *, level: str, clock: Clock) -> Log:
-    """The log of one component; it registers nothing, and goes when the last user lets it go.
+    """Makes the log of one component; it is not registered, so it is freed with its last user.
 
     Args:
         name: component name.
-        channel: where records go.
-        level: least level that leaves the component: ``debug`` ... ``critical``.
+        channel: receives the records.
+        level: minimum level that is sent: ``debug`` ... ``critical``.
         clock: stamps each record at its source.
 
     Raises:
-        ConfigError: there is no such level.
+        ConfigError: the level is unknown.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
@@ -159,12 +159,12 @@ def make_log(name: str, channel: Channel, *, level: str, clock: Clock) -> Log:
 
 
 def early_log(name: str) -> Log:
-    """The log of a component before it has a process: its records wait for :meth:`Log.join`."""
+    """Makes a log without a connection: its records are buffered until :meth:`Log.join`."""
     return make_log(name, Channel(None, "loggerplex"), level="debug", clock=WallClock())
 
 
 def plain_data(value: object, depth: int = 0) -> Any:
-    """The value as JSON can hold it; numpy's numbers become Python's, all else becomes text."""
+    """Converts a value for JSON: numpy numbers become Python numbers, unknown types text."""
     if isinstance(value, dict) and depth < _DEPTH_LIMIT:
         return {sendable(key): plain_data(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple) and depth < _DEPTH_LIMIT:
@@ -180,7 +180,7 @@ def plain_data(value: object, depth: int = 0) -> Any:
 
 
 def sendable(value: object, limit: int = _TEXT_LIMIT) -> str:
-    """The value as a text that UTF-8 can carry (file names may hold others), cut at ``limit``."""
+    """Converts to a text valid in UTF-8 (file names may not be), cut at ``limit`` characters."""
     text = str(value)
     if len(text) > limit:
         text = f"{text[:limit]}... ({len(text)} characters)"

@@ -1,4 +1,4 @@
-"""What both telemetry servers share: taking records, surviving bad ones, knowing the end."""
+"""Base of both telemetry servers: receives records, rejects invalid ones, detects the end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WRITE_SECONDS = 0.2
 _DRAINED_SECONDS = 0.3
 _SILENT_SECONDS = 2.0
 _OVER_SECONDS = 1.0
-# Of one sender, so that none can fill the disk: pictures come in bursts, logs and curves do not.
+# Limits per sender, so that none can fill the disk. The burst is large because of pictures.
 _BYTES_PER_SECOND, _BYTES_AT_ONCE = 1 << 20, 64 << 20
 _SENDERS = 4096
 _BOUND = "bound"
-# A record that fits its schema and yet cannot be shown or written, such as a picture of no pixels.
+# Errors of a record that fits its schema but cannot be written, such as an empty picture.
 _BAD_RECORD = (ValueError, OSError, SurrealError)
-# A sender puts 500 records into a message, each with texts of at most 64 KiB.
+# A client sends at most 500 records per message, each with texts of at most 64 KiB.
 _MESSAGE = Schema(
     {
         "records": ListOf(Type("a record", lambda value: type(value) is dict), 1000),
@@ -41,15 +41,15 @@ _MESSAGE = Schema(
 
 
 class Bound(SurrealError):
-    """A sender has had what one sender gets; it is told of once, whatever else was wrong."""
+    """A sender has exceeded a limit; reported once, apart from other faults of its records."""
 
 
 class Collector(Service):
-    """Takes the records that all components push; extended by each server.
+    """Receives the records of all components; base class of both servers.
 
     Args:
-        context: of the component.
-        kind: kind of the messages; ``<kind>.records`` is bound.
+        context: context of the component.
+        kind: kind of the messages; binds the endpoint ``<kind>.records``.
         schemas: schema of each kind of record.
     """
 
@@ -58,7 +58,7 @@ class Collector(Service):
         self._context = context
         self._kind = kind
         self._schemas = schemas
-        # Scripts that are no component of the run may speak here, and nowhere else.
+        # Scripts that are no components may send messages to this server, but to no other.
         known = context.wire.knows
         context.wire.knows = lambda name: known(name) or is_client(name)
         self._records = context.wire.pull(f"{kind}.records", {kind: _MESSAGE})
@@ -73,21 +73,21 @@ class Collector(Service):
     def take(
         self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
-        """Takes one record; whatever it raises for a bad one is counted and told once."""
+        """Stores one record; an error for an invalid one is counted and reported once."""
         raise NotImplementedError
 
     def speaker(self, record: Mapping[str, Any]) -> str:
-        """Name of the component that a record says it is of, empty if it says nothing of it."""
+        """Name of the component in a record, empty if the record has none."""
         return ""
 
     def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
-        """Hears that a sender has dropped ``count`` records since its start, more than before."""
+        """Called when a sender's number of dropped records since its start rises to ``count``."""
 
     def write(self) -> None:
-        """Writes to disk what was taken."""
+        """Writes stored records to disk."""
 
     def tick(self) -> bool:
-        """Takes waiting messages, a bounded number, and writes every so often."""
+        """Receives a bounded number of messages and writes to disk periodically."""
         taken, began = 0, self._context.clock.now()
         while taken < _RECORDS_PER_TICK and began >= self._rest_until:
             before = self._records.counters.received_bytes
@@ -97,7 +97,7 @@ class Collector(Service):
             size_bytes = self._records.counters.received_bytes - before
             taken += 1 + self._take_message(message, size_bytes)
         if taken:
-            # At most half of the time: what comes faster waits where it is, or is dropped there.
+            # Works at most half of the time: faster clients buffer their records, or drop them.
             now = self._context.clock.now()
             self._rest_until = now + (now - began)
         if self._write_due():
@@ -105,34 +105,34 @@ class Collector(Service):
         return taken > 0
 
     def drain(self) -> None:
-        """Takes what is still in the sockets, then is done."""
+        """Receives the messages still in the sockets, then is done."""
         self._ending.drain()
 
     @property
     def done(self) -> bool:
-        """True when drained, or when the run is over and nobody speaks any more."""
+        """True when drained, or when the run is over and no client sends any more."""
         return self._ending.done
 
     def wait_on(self) -> list[Socket]:
-        """The socket of the records, but while it rests."""
+        """The socket of the records; none during a rest."""
         return [self._records] if self.rest_seconds() == IDLE_SECONDS else []
 
     def rest_seconds(self) -> float:
-        """Until records are read again."""
+        """Time until records are read again [s]."""
         left = self._rest_until - self._context.clock.now()
         return min(left, IDLE_SECONDS) if left > 0.0 else IDLE_SECONDS
 
     def status(self) -> dict[str, float]:
-        """Rate of records, and bad ones so far."""
+        """Rate of records, and number of rejected ones."""
         bad = self.rejected + self._records.counters.rejected
         return {"records_per_second": self._rate.per_second(), "rejected": float(bad)}
 
     def close(self) -> None:
-        """Writes everything."""
+        """Writes all stored records."""
         self.write()
 
     def flush(self, files: Iterable[AppendFile]) -> None:
-        """Appends to all files what they hold; a disk that takes nothing is told once."""
+        """Flushes all files; reports a disk error once."""
         failing = [file for file in files if not file.flush()]
         if failing and not self._disk_failing:
             first = failing[0]
@@ -170,7 +170,7 @@ class Collector(Service):
         return len(records)
 
     def _check_speaker(self, message: Message, record: Mapping[str, Any]) -> None:
-        """Raises ValueError where the sender may not speak for the component of the record."""
+        """Raises ValueError if the sender may not report for the component of the record."""
         sender = message.sender.name
         speaker = self.speaker(record) or sender
         if speaker != sender and is_client(sender):
@@ -190,7 +190,7 @@ class Collector(Service):
         sender, count = message.sender, message.fields["dropped"]
         incarnation, known = self._dropped.get(sender.name, (sender.incarnation, 0))
         if sender.incarnation < incarnation:
-            # Of two scripts that go under one name the newer one counts.
+            # If two scripts have one name, only the newer one counts.
             return
         if count > (known if incarnation == sender.incarnation else 0):
             self._dropped[sender.name] = (sender.incarnation, count)
@@ -212,10 +212,10 @@ class Collector(Service):
 
 
 class QuietPeriod:
-    """When a server that others speak to may end.
+    """Decides the end of a server that has clients.
 
-    After :meth:`drain`: once nothing has come for a moment. By itself, where ``at_end`` is
-    ``exit``: once the run is over and nothing has come for longer.
+    After :meth:`drain`: once no message has come for 0.3 s. By itself, if ``at_end`` is ``exit``:
+    once the run is over and no message has come for 2 s.
     """
 
     def __init__(self, context: Context) -> None:
@@ -228,18 +228,18 @@ class QuietPeriod:
         self._heard = context.clock.now()
 
     def heard(self, *, of_script: bool = False) -> None:
-        """Something came; of a script that does not know when the run ends only the last counts."""
+        """Restarts the period. Ignores scripts before :meth:`drain`: they may outlive the run."""
         if self._draining or not of_script:
             self._heard = self._clock.now()
 
     def drain(self) -> None:
-        """Asked to end; what is under way still has its moment to arrive."""
+        """Begins the end; messages in transit still have 0.3 s to arrive."""
         self._draining = True
         self.heard()
 
     @property
     def done(self) -> bool:
-        """True when nothing more is expected."""
+        """True when no more messages are expected."""
         silent_seconds = self._clock.now() - self._heard
         if self._draining:
             return silent_seconds >= _DRAINED_SECONDS
@@ -252,7 +252,7 @@ class QuietPeriod:
 
 
 def _arrays_by_record(message: Message, count: int) -> Iterator[Mapping[str, Array]]:
-    """The arrays of each record: that of record ``i`` is called ``i/name`` in the message."""
+    """Yields the arrays of each record; in the message those of record ``i`` are ``i/name``."""
     by_index: dict[str, dict[str, Array]] = {}
     for path, array in message.arrays.items():
         index, _, name = path.partition("/")

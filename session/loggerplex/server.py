@@ -1,4 +1,4 @@
-"""Loggerplex: one log file per component, all of them merged in time order, and the events."""
+"""Loggerplex: writes one log file per component, a log merged in time order, and the events."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from session.wire.schema import MapOf, Name, Optional, Plain, Schema, Text, Time
 
 _REORDER_SECONDS = 0.5
 _HELD_LINES = 20_000
-# Of components that join or are added, besides those that were planned.
+# Maximum log files of components that join or are added, besides the planned ones.
 _LOGS = 1000
-# The same for scripts that are no component, apart, so that they take no agent's place.
+# The same for scripts; separate, so that scripts do not use up the agents' log files.
 _SCRIPTS = 200
 _RESERVED = ("time", "component", "event", "detail")
 _LINE = Text((1 << 14) + 64)
@@ -32,7 +32,7 @@ _RECORDS = {
         {
             "time": Time(),
             "level": Text(32),
-            # Each has a file of its own; ``all`` is the merged log's.
+            # Each component has its own file; ``all`` is the merged log.
             "component": Name(),
             "text": Optional(_LINE),
             "event": Optional(_LINE),
@@ -41,7 +41,7 @@ _RECORDS = {
         }
     )
 }
-# What a terminal would obey; line feeds and tabs are laid out, not obeyed.
+# Escapes terminal control characters except line feeds and tabs.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
 
@@ -65,16 +65,16 @@ class Loggerplex(Collector):
         self._logs: Counter[bool] = Counter()
         self._events = AppendFile(context.folder.events)
         self._merge = Reorder(_REORDER_SECONDS)
-        # The first one, for there is always room for it.
+        # Opened first, so that the limit of log files never excludes it.
         self._file("all")
 
     def take(
         self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
-        """Takes one log record or event."""
+        """Stores one log record or event."""
         component = record["component"]
         if not self._context.wire.knows(component):
-            # A file for each name that is sent would fill the disk with files.
+            # One file for every name that is sent would fill the disk.
             raise ValueError(f"no component of this run is called '{component}'")
         event = _event_line(record) if "event" in record else b""
         line = _log_line(record) if "text" in record else b""
@@ -85,11 +85,11 @@ class Loggerplex(Collector):
             self._merge.put(float(record["time"]), self._context.clock.now(), line)
 
     def speaker(self, record: Mapping[str, Any]) -> str:
-        """The component that a record is of."""
+        """Name of the component in a record."""
         return str(record["component"])
 
     def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
-        """Leaves a line where records are missing."""
+        """Adds a log line that marks missing records."""
         line = {
             "time": self._context.clock.time(),
             "level": "warning",
@@ -99,15 +99,15 @@ class Loggerplex(Collector):
         self.take(sender, line, {})
 
     def write(self) -> None:
-        """Appends what was collected to the files."""
+        """Appends stored lines to the files."""
         self._write_merged(self._merge.take(self._context.clock.now()))
 
     def close(self) -> None:
-        """Writes everything, also what still waited for earlier lines."""
+        """Writes everything, including lines held for reordering."""
         self._write_merged(self._merge.take(math.inf))
 
     def status(self) -> dict[str, float]:
-        """Adds what the disk did not take."""
+        """Adds lost lines and unwritten bytes."""
         files = (*self._files.values(), self._events)
         return super().status() | {
             "lost_lines": float(sum(file.lost for file in files)),
@@ -123,7 +123,7 @@ class Loggerplex(Collector):
     def _file(self, stem: str) -> AppendFile:
         if stem not in self._files:
             script = is_client(stem)
-            # Of the others one is the merged log.
+            # 1 for the merged log.
             most = _SCRIPTS if script else 1 + _LOGS + len(self._context.topology.components)
             if self._logs[script] >= most:
                 raise Bound(f"there are {most} log files already")
@@ -145,10 +145,10 @@ class _Held:
 
 
 class Reorder:
-    """Puts lines of many clocks into one order, holding each line for a moment only.
+    """Sorts lines of several clocks by time, holding each line for a short window.
 
     Args:
-        window_seconds: how long a line may wait for earlier ones that are still under way.
+        window_seconds: time for which a line waits for earlier ones in transit.
     """
 
     def __init__(self, window_seconds: float) -> None:
@@ -156,11 +156,11 @@ class Reorder:
         self._held: list[_Held] = []
 
     def put(self, time: float, arrived: float, line: bytes) -> None:
-        """Takes one line: stamped at its source, arrived here."""
+        """Adds one line: ``time`` is its stamp at the source, ``arrived`` the time here [s]."""
         self._held.append(_Held(time, arrived, line))
 
     def take(self, now: float) -> list[bytes]:
-        """The lines that have waited long enough, and all earlier ones, in order."""
+        """Removes and returns, sorted, all lines up to the newest that has waited long enough."""
         waited = [held.time for held in self._held if held.arrived <= now - self._window_seconds]
         if len(self._held) > _HELD_LINES:
             waited = [held.time for held in self._held]
