@@ -1,4 +1,4 @@
-"""The frame around every process: start, hello, tick, heartbeat, drain, end."""
+"""Life cycle of every process: start, handshake, tick, heartbeat, drain, end."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ _CHORES_SECONDS = 0.05
 _FLUSH_SECONDS = 0.2
 IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
-# "Try again later": whoever is told to stop before its work is done, and is to be started again.
+# Exit code of a process that was stopped before its work was done and must be restarted.
 START_AGAIN = 75
 
 
 class Service:
-    """What one process does; extended by each kind of component.
+    """Work of one process; base class of each kind of component.
 
-    A service never blocks: it does a little work in :meth:`tick` and says what to wait for.
+    A service never blocks: :meth:`tick` does a little work, :meth:`wait_on` names its sockets.
     """
 
     def tick(self) -> bool:
-        """Does a little work; True if there may be more to do at once."""
+        """Does a little work; True if more may be ready at once."""
         raise NotImplementedError
 
     def drain(self) -> None:
-        """Asked to end: finish what is open, then be :attr:`done`."""
+        """Begins the shutdown: finishes open work, then sets :attr:`done`."""
 
     @property
     def done(self) -> bool:
-        """True when nothing is left to do; the frame then closes the service."""
+        """True when no work is left; the frame then closes the service."""
         return False
 
     @property
     def ready(self) -> bool:
-        """False while it only stays because nobody has ended it: its part in the run is over."""
+        """False while the service idles although its work for the run is over."""
         return True
 
     @property
     def doing(self) -> str:
-        """What it does, in a few words, where that takes long; shown beside its heartbeat."""
+        """Short description of a long operation, shown beside the heartbeat."""
         return ""
 
     @property
     def proven(self) -> bool:
-        """False until it has done some of its work: an error before that would come again."""
+        """False until some work has succeeded; an earlier error is taken as permanent."""
         return True
 
     @property
     def exit_code(self) -> int:
-        """With what the process ends once it is done."""
+        """Exit code of the process once it is done."""
         return 0
 
     def wait_on(self) -> list[Socket]:
@@ -73,7 +73,7 @@ class Service:
         return []
 
     def rest_seconds(self) -> float:
-        """How long an idle service sleeps at most while its sockets are silent."""
+        """Maximum sleep of an idle service while its sockets are silent [s]."""
         return IDLE_SECONDS
 
     def status(self) -> dict[str, float]:
@@ -81,22 +81,22 @@ class Service:
         return {}
 
     def close(self) -> None:
-        """Gives back what is not a socket of the wire."""
+        """Releases all resources except the sockets of the wire."""
 
 
 Build = Callable[[Context], Service]
 
 
 class Frame:
-    """One component, stepped from outside: by its own process or by the serial launcher.
+    """Runs one component step by step, for its own process or the serial launcher.
 
     Args:
-        launch: what to run.
+        launch: start data of the component.
         build: makes the Service once the parameter server has answered the hello.
         zmq_context: the one context of this process.
-        clock: where the component takes its time from.
-        incarnation: milliseconds of the wall clock at start; serially, the part of the run.
-        pause: called while a request waits for its answer.
+        clock: source of time of the component.
+        incarnation: wall clock at the start [ms]; in the serial launcher, the part of the run.
+        pause: called while a request waits for its reply.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Frame:
         session = launch.config.session_config
         self._beat_due = Every(seconds=session.heartbeat.interval, clock=clock.now)
         self._flush_due = Every(seconds=_FLUSH_SECONDS, clock=clock.now)
-        # Looked at now and then, for a step must cost little.
+        # Chores are periodic because a step must be cheap.
         self._chores_due = Every(seconds=_CHORES_SECONDS, clock=clock.now)
         self._start_deadline = clock.now() + session.heartbeat.starting_seconds
         self._grace_seconds: float = session.launcher.grace_seconds
@@ -149,13 +149,13 @@ class Frame:
 
     @property
     def exit_code(self) -> int:
-        """With what the process ends once it is finished."""
+        """Exit code of the process once it is finished."""
         if self._service is not None:
             return self._service.exit_code
         return START_AGAIN if self._resumes else 0
 
     def step(self) -> bool:
-        """One step that never blocks; True if there may be more to do at once."""
+        """Does one step without blocking; True if more may be ready at once."""
         greeted = False
         if self._service is None or self._chores_due():
             greeted = self._do_chores()
@@ -169,7 +169,7 @@ class Frame:
         return busy or greeted
 
     def _do_chores(self) -> bool:
-        """Heartbeat, telemetry, hello; True if there may be more to say hello to."""
+        """Sends heartbeat and telemetry, advances the handshake; True if the handshake did work."""
         self._beat_and_flush()
         return self._hello is not None and self._hello.tick()
 
@@ -180,12 +180,12 @@ class Frame:
             self.context.flush()
 
     def _pulse(self) -> None:
-        """Heartbeat and telemetry from inside a long tick; the hello waits for its end."""
+        """Sends heartbeat and telemetry during a long tick; the handshake waits for its end."""
         if self._service is not None and self._chores_due():
             self._beat_and_flush()
 
     def idle(self) -> None:
-        """Sleeps until a socket of the service has something, or for a moment; never at the end."""
+        """Sleeps until a socket can be read, at most `rest_seconds`; not when finished."""
         if self.finished:
             # Its sockets are closed.
             return
@@ -226,7 +226,7 @@ class Frame:
         context.tensorplex.heartbeat(self.state, context.incarnation, context.status)
 
     def close(self) -> None:
-        """Closes the service and says goodbye."""
+        """Closes the service, sends a last heartbeat and closes the sockets."""
         if self.state in ("done", "failed"):
             return
         if self._service is not None:
@@ -236,22 +236,22 @@ class Frame:
         self.context.close()
 
     def is_hopeless(self, error: BaseException) -> bool:
-        """Whether a start of this component would end with the same error again.
+        """True if a restart of this component would end with the same error.
 
-        That is so for what its code does wrong at the beginning of its first start; what the
-        network, a disk or another process did may be over by then.
+        That holds for errors of its code at the beginning of its first start. Causes such as the
+        network, a disk or another process may be gone at a restart.
         """
         if self._service is None and isinstance(error, ConfigError | UsageError):
-            # Its exit code says so already.
+            # The exit code of these errors already means that a restart is useless.
             return False
         untried = self._service is None or not self._service.proven
         return untried and self.context.welcome.starts <= 1 and not may_pass(error)
 
     def fail(self, error: BaseException) -> None:
-        """Leaves a note of why the component ends, for the supervisor and the log."""
+        """Reports the failure to the supervisor and the log, then closes everything."""
         line = describe(error)
         self.context.event("failed", line)
-        # An error of an environment worker has its traceback there as a note.
+        # An error of an environment worker holds the worker's traceback as a note.
         lines = getattr(error, "__notes__", [])
         if not isinstance(error, SurrealError):
             lines = traceback.format_exception(error)
@@ -261,7 +261,7 @@ class Frame:
         self.context.beat("failed", line)
         self.context.tensorplex.heartbeat("failed", self.context.incarnation, {})
         if self._service is not None:
-            # The first error is the one to show: a broken service may not close well either.
+            # Suppressed: only the first error matters; a broken service may fail to close.
             with suppress(Exception):
                 self._service.close()
         self.context.close()

@@ -1,4 +1,4 @@
-"""Enumerations whose members are their own names."""
+"""Enumerations whose values are the names of their members."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _OwnNames(EnumMeta):
-    """Gives each member that is declared as `()` its own name for a value."""
+    """Replaces the value `()` of a member by its name."""
 
     def __new__(
         metacls, name: str, bases: tuple[type, ...], namespace: Any, **keywords: Any

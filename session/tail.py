@@ -10,12 +10,12 @@ _CATCH_UP_BYTES = 1 << 16
 
 
 class Tail:
-    """The new end of a file that others append to.
+    """Reads the new end of a file to which other processes append.
 
     Args:
-        path: it need not exist yet; if it becomes shorter it is read from its start.
-        catch_up_bytes: of what stands there before the first look, so much is read, from a line's
-            start; None reads everything.
+        path: need not exist yet; if it becomes shorter it is read from its start.
+        catch_up_bytes: maximum size read of the content before the first call, from the start of
+            a line; None: everything.
     """
 
     def __init__(self, path: Path, catch_up_bytes: int | None = _CATCH_UP_BYTES) -> None:
@@ -26,7 +26,7 @@ class Tail:
         self._rest = b""
 
     def lines(self) -> list[str]:
-        """The complete lines that have come since the last call."""
+        """Returns the complete lines added since the last call."""
         try:
             with self._path.open("rb") as file:
                 return self._read(file)
@@ -34,7 +34,7 @@ class Tail:
             return []
 
     def objects(self) -> list[dict[str, Any]]:
-        """The same lines as JSON objects; what is none is left out."""
+        """Returns the new lines that are JSON objects, decoded; skips all others."""
         found = []
         for line in self.lines():
             try:
@@ -50,7 +50,7 @@ class Tail:
         if self._place is None:
             self._place = self._first_place(file, status.st_size)
         elif status.st_ino != self._inode or status.st_size < self._place:
-            # Rotated, or begun anew.
+            # The file was rotated or overwritten.
             self._place, self._rest = 0, b""
         self._inode = status.st_ino
         file.seek(self._place)
@@ -69,6 +69,6 @@ class Tail:
 
 
 def last_object(path: Path) -> dict[str, Any] | None:
-    """The last JSON object of a file of them, None if it has none."""
+    """Returns the last JSON object of a file of JSON lines, None if it has none."""
     found = Tail(path).objects()
     return found[-1] if found else None

@@ -1,4 +1,4 @@
-"""A table of texts, aligned."""
+"""Formats an aligned table of texts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ GAP = "   "
 def columns(
     head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
 ) -> str:
-    """The table as lines.
+    """Formats a table as lines.
 
     Args:
         head: titles; empty for a table without them.
-        rows: texts, as many in each as there are columns.
-        right: numbers of the columns that are aligned at their right side.
+        rows: one text per column.
+        right: indices of the right-aligned columns.
     """
     every = [list(head), *map(list, rows)] if head else [list(row) for row in rows]
     widths = [max(len(row[i]) for row in every) for i in range(len(every[0]))] if every else []

@@ -1,3 +1,3 @@
-"""The version of the distribution: written here only, read by `setup.py` and by running code."""
+"""Version of the distribution; defined only here, read by `setup.py` and at run time."""
 
 VERSION = "0.1.0"

@@ -1,1 +1,1 @@
-"""Metrics of all components: a client in each, one server that writes TensorBoard's files."""
+"""Metrics of all components: one client per component, one server that writes event files."""

@@ -1,4 +1,4 @@
-"""TensorBoard as a component: its own program, kept running on a port of this machine."""
+"""TensorBoard as a component: runs its program as a child process on a local port."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Board(Service):
-    """Shows ``tensorboard/`` of the run folder in a browser; the address is an event.
+    """Serves ``tensorboard/`` of the run folder; the address is reported as an event.
 
     Raises:
         UsageError: the component has no run folder to show.
@@ -42,7 +42,7 @@ class Board(Service):
         context.event("tensorboard", f"http://{_HOST}:{self.port}/")
 
     def tick(self) -> bool:
-        """Starts the program again where it has ended, not too often."""
+        """Restarts the program if it has ended, at most every 30 s."""
         ended = self._process.poll()
         if ended is not None and self._context.clock.now() - self._started > _RESTART_SECONDS:
             self._context.log.warning("tensorboard ended with %d and is started again", ended)
@@ -51,12 +51,12 @@ class Board(Service):
         return False
 
     def drain(self) -> None:
-        """Nothing is under way here."""
+        """Begins the shutdown."""
         self._ending.drain()
 
     @property
     def done(self) -> bool:
-        """True when asked to end or when the run is over."""
+        """True after a drain or when the run is over."""
         return self._ending.done
 
     def close(self) -> None:
@@ -70,8 +70,8 @@ class Board(Service):
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # A program that is ended while it starts leaves its temporary files, so they lie in a place
-        # that can be cleared as a whole.
+        # A program that is stopped while it starts leaves temporary files; TMPDIR is a folder that
+        # can be removed as a whole.
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(parents=True)
         command = [sys.executable, "-P", "-m", "tensorboard.main", "--logdir", str(self._logdir)]
@@ -86,12 +86,12 @@ class Board(Service):
 
 
 def _end_with_parent() -> None:
-    """Runs in the child: a killed component must leave nothing behind."""
+    """Runs in the child: makes the kernel stop it when the component dies, even by SIGKILL."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _free_port() -> int:
-    """The port that people know, or any other that is free."""
+    """Returns the usual port of TensorBoard if it is free, else any free port."""
     for port in (_USUAL_PORT, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Metrics leave a component through here: plain records on a bounded channel, never a call."""
+"""Metrics client of a component: puts plain records on a bounded channel; no remote calls."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _KINDS = "add_scalar, add_scalars, add_histogram, add_image, add_text, add_video
 
 
 class TensorplexClient:
-    """Reports metrics under one id; returns at once whether or not a server listens.
+    """Reports metrics under one id; never waits for a server.
 
-    A wrong type is an error, for the code is wrong; an array that is too large is dropped and
-    counted, for that depends on the data.
+    A wrong type raises an error, because the code is wrong; an array that is too large is dropped
+    and counted, because its size depends on the data.
 
     Args:
         client_id: ``<group>/<id>``, such as ``agent/3`` or ``learner/return``.
-        channel: where records go; clients of one process share it.
+        channel: receives the records; shared by the clients of one process.
         clock: stamps each record at its source.
 
     Raises:
-        UsageError: from every method, for an unsafe id, a bad tag or a value of a wrong type.
+        UsageError: in every method: an unsafe id, a bad tag or a value of a wrong type.
     """
 
     def __init__(self, client_id: str, channel: Channel, *, clock: Clock) -> None:
@@ -52,13 +52,13 @@ class TensorplexClient:
 
     @staticmethod
     def early(client_id: str, clock: Clock | None = None) -> TensorplexClient:
-        """A client before its component has a process: its records wait for :meth:`join`."""
+        """Makes a client without a connection: its records are buffered until :meth:`join`."""
         return TensorplexClient(client_id, Channel(None, "tensorplex"), clock=clock or WallClock())
 
     def join(self, client: TensorplexClient) -> TensorplexClient:
-        """Gives the records that wait here to a connected client, and returns that.
+        """Moves the buffered records to a connected client, and returns that client.
 
-        What is still reported here goes there, too.
+        Later records are forwarded to it, too.
         """
 
         def change(record: dict[str, Any]) -> dict[str, Any]:
@@ -70,13 +70,13 @@ class TensorplexClient:
 
     @property
     def dropped(self) -> int:
-        """Records that this process has dropped, over all its clients."""
+        """Number of records dropped by all clients of this process."""
         return self._channel.dropped
 
     def add_scalar(
         self, tag: str, value: SupportsFloat, global_step: SupportsInt | None = None
     ) -> None:
-        """Reports one number; without a step it is the next one of this tag, counted from 0."""
+        """Reports one number; the default step is the next one of this tag, counted from 0."""
         if global_step is None:
             self._counts[tag] = global_step = self._counts.get(check_tag(tag), -1) + 1
         self._put("scalar", tag, global_step, {"value": self._number(tag, value)})
@@ -84,7 +84,7 @@ class TensorplexClient:
     def add_scalars(
         self, tag_value_dict: Mapping[str, SupportsFloat], global_step: SupportsInt | None = None
     ) -> None:
-        """Reports several numbers of one step; without a step it is the next one of these tags."""
+        """Reports several numbers of one step; the default step is the next one of these tags."""
         values = self.checked(tag_value_dict)
         if global_step is None:
             global_step = 1 + max((self._counts.get(tag, -1) for tag in values), default=-1)
@@ -93,11 +93,11 @@ class TensorplexClient:
             self._put("scalars", "", global_step, {"values": values})
 
     def checked(self, tag_value_dict: Mapping[str, SupportsFloat]) -> dict[str, float]:
-        """The numbers as they would be reported."""
+        """Checks and converts the numbers as for a report, without reporting them."""
         return {check_tag(tag): self._number(tag, value) for tag, value in tag_value_dict.items()}
 
     def add_histogram(self, tag: str, values: npt.ArrayLike, global_step: SupportsInt) -> None:
-        """Reports how numbers of any shape are distributed; NaN and infinity are left out."""
+        """Reports a histogram of numbers of any shape; NaN and infinity are left out."""
         numbers = self._array(tag, values).reshape(-1)
         if numbers.dtype.kind not in "biuf":
             raise UsageError(
@@ -128,7 +128,7 @@ class TensorplexClient:
     def add_video(
         self, tag: str, frames: npt.ArrayLike, global_step: SupportsInt, fps: float = 30.0
     ) -> None:
-        """Reports a stack of pictures, uint8 ``[T, H, W, C]``, shown ``fps`` per second."""
+        """Reports a video, uint8 ``[T, H, W, C]``, with ``fps`` frames per second."""
         pixels = self._array(tag, frames)
         self._check_pixels(tag, pixels, 4, "uint8 [T, H, W, 1, 3 or 4]")
         fps = self._number(tag, fps)
@@ -143,11 +143,11 @@ class TensorplexClient:
         self._put("text", tag, global_step, {"text": sendable(text, _TEXT_LIMIT)})
 
     def heartbeat(self, state: str, incarnation: int, status: Mapping[str, float]) -> None:
-        """Tells the server that the component lives; the message's sender says which one.
+        """Sends a heartbeat to the server; the message's sender identifies the component.
 
         Args:
             state: ``starting``, ``running``, ``draining``, ``done`` or ``failed``.
-            incarnation: of this process.
+            incarnation: incarnation of this process.
             status: rates and queue lengths.
         """
         beat = {
@@ -162,7 +162,7 @@ class TensorplexClient:
         self._channel.put(beat)
 
     def close(self, timeout_seconds: float = 0.5) -> None:
-        """Sends what can leave until the deadline; what cannot is dropped and counted."""
+        """Sends until the deadline; drops and counts the remaining records."""
         self._channel.close(timeout_seconds)
 
     def _put(
@@ -180,13 +180,13 @@ class TensorplexClient:
         if sum(array.nbytes for array in (arrays or {}).values()) > _RECORD_LIMIT_BYTES:
             self._channel.dropped += 1
             return
-        # Whoever sends a frame of an environment may overwrite it before it leaves.
+        # Copied, because the caller may overwrite an environment's frame before it is sent.
         copies = {name: array.copy() for name, array in (arrays or {}).items()}
         self._channel.put({**record, **fields}, copies)
 
     def _step(self, global_step: Any) -> int:
         try:
-            # Not by way of a float, which cannot hold every integer.
+            # Not converted through a float, which cannot hold every integer.
             step = int(global_step)
         except (TypeError, ValueError, OverflowError):
             step = _STEP_LIMIT

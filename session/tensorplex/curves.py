@@ -1,4 +1,4 @@
-"""Reads back what event files hold: which scalars there are, and the points of one."""
+"""Reads scalars from event files: the available tags, and the points of one tag."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _BIN = re.compile(r"/\d+(-\d+)?$")
 class EventCurves:
     """The scalars below a folder of event files.
 
-    A tag of an indexed group is known with and without the bin at its end, for that says only
-    which curves share a chart.
+    A tag of an indexed group is found with and without the bin at its end, because the bin only
+    groups curves into charts.
 
     Args:
         root: ``tensorboard/`` of a run.
@@ -27,7 +27,7 @@ class EventCurves:
         self._readers = dict(_readers(root))
 
     def tags(self) -> dict[str, list[str]]:
-        """Tag without its bin -> folders below the root that have it."""
+        """Returns tag without its bin -> folders below the root that contain it."""
         found: dict[str, list[str]] = {}
         for folder, reader in self._readers.items():
             for tag in reader.Tags()["scalars"]:
@@ -35,12 +35,12 @@ class EventCurves:
         return dict(sorted(found.items()))
 
     def curves(self, tag: str) -> dict[str, Curve]:
-        """Folder -> the points of one tag over the step of the run, those of every restart."""
+        """Returns folder -> points of one tag over the step, including those of all restarts."""
         found = {}
         for folder, reader in self._readers.items():
             for each in reader.Tags()["scalars"]:
                 if tag in (each, _bare(folder, each)):
-                    # Of two points at one step the later one counts.
+                    # The later of two points at one step replaces the earlier.
                     points = {point.step: point.value for point in reader.Scalars(each)}
                     steps = sorted(points)
                     found[folder] = Curve(
@@ -50,7 +50,7 @@ class EventCurves:
 
 
 def _readers(root: Path) -> Iterator[tuple[str, Any]]:
-    # Not before: it is slow to import.
+    # Imported here because it is slow.
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     folders = sorted({path.parent for path in root.rglob("events.out.tfevents.*")})

@@ -1,4 +1,4 @@
-"""TensorBoard's event files: records become summaries, each folder has one growing file."""
+"""TensorBoard's event files: converts records to summaries; one growing file per folder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ Arrays = Mapping[str, Array]
 class EventFiles:
     """The event files of one process below a root folder.
 
-    A process opens new ones, so that a half record of a killed predecessor ends only its own file.
+    Each process opens new files, so that a partial record of a killed predecessor damages only the
+    end of that file.
 
     Args:
-        root: the folder that TensorBoard is pointed at.
+        root: the log folder of TensorBoard.
     """
 
     def __init__(self, root: Path) -> None:
@@ -45,14 +46,14 @@ class EventFiles:
         return len(self._files)
 
     def add(self, folder: str, time: float, step: int, values: list[Any]) -> None:
-        """Adds one event that holds summary values to the file of a folder.
+        """Adds one event with summary values to the file of a folder.
 
         Raises:
-            TypeError, ValueError: time or step is no number of 64 bits.
+            TypeError, ValueError: time or step is not a number of 64 bits.
         """
         if isinstance(time, bool) or not math.isfinite(time):
             raise ValueError(f"time {time!r}: expected seconds since 1970")
-        if type(step) is not int:  # None would pass, as a field that is not set
+        if type(step) is not int:  # protobuf would accept None as an unset field
             raise TypeError(f"step {step!r}: expected a whole number")
         event = Event(wall_time=time, step=step, summary=Summary(value=values))
         if folder not in self._files:
@@ -63,12 +64,12 @@ class EventFiles:
         place = self._root / folder
         seconds = max(0, int(time))
         for old in place.glob(f"{_PREFIX}*"):
-            # TensorBoard reads files by name and never goes back to an earlier one.
+            # TensorBoard reads files in order of name and never returns to an earlier one.
             number = old.name.removeprefix(_PREFIX).partition(".")[0]
             seconds = max(seconds, int(number) + 1) if number.isdecimal() else seconds
         path = place / f"{_PREFIX}{seconds:010d}.tensorplex.{os.getpid()}"
         file = AppendFile(path)
-        # Without a version readers throw away points when steps go back, as after a restart.
+        # Without a version readers discard points when steps decrease, as after a restart.
         file.add(_framed(Event(wall_time=time, file_version="brain.Event:2")))
         return file
 
@@ -80,15 +81,15 @@ def _framed(event: Any) -> bytes:
 
 
 def summary_values(record: Record, arrays: Arrays, tag_of: Callable[[str], str]) -> list[Any]:
-    """The summary values of one record.
+    """Converts one record to summary values.
 
     Args:
-        record: as a client made it.
+        record: from a client.
         arrays: its arrays.
         tag_of: tag of the client -> tag in the event file.
 
     Raises:
-        LookupError, TypeError, ValueError: the record is not as a client makes it.
+        LookupError, TypeError, ValueError: the record is malformed.
     """
     kind = record["kind"]
     if kind == "scalars":

@@ -1,8 +1,8 @@
-"""Where a metric goes: client ids, and the groups that turn id and tag into folder and curve.
+"""Client ids of metrics, and groups that map an id and a tag to a folder and a curve.
 
 TensorBoard draws equal tags from different folders as curves of one chart. In a normal group all
 clients share one folder and the id is part of the tag; in an indexed group each client has its
-own folder, and a bin in the tag bounds how many curves one chart has.
+own folder, and a bin in the tag bounds the number of curves in one chart.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ INDEXED_GROUPS = ("agent", "eval", "replay")
 
 
 def check_client_id(client_id: Any) -> str:
-    """The id itself, if it is ``<group>/<id>`` and safe as a path.
+    """Returns the id if it is ``<group>/<id>`` and safe as a path.
 
     Raises:
-        UsageError: it is not.
+        UsageError: the id is invalid.
     """
     valid = isinstance(client_id, str) and len(client_id) <= _ID_LIMIT
     if not valid or not _CLIENT_ID.fullmatch(client_id):
@@ -38,13 +38,13 @@ def check_client_id(client_id: Any) -> str:
 
 
 def own_client_id(name: Any) -> str:
-    """The id of a script that is no component: ``client/`` and the name that its user gives it.
+    """Returns the id of a script that is no component: ``client/`` and a name chosen by its user.
 
     Args:
         name: ``<group>/<id>``, such as ``simulator/0``, of a group that no component has.
 
     Raises:
-        UsageError: it is not.
+        UsageError: the name is invalid.
     """
     client_id = f"{CLIENT}/{name}"
     if not isinstance(name, str) or "/" not in name or not is_client(name_of(client_id)):
@@ -61,15 +61,15 @@ def own_client_id(name: Any) -> str:
 
 
 def name_of(client_id: str) -> str:
-    """The name under which the messages of a client come: ``agent-3`` of ``agent/3``."""
+    """Returns the sender name of a client's messages: ``agent-3`` for ``agent/3``."""
     return client_id.replace("/", "-")
 
 
 def check_tag(tag: Any) -> str:
-    """The tag itself, if it can name a curve.
+    """Returns the tag if it is valid as the name of a curve.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: the tag is invalid.
     """
     if not isinstance(tag, str) or not tag.strip(".:# ") or not tag.isprintable():
         raise UsageError(f"metric tag {str(tag)[:80]!r}: expected a text of printable characters")
@@ -82,38 +82,38 @@ def check_tag(tag: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Where one curve is: a folder below the root, and the tag in its event file."""
+    """Place of one curve: a folder below the root, and the tag in its event file."""
 
     folder: str
     tag: str
 
 
 class Groups:
-    """The groups of one server; register them before the first record comes."""
+    """The groups of one server; all must be registered before the first record."""
 
     def __init__(self) -> None:
         self._bins: dict[str, int | None] = {}
 
     def register_normal_group(self, name: str) -> Groups:
-        """All clients of the group write into one folder; their ids are sections."""
+        """Registers a group whose clients share one folder; their ids become sections of tags."""
         self._bins[name] = None
         return self
 
     def register_indexed_group(self, name: str, bin_size: int = 0) -> Groups:
-        """Each client, numbered from 0, has its own folder; ``bin_size`` of them share a chart.
+        """Registers a group of clients numbered from 0, each with its own folder.
 
         Args:
             name: the group.
-            bin_size: curves in one chart; 0 for all in one, then tags have no suffix.
+            bin_size: number of clients that share a chart; 0: all, and tags have no suffix.
         """
         self._bins[name] = bin_size
         return self
 
     def place(self, client_id: str, tag: str) -> Group:
-        """Folder and tag of one client's curve.
+        """Returns folder and tag of one client's curve.
 
         Raises:
-            UsageError: the id is unsafe, of no group, or not a number in an indexed group.
+            UsageError: the id is unsafe, of an unknown group, or no number in an indexed group.
         """
         group, _, name = check_client_id(client_id).partition("/")
         if group == CLIENT:
@@ -133,7 +133,7 @@ class Groups:
         return Group(f"{group}/{int(name)}", _join(group, tag) + _suffix(int(name), bin_size))
 
     def _place_of_script(self, own_name: str, tag: str) -> Group:
-        """In a script's own group, ids that are numbers have a folder each, words share one."""
+        """Place of a script's curve: numeric ids have one folder each, other ids share one."""
         own_client_id(own_name)
         group, _, name = own_name.partition("/")
         if name.isdigit():
@@ -154,15 +154,15 @@ def _suffix(index: int, bin_size: int) -> str:
 
 
 def bin_size_of(bins: Any, agents_planned: int) -> int:
-    """Curves in one chart by ``session_config.tensorplex.bins``; 0: all in one.
+    """Returns the number of curves in one chart from ``session_config.tensorplex.bins``; 0: all.
 
     Args:
         bins: ``auto`` or a number, as a text.
-        agents_planned: how many agents there may ever be; it decides ``auto`` once, so that
-            scaling renames no curve.
+        agents_planned: maximum number of agents; ``auto`` depends on it, not on the present
+            number, so that scaling renames no curve.
 
     Raises:
-        ConfigError: neither ``auto`` nor a number.
+        ConfigError: ``bins`` is neither ``auto`` nor a number.
     """
     text = str(bins)
     if text == "auto":
@@ -176,7 +176,7 @@ def bin_size_of(bins: Any, agents_planned: int) -> int:
 
 
 def standard_groups(bin_size: int) -> Groups:
-    """The groups of a run: ``learner`` and ``session`` normal, the others indexed."""
+    """Makes the groups of a run: ``learner`` and ``session`` normal, the others indexed."""
     groups = Groups()
     for name in NORMAL_GROUPS:
         groups.register_normal_group(name)

@@ -1,4 +1,4 @@
-"""Where a run can be looked at in a browser: addresses that its components tell as events."""
+"""Web pages of a run: addresses that its components report as events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from session.tail import Tail
 
-# The kinds of events whose detail is an address.
+# Kinds of events whose detail is an address.
 PAGES = ("tensorboard", "prometheus")
 _LOOK_SECONDS = 0.05
 
@@ -27,9 +27,9 @@ class Pages:
         self._found: dict[str, str] = {}
 
     def read(self) -> dict[str, str]:
-        """``tensorboard`` and ``prometheus`` -> address, those that this part of the run told.
+        """Returns ``tensorboard`` and ``prometheus`` -> address; empty if the run is over.
 
-        Of a run that does not go on there is none.
+        Only addresses of this part of the run are included.
         """
         if not self._folder.in_use:
             return {}
@@ -42,7 +42,7 @@ class Pages:
         return dict(self._found)
 
     def wait(self, timeout_seconds: float) -> dict[str, str]:
-        """The same, once all pages that the config asks for are there, or after so long."""
+        """Waits for all configured pages, at most the timeout; returns those of :meth:`read`."""
         plex = Config.load_file(self._folder.config).session_config.tensorplex
         asked = {"tensorboard": plex.start_tensorboard, "prometheus": plex.prometheus_port}
         wanted = {name for name, value in asked.items() if value}
@@ -54,7 +54,7 @@ class Pages:
         return found
 
     def _started(self) -> float:
-        """When this part of the run began; what earlier parts told leads nowhere."""
+        """Start of this part of the run; addresses of earlier parts are invalid."""
         try:
             run = Config.load_file(self._folder.config).get("run") or {}
         except ConfigError:

@@ -1,6 +1,6 @@
-"""Pictures as PNG, stacks of them as animated PNG: lossless, with nothing but zlib.
+"""Encodes pictures as PNG and videos as animated PNG: lossless, using only zlib.
 
-The format is the PNG specification, third edition: sections 5 (chunks) and 11.3 (animation).
+Format: PNG specification, third edition, sections 5 (chunks) and 11.3 (animation).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy.typing as npt
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
-# Level 3 packs a frame of an environment nearly as small as level 9 in a fraction of the time.
+# Level 3 compresses a frame nearly as well as level 9 in a fraction of the time.
 _LEVEL = 3
 
 Pixels = npt.NDArray[Any]
 
 
 def png(pixels: Pixels) -> bytes:
-    """The PNG file of one picture, uint8 ``[H, W, C]`` with 1, 3 or 4 colours."""
+    """Encodes one picture as PNG, uint8 ``[H, W, C]`` with 1, 3 or 4 colours."""
     return _file(pixels.shape, [_chunk(b"IDAT", _packed(pixels))])
 
 
 def animated_png(frames: Pixels, fps: float) -> bytes:
-    """The animated PNG file of a stack, uint8 ``[T, H, W, C]``, repeated for ever."""
+    """Encodes a video as animated PNG, uint8 ``[T, H, W, C]``, repeated without end."""
     count, height, width = frames.shape[:3]
     delay_millis = int(np.clip(round(1000 / fps), 1, 0xFFFF))
     number = 0
@@ -62,7 +62,7 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 
 def _packed(pixels: Pixels) -> bytes:
-    """The rows, each behind a byte that says it is not filtered, compressed."""
+    """Compresses the rows, each preceded by a filter byte 0 (no filter)."""
     height = pixels.shape[0]
     rows = np.zeros((height, 1 + pixels[0].size), np.uint8)
     rows[:, 1:] = pixels.reshape(height, -1)

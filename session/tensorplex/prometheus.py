@@ -1,4 +1,4 @@
-"""The newest values as Prometheus text, on a port of the loopback interface."""
+"""Serves the newest values as Prometheus text on a port of the loopback interface."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _MEANINGS = {
 
 
 def exposition(rows: Iterable[Mapping[str, Any]], newest: Mapping[tuple[str, str], float]) -> str:
-    """The text that Prometheus scrapes.
+    """Formats the text that Prometheus scrapes.
 
     Args:
-        rows: the table of components.
+        rows: rows of the component table.
         newest: (client id, tag) -> last value.
     """
     rows = list(rows)
@@ -71,13 +71,13 @@ def _number(value: float) -> str:
 
 
 class Page:
-    """Serves one text under every path, from one thread: a slow reader must not stop the server.
+    """Serves one text under every path from its own thread: a slow client must not stop the server.
 
     Args:
-        port: of the loopback interface; 0 takes a free one.
+        port: port of the loopback interface; 0: any free port.
 
     Raises:
-        UsageError: the port cannot be had.
+        UsageError: the port is not available.
     """
 
     def __init__(self, port: int) -> None:
@@ -99,7 +99,7 @@ class Page:
         self._server.text = text.encode("utf-8", "backslashreplace")
 
     def close(self) -> None:
-        """Gives the port back."""
+        """Stops the thread and releases the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -110,7 +110,7 @@ class _Server(socketserver.TCPServer):
     text = b""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keeps quiet: a reader went away."""
+        """Ignores errors of a client that has disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -127,4 +127,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keeps quiet."""
+        """Disables the log of requests."""

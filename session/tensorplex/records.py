@@ -1,4 +1,4 @@
-"""The records that Tensorplex takes: one schema per kind of metric, and the heartbeat."""
+"""Schemas of the records that Tensorplex accepts: one per kind of metric, and the heartbeat."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _metric(fields: dict[str, Type], arrays: dict[str, Type] | None = None) -> S
 
 
 _TAG = Type("a tag of printable characters", _is_tag)
-# Any double: curves may show NaN.
+# Any double, including NaN and infinity, which curves may show.
 _VALUE = Number(-sys.float_info.max, sys.float_info.max, finite=False)
 _ABOUT = {
     "kind": Text(16),

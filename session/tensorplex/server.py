@@ -1,4 +1,4 @@
-"""Tensorplex: metrics of all components into event files, and the table of who lives."""
+"""Tensorplex: writes metrics of all components to event files and keeps the component table."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from session.wire import Identity, Message
 from session.wire.sockets import Socket
 
 _REQUESTS_PER_TICK = 100
-# Clients that join or are added, besides those that were planned; curves of each of them.
+# Maximum clients that join or are added, besides the planned ones; maximum tags per client.
 _CLIENTS = 1000
 _TAGS = 2000
-# The same for scripts that are no component, apart, so that they take no agent's place.
+# Maximum scripts; separate, so that scripts do not use up the places of agents.
 _SCRIPTS = 200
 
 
@@ -31,8 +31,8 @@ class Tensorplex(Collector):
     """Writes ``tensorboard/`` of a run folder and answers ``status`` requests.
 
     Raises:
-        UsageError: the component has no run folder to write to, or its port is taken.
-        ConfigError: ``session_config.tensorplex.bins`` says nothing.
+        UsageError: the component has no run folder, or its port is in use.
+        ConfigError: ``session_config.tensorplex.bins`` is invalid.
     """
 
     def __init__(self, context: Context) -> None:
@@ -58,13 +58,13 @@ class Tensorplex(Collector):
             context.event("prometheus", self._page.address)
 
     def tick(self) -> bool:
-        """Takes records and answers requests."""
+        """Stores records and answers requests."""
         return super().tick() | self._answer()
 
     def take(
         self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
-        """Takes one metric or heartbeat."""
+        """Stores one metric or heartbeat."""
         if record["kind"] == "heartbeat":
             self._table.beat(sender, record, self._context.clock.now())
             return
@@ -78,11 +78,11 @@ class Tensorplex(Collector):
             self._remember(client_id, record)
 
     def speaker(self, record: Mapping[str, Any]) -> str:
-        """The component that a metric is of: ``agent-3`` has the id ``agent/3``."""
+        """Name of the component in a metric: ``agent-3`` for the id ``agent/3``."""
         return name_of(str(record.get("id", "")))
 
     def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
-        """Draws how many records a component has lost, over the step that it last reported."""
+        """Adds a curve of a component's dropped records, at its last reported step."""
         records = message.fields["records"]
         record = {
             "kind": "scalar",
@@ -95,7 +95,7 @@ class Tensorplex(Collector):
         self.take(sender, record, {})
 
     def write(self) -> None:
-        """Appends to the event files, and shows the newest values."""
+        """Writes the event files and updates the Prometheus text."""
         self.flush(self._files)
         if self._page is not None:
             self._page.show(exposition(self._rows(), self._newest))
@@ -105,7 +105,7 @@ class Tensorplex(Collector):
         return [*super().wait_on(), self._requests]
 
     def status(self) -> dict[str, float]:
-        """Adds the number of event files and what the disk did not take."""
+        """Adds the number of event files, lost events and unwritten bytes."""
         return super().status() | {
             "event_files": float(len(self._files)),
             "lost_events": float(sum(file.lost for file in self._files)),
@@ -113,7 +113,7 @@ class Tensorplex(Collector):
         }
 
     def close(self) -> None:
-        """Writes everything and gives the port back."""
+        """Writes everything and releases the port."""
         super().close()
         if self._page is not None:
             self._page.close()
@@ -129,7 +129,7 @@ class Tensorplex(Collector):
         return self._table.rows(self._context.clock.now())
 
     def _bound(self, client_id: str, record: Mapping[str, Any]) -> None:
-        """Raises Bound where a record would open one file or curve too many."""
+        """Raises Bound if a record would exceed the number of files or curves."""
         if client_id not in self._tags:
             script = is_client(name_of(client_id))
             most = _SCRIPTS if script else _CLIENTS + len(self._context.topology.components)

@@ -1,4 +1,4 @@
-"""The table of components, from their heartbeats."""
+"""The component table, built from heartbeats."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _Row:
 
 
 class ComponentTable:
-    """What every component last said of itself, and how long ago it was heard here.
+    """Last heartbeat of every component, and its age by the server's clock.
 
     Args:
-        timeout_seconds: a silent component is ``lost`` after this time.
-        starting_seconds: the same while it starts.
+        timeout_seconds: a component without a heartbeat is ``lost`` after this time [s].
+        starting_seconds: the same for a starting component [s].
     """
 
     def __init__(self, *, timeout_seconds: float, starting_seconds: float) -> None:
@@ -35,12 +35,12 @@ class ComponentTable:
         self._timeout_seconds = timeout_seconds
 
     def beat(self, sender: Identity, beat: Mapping[str, Any], now: float) -> None:
-        """Takes one heartbeat; one of an older incarnation than the newest is ignored.
+        """Stores one heartbeat; ignores it if a newer incarnation is known.
 
         Args:
-            sender: who sent it.
+            sender: identity of the sender.
             beat: the record.
-            now: when it arrived, by the server's own clock, for clocks of machines differ.
+            now: arrival time by the server's own clock [s], because clocks of machines differ.
         """
         row = _Row(
             state=beat["state"],
@@ -55,11 +55,11 @@ class ComponentTable:
             self._rows[sender.name] = row
 
     def rows(self, now: float) -> list[dict[str, Any]]:
-        """The table as plain data, by name.
+        """Returns the table as plain data, sorted by name.
 
-        Each row has ``name``, ``state``, ``incarnation``, ``age_seconds`` since it was heard,
+        Each row has ``name``, ``state``, ``incarnation``, ``age_seconds`` since its heartbeat,
         ``rss_bytes``, ``pid`` and ``status``. The state of a silent component is ``lost``, unless
-        it said that it ends.
+        its last state was ``done`` or ``failed``.
         """
         return [self._plain(name, self._rows[name], now) for name in sorted(self._rows)]
 

@@ -1,4 +1,4 @@
-"""The wire: messages, endpoints and sockets that every process of a run speaks through."""
+"""The wire: messages, endpoints and sockets for communication between processes of a run."""
 
 from session.wire.codec import PROTOCOL_VERSION, Identity, Message, decode, encode
 from session.wire.endpoint import Address, AddressBook

@@ -1,8 +1,8 @@
-"""Messages as bytes: one small msgpack header, then the raw bytes of the arrays.
+"""Message format: one small msgpack header, then the raw bytes of the arrays.
 
-A frame costs more than a few kilobytes do, so several arrays that are small together share one, see
-:mod:`~session.wire.layout`. Nothing on the wire can carry code: the header is plain data, an array
-is a dtype, a shape and little-endian bytes. Whatever does not decode raises
+A frame costs more than copying a few kilobytes, so small arrays share one frame, see
+:mod:`~session.wire.layout`. No message can carry code: the header is plain data, an array is a
+dtype, a shape and little-endian bytes. Invalid bytes raise
 :class:`~session.errors.DecodeError`.
 """
 
@@ -27,22 +27,22 @@ _HEADER_LIMIT_BYTES = 16 << 20
 _HEADER_TYPES = (int, str, str, int, bytes, int, dict, bytes)
 _NAME = 2
 NAME_LIMIT = 63
-# Milliseconds of the wall clock need 41 bits; a double holds every one of these.
+# Milliseconds of the wall clock need 41 bits; a double represents every integer below 2**53.
 INCARNATION_LIMIT = 1 << 53
 _FINGERPRINT_BYTES = 32
 _GENERATION_LIMIT = 1 << 31
-# Above this, copying arrays into one frame costs more than a frame for each, by measurement.
+# Measured: above this size, copying arrays into one frame costs more than one frame each.
 _JOINED_BYTES = 1 << 18
 _NO_ARRAYS, _ = layouts.pack(())
 _DTYPE_TEXTS = {dtype: text for text, dtype in layouts.DTYPES.items()}
 
 
 class ProtocolError(DecodeError):
-    """A message of another version of the protocol.
+    """A message has another version of the protocol.
 
     Args:
-        name: of who sent it.
-        version: of its protocol.
+        name: name of the sender.
+        version: protocol version of the sender.
     """
 
     def __init__(self, name: str, version: int) -> None:
@@ -52,13 +52,13 @@ class ProtocolError(DecodeError):
 
 
 class Identity(NamedTuple):
-    """Who speaks: stands in the header of every message.
+    """Identity of a sender, in the header of every message.
 
     Attributes:
         name: component name, such as ``agent-0``.
-        incarnation: milliseconds of the wall clock at the component's start.
+        incarnation: wall clock at the component's start [ms].
         fingerprint: first eight bytes of the experiment's fingerprint.
-        generation: rises when a whole population is reset in place; 0 otherwise.
+        generation: incremented when a whole population is reset in place; 0 otherwise.
     """
 
     name: str
@@ -75,12 +75,12 @@ class Message:
     """One message: a kind, plain fields, and named arrays.
 
     Args:
-        kind: what it is, such as ``chunk`` or ``fetch``.
+        kind: kind of message, such as ``chunk`` or ``fetch``.
         fields: plain data that msgpack can carry (no arrays).
         arrays: name -> array of any shape, of a boolean, integer or float dtype; after decoding
             they are read-only views on the received frames.
-        sender: filled by the socket that sends.
-        grant: what the proved key of the sender may do; filled by the socket that receives.
+        sender: set by the sending socket.
+        grant: rights of the sender's proved key; set by the receiving socket.
     """
 
     kind: str
@@ -91,12 +91,12 @@ class Message:
 
 
 def encode(message: Message) -> list[Buffer]:
-    """Returns the frames of a message: the header, then one raw buffer per array or for all.
+    """Returns the frames of a message: the header, then one raw buffer per array, or one for all.
 
-    Large arrays are not copied; they must not change until the message has left.
+    Large arrays are not copied; they must not change until the message is sent.
 
     Raises:
-        TypeError: a field or a dtype cannot be carried.
+        TypeError: a field or a dtype cannot be encoded.
     """
     entries, arrays = [], []
     for name, array in message.arrays.items():
@@ -134,23 +134,23 @@ def _little_endian(name: str, array: Array) -> Array:
 
 
 def size_bytes(frames: Sequence[Buffer]) -> int:
-    """Bytes of all frames together."""
+    """Total size of all frames [bytes]."""
     return sum(map(len, frames))
 
 
 def decode(
     frames: Sequence[Buffer], limit_bytes: int, header_bytes: int = _HEADER_LIMIT_BYTES
 ) -> Message:
-    """Returns the message that the frames hold; its arrays are read-only views on them.
+    """Decodes a message; its arrays are read-only views on the frames.
 
     Args:
-        frames: as they came.
-        limit_bytes: of all of them together.
-        header_bytes: of the first one; a value in it can take 64 times its bytes of memory.
+        frames: as received.
+        limit_bytes: maximum total size of the frames.
+        header_bytes: maximum size of the header; decoded values can need 64 times as much.
 
     Raises:
-        OversizeError: the frames hold more than ``limit_bytes``.
-        DecodeError: anything else that is wrong with them.
+        OversizeError: the frames or the header exceed their limit.
+        DecodeError: the frames are invalid in another way.
     """
     if not frames:
         raise DecodeError("empty message")
@@ -173,7 +173,7 @@ def _header(frame: Buffer) -> list[Any]:
         )
     except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
         raise DecodeError(f"header does not decode: {error}") from None
-    # In every version of the protocol a header is a list that begins with version, kind and name.
+    # In every protocol version the header is a list that begins with version, kind and name.
     if type(header) is list and header and type(header[0]) is int and header[0] != PROTOCOL_VERSION:
         name = header[_NAME] if len(header) > _NAME and type(header[_NAME]) is str else ""
         raise ProtocolError(name[:NAME_LIMIT], header[0])
@@ -186,7 +186,7 @@ def _header(frame: Buffer) -> list[Any]:
 
 
 def _check_identity(name: str, incarnation: int, fingerprint: bytes, generation: int) -> None:
-    """Raises DecodeError for a sender that no component can be."""
+    """Raises DecodeError if the sender's identity is out of bounds."""
     if len(name) > NAME_LIMIT or len(fingerprint) > _FINGERPRINT_BYTES:
         raise DecodeError("sender with a name or fingerprint that is too long")
     if not (0 <= incarnation < INCARNATION_LIMIT and 0 <= generation < _GENERATION_LIMIT):

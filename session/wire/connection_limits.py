@@ -1,8 +1,8 @@
-"""The open connections of one bound socket, and which of them have to go.
+"""Limits of the open connections of one bound socket, and selection of those to close.
 
-libzmq has no limits of its own here: a backlog bounds only what waits to be accepted, the maximum
-of sockets counts sockets, and before a peer has proved its key it may send a message as large as
-any. The kernel tells how much each connection has carried, and that tells who has proved it.
+libzmq has no such limits: the backlog bounds only connections that wait to be accepted, the maximum
+of sockets counts sockets, and a peer may send a message of any size before it has proved its key.
+The kernel's byte counts of each connection show whether the peer has proved its key.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-# Our greeting (64) and welcome (170) go to everybody, more only to who has proved its key.
+# The greeting (64) and welcome (170) go to every peer, more only after it has proved its key.
 _UNPROVED_SENT_BYTES = 240
-# A greeting, a hello and a proof of the key are less than a fourth of this.
+# More than four times the size of a greeting, a hello and a proof of the key.
 _UNPROVED_RECEIVED_BYTES = 4096
 # struct tcp_info of Linux 4.1 and newer: tcpi_bytes_acked, tcpi_bytes_received.
 _CARRIED = struct.Struct("120xQQ")
 
 
 class Visitor(NamedTuple):
-    """One open connection: libzmq's descriptor of it, and from which host it comes."""
+    """One open connection: libzmq's descriptor and the remote host."""
 
     descriptor: int
     source: str
 
 
 class Carried(NamedTuple):
-    """What a connection has carried so far [bytes]."""
+    """Bytes sent and received over a connection so far."""
 
     sent: int
     received: int
@@ -40,12 +40,12 @@ class Visitors:
     """The open connections of one bound socket.
 
     Args:
-        endpoint: its name.
-        port: to which it is bound.
-        limit: connections at once.
+        endpoint: name of the endpoint.
+        port: port of the bound socket.
+        limit: maximum number of open connections.
 
     Attributes:
-        failure: why the connection that ends next was refused.
+        failure: reason of the refusal of the connection that ends next.
     """
 
     def __init__(self, endpoint: str, port: int, limit: int) -> None:
@@ -61,14 +61,14 @@ class Visitors:
 
     @property
     def unproved(self) -> int:
-        """Connections of which it is not known yet that they have proved their key."""
+        """Number of connections not yet known to have proved their key."""
         return len(self._unproved)
 
     def come(self, descriptor: int) -> Visitor | None:
-        """A connection has been accepted; the one that has to go for it, if there are too many.
+        """Adds an accepted connection; returns the one to close if there are too many.
 
-        Strangers that only hold connections open must not keep others out: the oldest one goes
-        that has not proved its key, and only without such the new one.
+        Peers without a key that only hold connections open must not block others: the oldest
+        connection without a proved key is closed; if there is none, the new one.
         """
         newest = Visitor(descriptor, _peer(descriptor))
         self._open[descriptor] = self._unproved[descriptor] = newest
@@ -79,12 +79,12 @@ class Visitors:
         return goes
 
     def leave(self, descriptor: int) -> Visitor | None:
-        """A connection has ended; None if it was one that had to go."""
+        """Removes an ended connection; None if it was already removed to be closed."""
         self._unproved.pop(descriptor, None)
         return self._open.pop(descriptor, None)
 
     def chatterers(self) -> list[Visitor]:
-        """Those that have to go, for they send much before they have proved their key."""
+        """Removes and returns connections that have sent too much before proving their key."""
         going = [
             visitor
             for visitor, carried in self._strangers()
@@ -95,7 +95,7 @@ class Visitors:
         return going
 
     def _strangers(self) -> Iterator[tuple[Visitor, Carried]]:
-        """Yields those that have not proved their key, the oldest first."""
+        """Yields connections that have not proved their key, the oldest first."""
         for descriptor, visitor in list(self._unproved.items()):
             carried = look_at(descriptor, self.port)
             if carried.sent > _UNPROVED_SENT_BYTES:
@@ -105,14 +105,14 @@ class Visitors:
 
 
 def _peer(descriptor: int) -> str:
-    """Host at the other end of a connection, empty if it has gone already."""
+    """Remote host of a connection, empty if it has already ended."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
         return str(connection.getpeername()[0])
     return ""
 
 
 def look_at(descriptor: int, port: int) -> Carried:
-    """What a connection has carried; nothing, if by now the descriptor is of something else."""
+    """Byte counts of a connection; zeros if the descriptor has been reused for another file."""
     with suppress(OSError, struct.error), socket.socket(fileno=os.dup(descriptor)) as connection:
         if connection.getsockname()[1] == port:
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _CARRIED.size)
@@ -121,9 +121,9 @@ def look_at(descriptor: int, port: int) -> Carried:
 
 
 def end_connection(descriptor: int, port: int) -> None:
-    """Ends a connection of libzmq, which then closes it; the descriptor stays libzmq's.
+    """Shuts down a connection of libzmq, which then closes its descriptor.
 
-    Should it be another peer's by now, that one connects again.
+    If the descriptor now belongs to another peer of this port, that peer reconnects.
     """
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
         if connection.getsockname()[1] == port:

@@ -1,6 +1,6 @@
-"""What becomes of the connection of a socket that connects: made, lost, refused, or never there.
+"""State of the connection of a connecting socket: made, lost, refused, or never established.
 
-Decided from events alone; a refused client otherwise sees nothing but silence.
+Derived from monitor events alone; without them a refused client would get no message at all.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ ACCEPTED = int(zmq.EVENT_ACCEPTED)
 STOPPED = int(zmq.EVENT_MONITOR_STOPPED)
 
 OTHER_MECHANISM = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
-# One broken handshake may be a server that just then ended.
+# Several are needed: a single broken handshake may be a server that was just ending.
 _BREAKS = 4
 _BREAK_SECONDS = 1.5
-# The handshake took too long: somebody is there, but has no time.
+# Errors of a handshake timeout: the peer exists but is too busy.
 _SILENCE = (errno.EAGAIN, errno.ETIMEDOUT)
 _LONELY_SECONDS = 5.0
-# As a plain number: an operation on zmq's own flags costs as much as the call itself.
+# A plain int: an operation on zmq's flag types costs as much as the call itself.
 _POLLIN = int(zmq.POLLIN)
 
 _numbers = count()
 
 
 class Monitor:
-    """The events of one socket's connections.
+    """Monitor of the connection events of one socket.
 
     Args:
         raw: the socket.
-        events: which ones, a sum of ``zmq.EVENT_*``.
+        events: sum of ``zmq.EVENT_*`` to receive.
     """
 
     def __init__(self, raw: zmq.Socket[bytes], events: int) -> None:
         self._watched = raw
         address = f"inproc://monitor-{id(raw)}-{next(_numbers)}"
         self.raw: zmq.Socket[bytes] = raw.context.socket(zmq.PAIR)
-        # libzmq waits when this queue is full, and all its other sockets with it.
+        # Unlimited: a full queue would block libzmq's I/O thread and with it all other sockets.
         self.raw.setsockopt(zmq.RCVHWM, 0)
         self.raw.setsockopt(zmq.LINGER, 0)
         raw.monitor(address, events)
         self.raw.connect(address)
 
     def events(self) -> Iterator[tuple[int, int]]:
-        """Yields number and value of what has happened since the last call."""
+        """Yields number and value of each event since the last call."""
         while int(self.raw.getsockopt(zmq.EVENTS)) & _POLLIN:
-            # By hand, for zmq.utils.monitor imports asyncio.
+            # Parsed here because zmq.utils.monitor imports asyncio.
             event = self.raw.recv_multipart()[0]
             yield (
                 int.from_bytes(event[:2], sys.byteorder),
@@ -62,23 +62,23 @@ class Monitor:
             )
 
     def close(self) -> None:
-        """Ends the watch; the socket itself must still be open."""
+        """Stops monitoring; the socket itself must still be open."""
         self._watched.disable_monitor()
         self.raw.close(0)
 
 
 class ConnectionMonitor:
-    """The connection of one socket that connects.
+    """State of the connection of one connecting socket.
 
     Args:
-        where: endpoint and address, for what is said of it.
-        has_keys: this side uses keys.
-        now: the time, on any clock in seconds.
+        where: endpoint and address, for messages.
+        has_keys: True if this side uses keys.
+        now: present time [s], on any clock.
 
     Attributes:
-        connected, ever_connected: now, and at any time.
-        refusal: why it was not let in, and never will be.
-        suspicion: why it might not be; a peer or a network that fails looks the same.
+        connected, ever_connected: connected now, and at any time before.
+        refusal: reason of a permanent refusal.
+        suspicion: probable reason of a refusal; a failing peer or network looks the same.
     """
 
     def __init__(self, where: str, *, has_keys: bool, now: float) -> None:
@@ -94,7 +94,7 @@ class ConnectionMonitor:
         self._first_break = 0.0
 
     def on_event(self, number: int, value: int, now: float) -> bool | None:
-        """Takes one event; True if the connection was made by it, False if it was lost."""
+        """Handles one event; True if it made the connection, False if it lost it, else None."""
         if number == MADE:
             self.connected = self.ever_connected = True
             self._breaks, self._told, self.suspicion = 0, False, None
@@ -129,13 +129,13 @@ class ConnectionMonitor:
             )
 
     def trouble(self, now: float) -> str | None:
-        """What is wrong, None if it is connected or was a moment ago."""
+        """Describes a missing connection; None if connected now or in the last 5 s."""
         if self.connected or now - self._alone_since < _LONELY_SECONDS:
             return None
         return f"cannot connect to {self._where}: nobody answers there"
 
     def news(self, now: float) -> str | None:
-        """The same, once for each time that the connection is away."""
+        """Returns :meth:`trouble` once per loss of the connection, else None."""
         trouble = None if self._told else self.trouble(now)
         self._told |= trouble is not None
         return trouble

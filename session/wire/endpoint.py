@@ -1,4 +1,4 @@
-"""Endpoints by name and the book that says where each one is."""
+"""Addresses of endpoints, and the address book that maps endpoint names to them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where one endpoint is: ``bind`` is the owner's side, ``connect`` everyone else's."""
+    """Address of one endpoint: ``bind`` for its owner, ``connect`` for all peers."""
 
     bind: str
     connect: str
 
     @classmethod
     def same(cls, text: str) -> Address:
-        """The address whose two sides are spelled alike."""
+        """Makes an address with equal ``bind`` and ``connect``."""
         return cls(text, text)
 
 
 class AddressBook(Mapping[str, Address]):
-    """Endpoint name -> address, such as ``replay-0.experience``; what ``addresses.json`` holds.
+    """Endpoint name (such as ``replay-0.experience``) -> address; stored in ``addresses.json``.
 
     Raises:
-        ConfigError: an address has no known transport, or an ipc path is too long for the kernel.
+        ConfigError: an address has an unknown transport, or an ipc path too long for the kernel.
     """
 
     def __init__(self, addresses: Mapping[str, Address]) -> None:
@@ -46,27 +46,27 @@ class AddressBook(Mapping[str, Address]):
 
     @classmethod
     def inproc(cls, endpoints: Iterable[str]) -> AddressBook:
-        """Everything in this process, for the serial launcher."""
+        """Makes addresses within this process, for the serial launcher."""
         return cls({name: Address.same(f"inproc://{name}") for name in endpoints})
 
     @classmethod
     def ipc(cls, endpoints: Iterable[str], folder: Path) -> AddressBook:
-        """One socket file per endpoint below a private folder."""
+        """Makes one socket file per endpoint below a private folder."""
         return cls({name: Address.same(f"ipc://{folder / name}") for name in endpoints})
 
     @classmethod
     def tcp(cls, ports: Mapping[str, int], host: str = LOOPBACK) -> AddressBook:
-        """Endpoint name -> port of an address of this machine."""
+        """Makes TCP addresses on ``host`` from endpoint name -> port."""
         return cls({name: Address.same(f"tcp://{host}:{port}") for name, port in ports.items()})
 
     @classmethod
     def load(cls, path: Path) -> AddressBook:
-        """Reads ``addresses.json``; ``$(NAME)`` in a bind address is a variable of this process.
+        """Reads ``addresses.json``; ``$(NAME)`` in a bind address is an environment variable.
 
-        So that what binds in a pod binds to the pod's own address, and to no other.
+        This lets a component in a pod bind only to the pod's own address.
 
         Raises:
-            ConfigError: the file is not there or is not an address book.
+            ConfigError: the file is missing or is not an address book.
         """
         try:
             entries = json.loads(path.read_text())
@@ -78,7 +78,7 @@ class AddressBook(Mapping[str, Address]):
         return cls(book)
 
     def dump(self) -> str:
-        """The book as the text of ``addresses.json``."""
+        """Returns the text of ``addresses.json``."""
         book = {n: {"bind": a.bind, "connect": a.connect} for n, a in self._addresses.items()}
         return json.dumps(book, indent=2) + "\n"
 
@@ -99,7 +99,7 @@ class AddressBook(Mapping[str, Address]):
 
 
 def _expanded(text: str) -> str:
-    """With its variables replaced; one that is not set stays, for only an owner binds."""
+    """Replaces variables; an unset one stays, because only the owner of the endpoint binds."""
     return _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), text)
 
 

@@ -1,8 +1,8 @@
-"""Where the arrays of a message lie: their names, dtypes and shapes, packed for the header.
+"""Layout of the arrays of a message: names, dtypes and shapes, packed for the header.
 
-A component sends and receives the same few layouts over and over, so the newest are kept: it takes
-longer to describe eight arrays anew than to copy a batch of them. Several arrays that are small
-together lie behind each other in one buffer, each at a multiple of eight bytes.
+A component uses the same few layouts repeatedly, so the newest are cached: building the layout of
+eight arrays takes longer than copying a batch of them. Several small arrays are stored one after
+the other in one buffer, each at a multiple of 8 bytes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from session.errors import DecodeError
 from session.nest import Array
 
 Buffer = bytes | memoryview | zmq.Frame
-# (name, dtype as numpy spells it, shape) of each array
+# (name, numpy dtype string, shape) of each array
 Entries = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 _ENTRY_LENGTH = 3
 _ALIGNMENT_BYTES = 8
 _DIMENSIONS_LIMIT = 16
 _LAYOUTS_KEPT = 256
-# A longer one is read anew each time: what others send must not fill the memory.
+# A longer layout is not cached: received layouts must not fill the memory.
 _KEPT_BYTES = 4096
-# An array in a header reserves its memory before its entries are read.
+# msgpack allocates a list of the claimed length before it reads the items.
 ARRAY_LIMIT = 1 << 16
 DTYPES = {
     text: np.dtype(text)
@@ -38,7 +38,7 @@ DTYPES = {
 
 
 class FrameSlice(NamedTuple):
-    """One array: ``size`` bytes, at ``offset`` where all share one buffer."""
+    """One array: ``size`` bytes, at ``offset`` bytes if all share one buffer."""
 
     name: str
     dtype: np.dtype[Any]
@@ -48,16 +48,16 @@ class FrameSlice(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """All arrays of a message, ``size`` bytes where they share one buffer."""
+    """All arrays of a message: ``size`` bytes if they share one buffer."""
 
     places: tuple[FrameSlice, ...]
     size: int
 
     def arrays(self, buffers: Sequence[Buffer]) -> dict[str, Array]:
-        """Name -> read-only view on the buffer of its own, or on its part of the one for all.
+        """Returns name -> read-only view on the array's own buffer, or on its part of a shared one.
 
         Raises:
-            DecodeError: these are not the buffers of this layout.
+            DecodeError: the buffers do not match this layout.
         """
         if len(buffers) == 1 < len(self.places):
             return self._shared(_read_only(buffers[0]))
@@ -81,7 +81,7 @@ class Layout(NamedTuple):
         }
 
     def joined(self, arrays: Sequence[Array]) -> bytes:
-        """The arrays, contiguous ones, in one buffer for all."""
+        """Joins contiguous arrays into one buffer."""
         parts: list[Any] = []
         for place, array in zip(self.places, arrays, strict=True):
             parts.append(array)
@@ -96,15 +96,15 @@ def _read_only(buffer: Any) -> memoryview:
 
 @lru_cache(maxsize=_LAYOUTS_KEPT)
 def pack(entries: Entries) -> tuple[bytes, Layout]:
-    """A layout as it stands in a header, and as it is used here."""
+    """Returns a layout packed for a header, and the same as a Layout."""
     return msgpack.packb(entries, use_bin_type=True), _lay_out(entries)
 
 
 def unpack(packed: bytes) -> Layout:
-    """The layout that a header holds.
+    """Decodes the layout in a header.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: the bytes are not a valid layout.
     """
     return _unpack_kept(packed) if len(packed) <= _KEPT_BYTES else _unpack(packed)
 
@@ -123,8 +123,8 @@ _unpack_kept = lru_cache(maxsize=_LAYOUTS_KEPT)(_unpack)
 
 
 def _described(entry: Any) -> tuple[str, str, tuple[int, ...]]:
-    """An entry that others sent, once its types are known."""
-    # It is shown only then: the text of a hostile one may have no end.
+    """Checks the types and values of a received entry."""
+    # The message omits the entry until its types are known: a hostile one may be very long.
     if type(entry) is not list or len(entry) != _ENTRY_LENGTH:
         raise DecodeError("a layout's entry is not a name, a dtype and a shape")
     name, text, shape = entry
@@ -135,7 +135,7 @@ def _described(entry: Any) -> tuple[str, str, tuple[int, ...]]:
     if text not in DTYPES:
         raise DecodeError(f"array {name[:80]!r} has the dtype {text[:8]!r}")
     try:
-        # An empty one may still claim a length that numpy cannot index.
+        # An empty array may still claim a length that numpy cannot index.
         np.broadcast_to(np.zeros((), DTYPES[text]), shape)
     except ValueError as error:
         raise DecodeError(f"array {name[:80]!r}: {error}") from None
