@@ -94,6 +94,7 @@ class Handshake:
             RefusedError: a newer process has this name.
             AdmissionError: protocol, fingerprint or specs differ.
         """
+        # After a lost connection the server may be a new process without this component's hello.
         if False in self.socket.connection_events() and self.welcome is not None:
             self._id, self._due = None, self._clock.now()
         sent = self._say()
@@ -122,4 +123,5 @@ class Handshake:
         self._fields["incarnation"] = self.welcome.incarnation
         # Sent in later hellos: restores the count of starts in a restarted parameter server.
         self._fields["starts"] = self.welcome.starts
+        # No repetition until the connection is lost.
         self._due = float("inf")

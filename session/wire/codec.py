@@ -109,14 +109,14 @@ def encode(message: Message) -> list[Buffer]:
         entries.append((name, text, array.shape))
         arrays.append(array)
     packed, layout = layouts.pack(tuple(entries))
-    who = message.sender
+    sender = message.sender
     header = (
         PROTOCOL_VERSION,
         message.kind,
-        who.name,
-        who.incarnation,
-        who.fingerprint,
-        who.generation,
+        sender.name,
+        sender.incarnation,
+        sender.fingerprint,
+        sender.generation,
         message.fields,
         packed,
     )

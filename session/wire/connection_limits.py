@@ -106,6 +106,7 @@ class Visitors:
 
 def _peer(descriptor: int) -> str:
     """Remote host of a connection, empty if it has already ended."""
+    # dup: the end of this socket object must not close libzmq's descriptor.
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
         return str(connection.getpeername()[0])
     return ""

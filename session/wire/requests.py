@@ -1,4 +1,4 @@
-"""Requests and their answers: each carries an id, and nobody waits without a deadline."""
+"""Requests and replies: each carries an id, and every wait has a deadline."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 _HELD_ANSWERS = 64
 _PAUSE_SECONDS = 0.05
 _STRANGER_BYTES = 1 << 16
-# Messages of other runs, or too fast ones, that are dropped before a service goes on.
+# Maximum messages of other runs, or above the rate, handled per call before it returns.
 _DROPPED_AT_ONCE = 64
 _WAITING_REQUESTS = 64
-# A connection that goes on so far beyond its rate is ended.
+# A connection is closed when more requests than this were dropped in a row.
 _FLOOD = 1000
 _REFUSALS = {"refused": REFUSED}
 
 
 @dataclass(slots=True)
 class Request:
-    """A message that wants an answer.
+    """A message that expects a reply.
 
     Args:
-        peer: the connection it came over.
-        message: what came.
-        key: public key (Z85) that its sender has proved to have; empty without keys.
+        peer: routing id of its connection.
+        message: the received message.
+        key: proved public key (Z85) of its sender; empty without keys.
     """
 
     peer: bytes
@@ -53,7 +53,7 @@ class _Peer:
 
 
 class RouterSocket(Socket):
-    """Answers requests; an answer for a full peer is held until the peer takes it."""
+    """Receives requests and sends replies; a reply to a full peer is held until it can be sent."""
 
     pattern = zmq.ROUTER
     binds = True
@@ -76,13 +76,13 @@ class RouterSocket(Socket):
 
     def _configure(self, high_water_mark: int) -> None:
         super()._configure(high_water_mark)
-        # A ROUTER drops in silence otherwise.
+        # Otherwise a ROUTER drops undeliverable replies without an error.
         self.raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
         if self.anybody:
             self.raw.setsockopt(zmq.MAXMSGSIZE, _STRANGER_BYTES)
 
     def receive(self) -> Request | None:
-        """The next good request, or None if there is none now."""
+        """Returns the next valid request, or None if there is none now."""
         self.send_held()
         for _ in range(_DROPPED_AT_ONCE):
             frames = self._next()
@@ -96,9 +96,9 @@ class RouterSocket(Socket):
         return None
 
     def _next(self) -> list[zmq.Frame] | None:
-        """The next message; where connections prove keys, no faster than each may ask.
+        """Returns the next message; with keys, limits the rate of requests of each connection.
 
-        libzmq reads its connections in turn. One that asks too fast waits in a list of its own.
+        libzmq reads its connections in turn. Requests above the rate wait in a list per connection.
         """
         if not self.guarded:
             return self._receive()
@@ -114,7 +114,7 @@ class RouterSocket(Socket):
         return self._turns.next(now)
 
     def _connection(self, frames: list[zmq.Frame]) -> tuple[str, list[zmq.Frame], float]:
-        """By what a message is charged: a guest by its key, the others by their connection."""
+        """Returns rate-limit key, frames and rate: by key for a guest, else by connection."""
         key = proved_key(frames[-1])
         grant = self._wire.gate.grant(key)
         if grant.guest or self.anybody:
@@ -128,7 +128,7 @@ class RouterSocket(Socket):
             self.end(frames[-1])
 
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
-        # It understands of this only that it is of another protocol, and whose: that is enough.
+        # The sender can decode only version and name of this reply; that suffices to fail.
         self._send(self._asking, self._encode(Message("refused", {"id": 0, "reason": str(error)})))
 
     def _complaint(self, message: Message, header_bytes: int) -> Complaint | None:
@@ -137,7 +137,7 @@ class RouterSocket(Socket):
     def _refuse_message(self, message: Message, complaint: Complaint) -> None:
         if _complaint_of_id(message) is None:
             request = Request(self._asking, message)
-            # At a socket that is open to everybody each refusal is final.
+            # At a socket that admits every key each refusal is final.
             stranger = complaint.stranger or self.anybody
             self.refuse(request, complaint.reason, stranger=stranger)
 
@@ -150,19 +150,20 @@ class RouterSocket(Socket):
         *,
         later: bool = False,
     ) -> int:
-        """Answers a request; returns how many bytes the answer has, 0 if its peer has gone.
+        """Sends a reply; returns its size [bytes], 0 if the peer has disconnected.
 
         Args:
-            request: what was asked.
-            kind: of the answer.
-            fields: of the answer.
-            arrays: of the answer.
-            later: with the next :meth:`send_held` or :meth:`receive`, together with others; that
-                its peer has gone is not known then.
+            request: the request.
+            kind: kind of the reply.
+            fields: fields of the reply.
+            arrays: arrays of the reply.
+            later: True sends it with the next :meth:`send_held` or :meth:`receive`, together with
+                others; a disconnected peer is then not detected.
         """
         answer = Message(kind, dict(fields or {}), arrays or {})
         answer.fields["id"] = request.message.fields["id"]
         frames = self._encode(answer)
+        # If earlier replies to this peer are held, this one must wait behind them.
         peer, unanswered = self._peers.get(request.peer), self.counters.unanswered
         if later or peer is not None or not self._send(request.peer, frames):
             self._hold(request.peer, frames)
@@ -171,18 +172,18 @@ class RouterSocket(Socket):
         return size_bytes(frames)
 
     def refuse(self, request: Request, reason: str, *, stranger: bool = False) -> None:
-        """Answers that the request cannot be served; the asker gets a RefusedError.
+        """Replies with a refusal, which raises RefusedError at the client.
 
         Args:
-            request: what was asked.
-            reason: why not.
-            stranger: nor would it be later; the asker gets an AdmissionError.
+            request: the request.
+            reason: reason of the refusal.
+            stranger: True if the refusal is permanent; it raises AdmissionError at the client.
         """
         fields = {"reason": cut(reason)} | ({"stranger": True} if stranger else {})
         self.reply(request, "refused", fields)
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> bool:
-        """False if the peer is full; a peer that has gone needs no answer."""
+        """Sends without waiting; False if the peer is full. A reply to a lost peer is dropped."""
         if self._looks_first:
             self.look()
         try:
@@ -201,7 +202,7 @@ class RouterSocket(Socket):
             self.counters.unanswered += 1
 
     def send_held(self) -> None:
-        """Sends the answers that are held, to every peer that takes them."""
+        """Sends held replies to all peers that can receive now."""
         for identity, peer in list(self._peers.items()):
             while peer.held and self._send(identity, peer.held[0]):
                 peer.held.popleft()
@@ -210,7 +211,7 @@ class RouterSocket(Socket):
 
 
 class DealerSocket(Socket):
-    """Asks; each request carries an id, the answer carries it back."""
+    """Sends requests and receives replies; each reply carries the id of its request."""
 
     pattern = zmq.DEALER
     binds = False
@@ -230,7 +231,7 @@ class DealerSocket(Socket):
         fields: dict[str, Any] | None = None,
         arrays: Mapping[str, Array] | None = None,
     ) -> int | None:
-        """Asks without waiting; returns the request's id, or None if it cannot leave now."""
+        """Sends a request without waiting; returns its id, or None if it cannot be sent now."""
         if not self._may_send():
             return None
         message = Message(kind, dict(fields or {}), arrays or {})
@@ -241,10 +242,10 @@ class DealerSocket(Socket):
         return self._last_id
 
     def receive(self) -> Message | None:
-        """The next answer (its request's id is ``fields['id']``), or None if there is none now.
+        """Returns the next reply (``fields['id']`` is its request's id), or None if there is none.
 
         Raises:
-            AdmissionError: what answers there speaks another version of the protocol.
+            AdmissionError: the peer has another version of the protocol.
         """
         while (frames := self._receive()) is not None:
             if (message := self._decode(frames)) is not None:
@@ -269,14 +270,14 @@ class DealerSocket(Socket):
         *,
         timeout_seconds: float = 10.0,
     ) -> Message:
-        """Asks and waits for the answer; answers to earlier requests are thrown away.
+        """Sends a request and waits for its reply; discards replies to earlier requests.
 
         Raises:
-            DeadlineError: no answer in time, or this component is stopping.
-            RefusedError: the other side says why it will not.
-            AdmissionError: the other side does not let this one in.
+            DeadlineError: no reply in time, or this component is stopping.
+            RefusedError: the peer refuses the request; the message is its reason.
+            AdmissionError: the peer refuses this component permanently.
         """
-        # A request waits in real time even in the serial launcher: it is asked for by hand.
+        # Real time even in the serial launcher: its counted clock measures rounds, not waiting.
         deadline = time.monotonic() + timeout_seconds
         request_id: int | None = None
         while time.monotonic() < deadline and not self._wire.stopping():
@@ -301,13 +302,13 @@ class DealerSocket(Socket):
 
 
 def refusal(answer: Message) -> RefusedError:
-    """The error that an answer of the kind ``refused`` stands for."""
+    """Makes the error for a reply of kind ``refused``."""
     kind = AdmissionError if answer.fields.get("stranger") is True else RefusedError
     return kind(str(answer.fields.get("reason", "refused without a reason")))
 
 
 def _complaint_of_id(message: Message) -> Complaint | None:
-    """A request carries a number, and so does its answer."""
+    """Checks the id of a request or reply."""
     number = message.fields.get("id")
     if type(number) is int and 0 <= number < COUNT_LIMIT:
         return None

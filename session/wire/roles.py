@@ -1,7 +1,7 @@
-"""Roles: which messages a key may send to which endpoint, and under which names.
+"""Roles: the messages a key may send to each endpoint, and the sender names it may use.
 
-The table is the only place that decides. The gate asks it for each connection, each socket that
-binds asks it for each message.
+This table is the only source of rights. The gate checks it for each connection, each binding socket
+for each message.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ AGENT = "agent"
 GUEST = "guest"
 EVALUATOR = "evaluator"
 
-# The name under which a machine that has joined asks whether the run goes on.
+# Sender name of a joined machine that checks whether the run continues.
 WATCH = "join"
 
 _RUN_RATE = 1000.0
 _RATE, _RATE_PER_NAME = 100.0, 50.0
 
-# Endpoint, or the part of its name behind the dot where there are several -> kinds of messages.
+# Endpoint, or the part of its name after the dot if several share it -> kinds of messages.
 Rights = Mapping[str, tuple[str, ...]]
 
 _EVERYONE: Rights = {
@@ -32,7 +32,7 @@ _AGENT: Rights = {
     **_EVERYONE,
     "ps.requests": ("hello", "fetch", "info", "leave"),
     "experience": ("chunk", "goodbye"),
-    # Subscribed to; nothing is sent there.
+    # For subscribing only; no messages may be sent.
     "acks": (),
 }
 _RIGHTS: Mapping[str, Rights] = {
@@ -47,8 +47,8 @@ class Grant:
     """The rights of one key.
 
     Args:
-        role: ``run`` may do everything; a role that is not known may do nothing.
-        names: of components for which the key may speak; ``agent-*`` stands for all agents.
+        role: ``run`` has all rights; an unknown role has none.
+        names: sender names that the key may use; ``agent-*`` means all agents.
     """
 
     role: str = RUN
@@ -56,32 +56,32 @@ class Grant:
 
     @property
     def guest(self) -> bool:
-        """True for a machine that has joined: its numbers are compared with what replay saw."""
+        """True for a joined machine; its reported numbers are compared with those of replay."""
         return self.role == GUEST
 
     @property
     def rate(self) -> float:
-        """Requests a second that are served over one connection; of a guest, over all of its.
+        """Maximum requests per second of one connection; of a guest, of all its connections.
 
-        Many times what a component asks.
+        Many times the rate of a normal component.
         """
         return _RATE + _RATE_PER_NAME * len(self.names) if self.guest else _RUN_RATE
 
     def enters(self, endpoint: str) -> bool:
-        """True if a connection to an endpoint is admitted."""
+        """True if the key may connect to an endpoint."""
         return self.role == RUN or self._kinds(endpoint) is not None
 
     def owns(self, name: str) -> bool:
-        """True if the key may speak for a component of this name."""
+        """True if the key may use this sender name."""
         return self.role == RUN or any(_fits(name, each) for each in self.names)
 
     def refusal(self, endpoint: str, kind: str, name: str) -> str | None:
-        """Why a message may not be acted on, None if it may.
+        """Returns the reason to refuse a message, None if it is allowed.
 
         Args:
-            endpoint: to which it came.
-            kind: of the message.
-            name: under which it was sent.
+            endpoint: endpoint that received it.
+            kind: kind of the message.
+            name: its sender name.
         """
         if self.role == RUN:
             return None
@@ -96,19 +96,19 @@ class Grant:
         return rights.get(endpoint, rights.get(endpoint.rpartition(".")[2]))
 
     def encode(self) -> str:
-        """The grant as a line of text."""
+        """Returns the grant as a line of text."""
         return " ".join((self.role, *self.names))
 
     @classmethod
     def decode(cls, line: str) -> Grant:
-        """Reads the line; one without a word grants nothing."""
+        """Parses a line of :meth:`encode`; an empty line grants nothing."""
         role, *names = line.split() or [""]
         return cls(role, tuple(names))
 
 
 EVERYTHING = Grant()
 NOTHING = Grant("")
-# Each of these roles has one pair of keys for all of its components, where a run makes them.
+# Roles whose components share one pair of keys, if the run makes such keys.
 SHARED = {AGENT: Grant(AGENT, ("agent-*",)), EVALUATOR: Grant(EVALUATOR, ("eval-*",))}
 
 

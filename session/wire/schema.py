@@ -1,9 +1,9 @@
-"""Schemas: which messages a socket takes. Each field is checked once, where its message enters.
+"""Schemas of the messages that a socket accepts; each field is checked once, on reception.
 
-A schema stands beside the code that owns its kind of message and is given to the socket that
-receives it. A field that is missing, unknown, of another type or out of its range makes the whole
-message unfit: the socket drops it, counts it and reports it once per sender and kind. So code
-behind a socket reads fields without checking them again.
+A schema is defined beside the code that owns its kind of message and is passed to the receiving
+socket. A field that is missing, unknown, of another type or out of range makes the whole message
+invalid: the socket drops it, counts it and reports it once per sender and kind. So code behind a
+socket reads fields without checking them again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 from session.nest import Array
 from session.wire.codec import INCARNATION_LIMIT, NAME_LIMIT, Message
 
-# A double, and so JSON in any language, holds every whole number up to here.
+# A double, and so JSON in any language, represents every integer up to this one.
 COUNT_LIMIT = 1 << 53
-# Steps of one sender: those of all senders of a run together still fit into 64 bits.
+# Steps of one sender; the sum over all senders of a run still fits into 64 bits.
 STEPS_LIMIT = 1 << 44
-# Sums and squares of some numbers of this size are finite.
+# Sums and squares of numbers up to this size are finite.
 NUMBER_LIMIT = 1e150
 # Seconds since 1970, until the year 5138.
 TIME_LIMIT = 1e11
-# Sender incarnations of one run that a service keeps account of.
+# Maximum sender incarnations of one run that a service keeps records of.
 SENDERS_LIMIT = 10_000
-# A header that may hold a few lines for each of them.
+# Header limit of messages with a few entries per sender incarnation.
 LARGE_HEADER_BYTES = 8 << 20
 
 _TEXT_LIMIT = 4096
@@ -42,7 +42,7 @@ _PLAIN_LIMIT = 1 << 16
 _PLAIN_WHOLE = 1 << 63
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MISSING: Any = object()
-# Carries the number of a request; whoever waits for requests or answers asks for it.
+# Field with the number of a request; optional here, required by sockets for requests.
 _ID = "id"
 
 Fits = Callable[[Any], bool]
@@ -50,12 +50,12 @@ Fits = Callable[[Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Describes one value.
+    """Constraint of one value.
 
     Args:
-        expected: in words, for the reason of a refusal.
-        fits: True for such a value; never raises, whatever the value is.
-        optional: the field may be missing.
+        expected: description for the reason of a refusal.
+        fits: returns True for a valid value; never raises, for any value.
+        optional: True if the field may be missing.
     """
 
     expected: str
@@ -64,12 +64,12 @@ class Type:
 
 
 def Optional(of: Type) -> Type:
-    """The field may be missing."""
+    """Makes the field optional."""
     return replace(of, optional=True)
 
 
 def Nullable(of: Type) -> Type:
-    """None, or a value of that type."""
+    """Allows None or a value of that type."""
     fits = of.fits
     return replace(
         of, expected=f"{of.expected}, or None", fits=lambda value: value is None or fits(value)
@@ -77,7 +77,7 @@ def Nullable(of: Type) -> Type:
 
 
 def Count(least: int = 0, most: int = COUNT_LIMIT) -> Type:
-    """A whole number; True and False are none."""
+    """An integer from ``least`` to ``most``; not a bool."""
 
     def fits(value: Any) -> bool:
         return type(value) is int and least <= value <= most
@@ -99,19 +99,19 @@ def Counts(length: int) -> Type:
 
 
 def Incarnation(most: int = INCARNATION_LIMIT - 1) -> Type:
-    """Milliseconds of the wall clock at a component's start."""
+    """Wall clock at a component's start [ms]."""
     return Count(most=most)
 
 
 def Time() -> Type:
-    """Seconds since 1970, or of another clock that begins at 0."""
+    """Seconds since 1970, or of another clock that starts at 0."""
     return Number(0.0, TIME_LIMIT)
 
 
 def Number(
     least: float = -NUMBER_LIMIT, most: float = NUMBER_LIMIT, *, finite: bool = True
 ) -> Type:
-    """A number, whole or not; with ``finite=False`` also NaN and the infinities."""
+    """An integer or float; with ``finite=False`` also NaN and infinity."""
 
     def fits(value: Any) -> bool:
         kind = type(value)
@@ -242,7 +242,7 @@ def Fields(types: Mapping[str, Type]) -> Type:
 def _others_fit(
     value: dict[Any, Any], needed: tuple[tuple[str, Fits], ...], others: Mapping[str, Fits]
 ) -> bool:
-    """Whether all that is in the mapping beside the needed fields is known and fits."""
+    """True if all other entries of the mapping are known optional fields and fit."""
     found = len(needed)
     for name, check in others.items():
         if name in value:
@@ -253,10 +253,10 @@ def _others_fit(
 
 
 def Plain(length: int = _TEXT_LIMIT) -> Type:
-    """Plain data of any form, bounded: what an author or an environment gave.
+    """Plain data of any structure, bounded in size: data of an author or an environment.
 
     Args:
-        length: characters of each text in it.
+        length: maximum characters of each text in it.
     """
 
     def fits(value: Any) -> bool:
@@ -266,7 +266,7 @@ def Plain(length: int = _TEXT_LIMIT) -> Type:
 
 
 def _plain_left(value: Any, length: int, depth: int, left: int) -> int:
-    """How many more values there may be after this one; 0 if it does not fit."""
+    """Returns the number of values still allowed after this one; 0 if it does not fit."""
     kind = type(value)
     if kind is str:
         return left - 1 if len(value) <= length else 0
@@ -290,7 +290,7 @@ def _plain_left(value: Any, length: int, depth: int, left: int) -> int:
 
 
 def ArrayOf(*dtypes: str, shape: tuple[int | None, ...], optional: bool = False) -> Type:
-    """An array of one of the dtypes; None in ``shape`` stands for any length."""
+    """An array of one of the dtypes; None in ``shape`` means any length."""
 
     def fits(value: Array) -> bool:
         if value is _MISSING or value.dtype.name not in dtypes or value.ndim != len(shape):
@@ -308,15 +308,16 @@ _NO_TYPES: Mapping[str, Type] = MappingProxyType({})
 
 
 class Schema:
-    """Describes one kind of message.
+    """Schema of one kind of message.
 
     Args:
         fields: name -> type of each field.
-        arrays: name -> type of each array, see :func:`ArrayOf`; None: any arrays, which the code
-            that reads them checks.
-        others: type of fields beside these, None: there are none.
-        any_run: also of another run, and under any name: what is answered with a refusal there.
-        header_bytes: bound of the message without its arrays.
+        arrays: name -> type of each array, see :func:`ArrayOf`; None: any arrays, checked by the
+            code that reads them.
+        others: type of additional fields; None: they are not allowed.
+        any_run: True accepts messages of other runs and any sender name; the code behind the socket
+            replies with a refusal.
+        header_bytes: maximum size of the message without its arrays.
     """
 
     def __init__(
@@ -336,10 +337,10 @@ class Schema:
         self._needed = _needed(fields)
 
     def complaint(self, message: Message) -> str | None:
-        """What is wrong with a message of this kind, None if nothing is.
+        """Returns the first fault of a message of this kind, None if it is valid.
 
         Args:
-            message: with the arrays that came with it.
+            message: the message with its arrays.
         """
         fields = message.fields
         for name, fits in self._needed:
@@ -386,12 +387,12 @@ REFUSED = Schema({"reason": Text(), "stranger": Optional(Flag())}, any_run=True)
 
 
 def cut(text: str) -> str:
-    """The text, as far as a field of type :func:`Text` takes it."""
+    """Shortens a text to the limit of a field of type :func:`Text`."""
     return text if len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 3]}..."
 
 
 def shown(value: Any) -> str:
-    """A value that others sent, in a few words."""
+    """Describes a received value in a few words; its size may be unlimited."""
     if isinstance(value, str | bytes):
         whole = len(value) <= _SHOWN_CHARACTERS
         return repr(value[:_SHOWN_CHARACTERS]) + ("" if whole else f"... ({len(value)} long)")

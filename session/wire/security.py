@@ -1,8 +1,8 @@
-"""Keys of a run, and which addresses need them: CURVE on TCP, nothing on ipc and inproc.
+"""Keys of a run and the addresses that need them: CURVE on TCP, no keys on ipc and inproc.
 
-All components that bind share one pair of keys, all that connect share another, which may do
-everything. A machine that joins later has a pair of its own: ``allowed/`` holds its public half and
-what it may do. Where a run makes keys for single roles, each of them has a pair, too.
+All components that bind share one pair of keys. All that connect share another, which has all
+rights. A machine that joins later has its own pair: ``allowed/`` holds its public key and its
+rights. If a run makes keys for single roles, each role has a pair, too.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ TCP = "tcp://"
 
 
 def make_keys(*roles: str) -> dict[str, str]:
-    """New keys of a run: name of each file -> its content, a key in Z85 and a line end.
+    """Makes new keys of a run: file name -> content, a key in Z85 and a line end.
 
     Args:
-        roles: those that get a pair of their own, such as ``agent``: ``agent.pub``, ``agent.key``.
+        roles: roles with their own pair, such as ``agent``: ``agent.pub``, ``agent.key``.
     """
     keys: dict[str, str] = {}
     for owner in ("server", "client", *roles):
@@ -45,14 +45,14 @@ def make_keys(*roles: str) -> dict[str, str]:
 
 
 def write_keys(folder: Path, keys: Mapping[str, str] | None = None) -> None:
-    """Writes keys into a folder that only its owner can enter; those that are there stay.
+    """Writes keys into a folder that only its owner can enter; keeps existing keys.
 
     Args:
-        folder: of keys, such as ``RunFolder.keys``.
-        keys: from :func:`make_keys`; None: new ones.
+        folder: folder of the keys, such as ``RunFolder.keys``.
+        keys: keys from :func:`make_keys`; None: new ones.
 
     Raises:
-        UsageError: the folder holds a part of the keys, or cannot be written.
+        UsageError: the folder holds only a part of the keys, or cannot be written.
     """
     keys = make_keys() if keys is None else keys
     there = [name for name in keys if (folder / name).exists()]
@@ -71,10 +71,11 @@ def write_keys(folder: Path, keys: Mapping[str, str] | None = None) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read, whole or not at all."""
+    """Writes a file atomically, readable only by its owner."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     try:
+        # O_EXCL: never writes through a file or link that another user has made.
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w") as file:
             file.write(text)
@@ -85,12 +86,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def allow(folder: Path, public_key: str, grant: Grant) -> None:
-    """From now on a run accepts this client's key too.
+    """Adds a client key that a running run accepts from now on.
 
     Args:
-        folder: of the run's keys.
-        public_key: in Z85.
-        grant: what it may do.
+        folder: folder of the run's keys.
+        public_key: public key in Z85.
+        grant: its rights.
     """
     (folder / ALLOWED).mkdir(mode=0o700, exist_ok=True)
     name = hashlib.sha256(public_key.encode()).hexdigest()[:16]
@@ -99,16 +100,16 @@ def allow(folder: Path, public_key: str, grant: Grant) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What protects the sockets of one component.
+    """Keys and connection limits of the sockets of one component.
 
     Args:
-        folder: of the keys; None: there are none.
-        server_public: of everybody who binds.
-        server_secret: the same, for those who bind; empty on a machine that only joins.
-        client_public, client_secret: of this process where it connects.
-        insecure: sockets may be bound beyond loopback without keys.
-        max_connections: of one bound socket.
-        handshake_seconds: time that a peer gets for its handshake.
+        folder: folder of the keys; None: no keys.
+        server_public: public key of all binding sockets.
+        server_secret: secret key of all binding sockets; empty on a machine that only joins.
+        client_public, client_secret: keys of this process's connecting sockets.
+        insecure: True if sockets may be bound beyond loopback without keys.
+        max_connections: maximum open connections of one bound socket.
+        handshake_seconds: time limit of a peer's handshake [s].
     """
 
     folder: Path | None = None
@@ -122,10 +123,10 @@ class Security:
 
     @classmethod
     def load(cls, folder: Path, config: Config | None = None) -> Security:
-        """The keys in a folder, with the limits that the config sets.
+        """Reads the keys in a folder, with the limits of the config.
 
         Raises:
-            ConfigError: a key is missing or is none.
+            ConfigError: a key is missing or invalid.
         """
         server_secret = folder / "server.key"
         return cls(
@@ -138,21 +139,21 @@ class Security:
 
     @classmethod
     def of_run(cls, folder: Path | None, config: Config) -> Security:
-        """What protects a run: its keys if it has some, and its limits.
+        """Makes the Security of a run: its keys, if it has some, and its limits.
 
         Args:
-            folder: where the keys would be, such as ``RunFolder.keys``.
+            folder: folder that may hold keys, such as ``RunFolder.keys``.
             config: the resolved experiment.
 
         Raises:
-            ConfigError: a key is missing or is none.
+            ConfigError: a key is missing or invalid.
         """
         if folder is not None and (folder / "server.pub").exists():
             return cls.load(folder, config)
         return cls().limited(config)
 
     def limited(self, config: Config | None) -> Security:
-        """The same with the limits of a config, the defaults where it has none."""
+        """Returns a copy with the limits of a config; missing limits have defaults."""
         limits = config.session_config.get("security") if config is not None else None
         return self if limits is None else replace(self, **limits)
 
@@ -160,9 +161,9 @@ class Security:
         return bool(self.server_public)
 
     def grant(self, key: bytes) -> Grant | None:
-        """What a client with this key (in Z85) may do, None if it may not even connect.
+        """Returns the rights of a client key (in Z85), None if it is not allowed.
 
-        Asks the files anew, so that a key can be taken away.
+        Reads the files at each call, so that a key can be revoked.
         """
         if key and key == self.client_public:
             return EVERYTHING
@@ -177,19 +178,19 @@ class Security:
             files = [path for path in (folder / ALLOWED).iterdir() if path.name[0] != "."]
             lines = [path.read_text(errors="replace").splitlines() for path in files]
         except OSError:
-            # A file that went meanwhile, or a Secret without such a folder.
+            # A file was removed meanwhile, or a Kubernetes Secret has no such folder.
             lines = []
-        # A key of an earlier version has no second line, and is granted nothing.
+        # A key file of an earlier version has no second line; such a key has no rights.
         found |= {each[0].encode(): Grant.decode("".join(each[1:2])) for each in lines if each}
         return {key: grant for key, grant in found.items() if key}
 
     def check_bind(self, endpoint: str, address: str) -> str | None:
-        """Refuses to bind where others could connect, if nothing would keep strangers out.
+        """Refuses an address that other machines can reach, unless keys protect it.
 
-        Returns a warning where that is accepted.
+        Returns a warning if ``insecure`` allows it, else None.
 
         Raises:
-            UsageError: without keys beyond loopback, or without the secret key of those who bind.
+            UsageError: no keys beyond loopback, or no secret key for binding.
         """
         if not address.startswith(TCP):
             return None
@@ -209,7 +210,7 @@ class Security:
 
 
 def is_loopback(address: str) -> bool:
-    """True if only this machine can connect to a ``tcp://`` address."""
+    """True for a ``tcp://`` address to which only this machine can connect."""
     host = address.removeprefix(TCP).rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True
@@ -230,7 +231,7 @@ def _read(path: Path) -> bytes:
 
 
 def _line(path: Path) -> bytes:
-    """The key in a file, empty where there is none."""
+    """Reads the key in a file, empty if there is none."""
     try:
         return path.read_bytes().strip()
     except OSError:

@@ -1,8 +1,8 @@
-"""What every socket shares: never blocking, bounded, counted, and kept from strangers.
+"""Base of all sockets: non-blocking, bounded, with counters, protected by keys.
 
-The pattern decides who binds: PULL, XPUB and ROUTER bind, PUSH, SUB and DEALER connect. Within one
-process every call looks at the socket's events first, because libzmq otherwise handles commands
-when the CPU's cycle counter says so, and two serial runs differ.
+PULL, XPUB and ROUTER sockets bind; PUSH, SUB and DEALER sockets connect. Within one process every
+call reads the socket's events first: otherwise libzmq handles commands at times that depend on the
+CPU's cycle counter, and two serial runs would differ.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     from session.wire.wire import Wire
 
 _KERNEL_BUFFER_BYTES = 1 << 20
-# Up to here a frame is copied: the thread that pyzmq tells when one has left costs more.
+# Up to this size a frame is copied: without a copy, pyzmq's notification thread costs more.
 _COPIED_BYTES = 1 << 18
 _SILENT_SECONDS = 30
 _UNCONFIRMED_SECONDS = 60
 _EVENTS_KEPT = 64
-# As plain numbers: an operation on zmq's own flags costs as much as the call itself.
+# Plain ints: an operation on zmq's flag types costs as much as the call itself.
 _POLLIN, _POLLOUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 _MONITORED = MADE | LOST | WRONG_KEY | WRONG_PROTOCOL | BROKEN_OFF
 
 
 class Complaint(NamedTuple):
-    """Why a message is not taken.
+    """Reason to reject a message.
 
     Attributes:
-        reason: in one line.
-        stranger: nor would another one be: its sender is of another run.
+        reason: text in one line.
+        stranger: True if the sender is of another run, so every message of it is rejected.
     """
 
     reason: str
@@ -65,7 +65,7 @@ class Complaint(NamedTuple):
 
 @dataclass(slots=True)
 class Counters:
-    """What one socket has seen; ``rejected`` messages did not decode or did not fit."""
+    """Counters of one socket; ``rejected`` messages did not decode or did not fit their schema."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -78,11 +78,11 @@ class Counters:
 def poll(sockets: Sequence[Socket], timeout_seconds: float) -> None:
     """Sleeps until one of the sockets can be read, at most ``timeout_seconds``.
 
-    What it has found counts for the next :meth:`Socket.readable` of each. libzmq's own poll asks
-    the kernel twice for each socket, each time; this asks once for all that were silent.
+    The next :meth:`Socket.readable` of each socket uses the result. libzmq's own poll makes two
+    system calls per socket; this makes one for all silent sockets.
     """
     if not sockets:
-        # Several threads may rest at once, and a poller serves only one at a time.
+        # The cached poller is not used: several threads may sleep here, but it serves only one.
         time.sleep(max(0.0, timeout_seconds))
         return
     deadline = time.monotonic() + timeout_seconds
@@ -94,7 +94,7 @@ def poll(sockets: Sequence[Socket], timeout_seconds: float) -> None:
     poller = _poller(tuple([socket.descriptor for socket in sockets]))
     left = 0.0 if found else timeout_seconds
     while True:
-        # Little is done between the end of the sleep and what it was for.
+        # Only little work follows the wake-up, to keep the latency low.
         signalled = poller.poll(1000 * left)
         for descriptor, _ in signalled:
             for socket in sockets:
@@ -117,17 +117,17 @@ def _poller(descriptors: tuple[int, ...]) -> select.poll:
 
 
 class Socket:
-    """What all sockets share; made by :class:`Wire`.
+    """Base of all sockets; made by :class:`Wire`.
 
     Attributes:
-        descriptor: becomes readable in the kernel's eyes when there may be news.
-        pending: whether something could be received when it was looked at last.
-        kinds: schema of each kind of message that it takes; None: any message of this run.
-        one_run: messages of another run are refused.
-        silent: nothing could be, and nothing was done with the socket since: as long as the
-            descriptor is not readable, nothing can be now.
-        looked: :func:`poll` has just found out.
-        guarded: every connection has proved a key, whose role decides what its messages may do.
+        descriptor: file descriptor that becomes readable when the events may have changed.
+        pending: True if a message could be received at the last :meth:`look`.
+        kinds: schema of each accepted kind of message; None: any message of this run.
+        one_run: True refuses messages of other runs.
+        silent: True if nothing was pending and the socket was not used since; as long as the
+            descriptor is not readable, nothing is pending now.
+        looked: True if :func:`poll` has just updated ``pending``.
+        guarded: True if every connection has proved a key, whose role limits its messages.
     """
 
     pattern: int
@@ -155,7 +155,7 @@ class Socket:
         if self.binds:
             wire.add_warning(wire.security.check_bind(endpoint, address.bind))
         self.raw: zmq.Socket[bytes] = wire.context.socket(self.pattern)
-        # pyzmq's own looks for options that are not used here, each time.
+        # pyzmq's send checks for unused options at each call, so its base class's is used.
         self._send_frame: Any = cast(Any, super(zmq.Socket, self.raw)).send
         self.descriptor = int(self.raw.getsockopt(zmq.FD))
         self.pending = self.silent = self.looked = False
@@ -180,13 +180,13 @@ class Socket:
         self.raw.setsockopt(zmq.RCVHWM, high_water_mark)
         self.raw.setsockopt(zmq.SNDBUF, _KERNEL_BUFFER_BYTES)
         self.raw.setsockopt(zmq.RCVBUF, _KERNEL_BUFFER_BYTES)
-        # Twice the limit: the decoder refuses politely, this cuts off only what is hostile.
+        # Twice the limit: the decoder refuses with a reason; libzmq disconnects only hostile peers.
         self.raw.setsockopt(zmq.MAXMSGSIZE, 2 * self._wire.max_message_bytes)
         self.raw.setsockopt(zmq.RECONNECT_IVL, 50)
         self.raw.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        # A machine that vanishes says nothing: the kernel asks after a silent one, and ends a
-        # connection on which nothing got through for so long. One that was only held back is made
-        # again at once, and what was not acked goes again.
+        # A machine that vanishes sends no close: the kernel probes a silent connection and ends one
+        # whose data were not acked for this time. A connection that was only delayed is made again
+        # at once, and chunks without an ack are sent again.
         self.raw.setsockopt(zmq.TCP_KEEPALIVE, 1)
         self.raw.setsockopt(zmq.TCP_KEEPALIVE_IDLE, _SILENT_SECONDS)
         self.raw.setsockopt(zmq.TCP_KEEPALIVE_INTVL, _SILENT_SECONDS // 3)
@@ -204,12 +204,12 @@ class Socket:
             self.raw.setsockopt(zmq.HANDSHAKE_IVL, round(1000 * security.handshake_seconds))
             where = f"{address} ({self.endpoint})"
             self.link = ConnectionMonitor(where, has_keys=bool(security), now=time.monotonic())
-            # From the first moment, for a refusal is seen only once.
+            # Monitored from the start, because a refusal is reported only once.
             self._monitor = Monitor(self.raw, _MONITORED)
         self.raw.connect(address)
 
     def _guard(self, address: str) -> None:
-        """Lets in only who has an allowed key, where keys are and the address is not private."""
+        """Admits only peers with an allowed key, if there are keys and the address is TCP."""
         security = self._wire.security
         if not address.startswith(TCP):
             return
@@ -219,7 +219,7 @@ class Socket:
             self.raw.curve_publickey = security.server_public
             self.raw.curve_secretkey = security.server_secret
             self.raw.setsockopt(zmq.ZAP_DOMAIN, self.endpoint.encode())
-            # Without a gate nobody comes in; libzmq would otherwise let in everybody.
+            # Without a running gate no peer is admitted; by default libzmq would admit every peer.
             self.raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
             self.guarded = True
             self._port = int(address.rpartition(":")[2])
@@ -230,7 +230,7 @@ class Socket:
             self._guard(address)
             path = Path(address.removeprefix(IPC))
             if address.startswith(IPC):
-                # The last process of a run removes this folder; one that starts again makes it.
+                # The last process of a run removes this folder; a restarted one creates it again.
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.raw.bind(address)
             if address.startswith(IPC):
@@ -244,7 +244,7 @@ class Socket:
     def connection_events(self) -> Iterator[bool]:
         """Yields True for each connection made and False for each lost since the last call.
 
-        The first call starts watching. In-process sockets have no connections to lose.
+        The first call starts the monitor. In-process sockets have no such events.
         """
         if self._inproc:
             return
@@ -255,7 +255,7 @@ class Socket:
             yield self._events.popleft()
 
     def _watch(self) -> None:
-        """Takes what the monitor has seen."""
+        """Handles new events of the monitor."""
         if self._monitor is None:
             return
         for number, value in self._monitor.events():
@@ -267,10 +267,10 @@ class Socket:
                 self._events.append(change)
 
     def check(self) -> str | None:
-        """What is wrong with its connection, once for each time; None if nothing is.
+        """Describes a missing connection, once per loss; None if there is no problem.
 
         Raises:
-            AdmissionError: the other side does not let it in, now or later.
+            AdmissionError: the peer refuses this side permanently.
         """
         if self.link is None:
             return None
@@ -283,28 +283,28 @@ class Socket:
         return self.link.news(time.monotonic())
 
     def close(self, linger_seconds: float = 0.0) -> None:
-        """Closes the socket; what was sent may still leave for ``linger_seconds``."""
+        """Closes the socket; libzmq sends queued messages for at most ``linger_seconds``."""
         if self in self._wire.sockets:
             self._wire.sockets.remove(self)
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
         elif self.binds:
-            # The gate's own, if there is one.
+            # Ends the gate's monitor of this socket, if there is one.
             self.raw.disable_monitor()
-        # What only receives has nothing to wait for, but would hold the context open.
+        # A receiving socket has nothing to send; lingering would only delay the context's end.
         self.raw.close(round(linger_seconds * 1000) if self.sends else 0)
         if self._file is not None:
             self._remove(*self._file)
 
     def _remove(self, path: Path, inode: int) -> None:
-        """Removes the file of an ipc address, which libzmq leaves; not that of a successor."""
+        """Removes the file of an ipc address, which libzmq leaves, unless a successor made it."""
         with suppress(OSError):
             if path.stat().st_ino == inode:
                 path.unlink()
 
     def look(self) -> int:
-        """Handles what the I/O thread has sent; the events of the socket after that."""
+        """Handles commands of libzmq's I/O thread and returns the socket's events."""
         events = int(self.raw.getsockopt(zmq.EVENTS))
         self.pending = bool(events & _POLLIN)
         self.silent = not self.pending
@@ -315,11 +315,11 @@ class Socket:
         return bool(self.look() & _POLLOUT)
 
     def _may_send(self) -> bool:
-        """False if a message cannot be sent now; True if it is worth trying."""
+        """False if a message cannot be sent now; True if sending may succeed."""
         return not self._looks_first or self.writable()
 
     def readable(self) -> bool:
-        """True if a message can be received now, or could when :func:`poll` has just looked."""
+        """True if a message can be received now, or could at a :func:`poll` just before."""
         if self.looked:
             self.looked = False
         else:
@@ -344,14 +344,14 @@ class Socket:
             frames = [self.raw.recv(_NOBLOCK, copy=False)]
         except zmq.Again:
             return None
-        # A message comes whole; pyzmq's recv_multipart asks the socket again for each frame.
+        # libzmq delivers all frames of a message at once; recv_multipart queries RCVMORE per frame.
         while frames[-1].more:
             frames.append(self.raw.recv(_NOBLOCK, copy=False))
         return frames
 
     def _send_frames(self, frames: Sequence[Buffer]) -> bool:
-        """Sends without waiting; False if that cannot be."""
-        # That there is room again is known only after a look.
+        """Sends without waiting; False if the message cannot be sent now."""
+        # libzmq notices free space in a full queue only when its events are read.
         sent = self._try_frames(frames) or (self.writable() and self._try_frames(frames))
         self._looks_first = self._inproc or not sent
         return sent
@@ -372,7 +372,7 @@ class Socket:
         return True
 
     def _decode(self, frames: list[zmq.Frame]) -> Message | None:
-        """The message, or None after counting it as rejected."""
+        """Decodes and checks a message; None if it is rejected, which is counted."""
         try:
             message = decode(frames, *self._limits)
         except ProtocolError as error:
@@ -394,9 +394,9 @@ class Socket:
         return message
 
     def end(self, frame: zmq.Frame) -> None:
-        """Ends the connection over which a frame came, for it floods; a guest stays away a while.
+        """Closes the connection of a frame because it floods; also bars a guest's key for 10 s.
 
-        Where there are no keys nothing is ended: anybody could connect again.
+        Does nothing without keys, because the peer could connect again.
         """
         key, descriptor = proved_key(frame), descriptor_of(frame)
         if not self.guarded or not descriptor.isdecimal():
@@ -405,12 +405,12 @@ class Socket:
         if grant.guest:
             self._wire.gate.bar(key)
         end_connection(int(descriptor), self._port)
-        who = grant.names[0] if grant.names else ""
+        name = grant.names[0] if grant.names else ""
         reason = f"its connection sent much more than {grant.rate:g} a second, and was ended"
-        self._wire.reject(self.endpoint, who, reason, kind="flood")
+        self._wire.reject(self.endpoint, name, reason, kind="flood")
 
     def _not_granted(self, message: Message, frame: zmq.Frame) -> Complaint | None:
-        """Why the key of its sender does not allow a message, None if it does."""
+        """Returns the reason if the sender's key does not permit a message, else None."""
         if not self.guarded or self.anybody:
             return None
         message.grant = self._wire.gate.grant(proved_key(frame))
@@ -418,7 +418,7 @@ class Socket:
         return None if refusal is None else Complaint(refusal)
 
     def _complaint(self, message: Message, header_bytes: int) -> Complaint | None:
-        """Why a message that has come is not taken, None if it is."""
+        """Returns the reason to reject a received message, None if it is valid."""
         wire, sender = self._wire, message.sender
         schema = None if self.kinds is None else self.kinds.get(message.kind)
         if schema is None and self.kinds is not None:
@@ -438,7 +438,7 @@ class Socket:
         return None if wrong is None else Complaint(f"'{message.kind}': {wrong}")
 
     def reject(self, message: Message, reason: str) -> None:
-        """Counts and reports a message that fits its schema and yet contradicts what is here."""
+        """Counts and reports a message that fits its schema but contradicts the local state."""
         self._reject(message.sender.name, message.kind, f"'{message.kind}': {reason}")
 
     def _reject(self, sender: str, kind: str, reason: str) -> None:
@@ -446,14 +446,14 @@ class Socket:
         self._wire.reject(self.endpoint, sender, reason, kind=kind)
 
     def _refuse_message(self, message: Message, complaint: Complaint) -> None:
-        """A message was dropped; a sender that waits for an answer gets the reason."""
+        """Called for a dropped message; sockets for requests reply with the reason."""
 
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
-        """A message of another protocol has come; a sender that waits gets the reason."""
+        """Called for a message of another protocol; sockets for requests report the reason."""
 
 
 def descriptor_of(frame: zmq.Frame) -> str:
-    """libzmq's descriptor of the connection over which a frame came, empty within a process."""
+    """Returns libzmq's descriptor of a received frame's connection, empty within a process."""
     try:
         return str(frame.get("__fd"))
     except zmq.ZMQError:
@@ -461,7 +461,7 @@ def descriptor_of(frame: zmq.Frame) -> str:
 
 
 def proved_key(frame: zmq.Frame) -> str:
-    """Public key (Z85) that the sender of a frame has proved to have, empty without keys."""
+    """Returns the proved public key (Z85) of a frame's sender, empty without keys."""
     try:
         return str(frame.get("User-Id"))
     except zmq.ZMQError:

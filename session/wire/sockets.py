@@ -1,4 +1,4 @@
-"""Sockets that carry messages one way: PUSH to PULL, XPUB to SUB."""
+"""Sockets for one-way messages: PUSH to PULL, XPUB to SUB."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from session.wire.wire import Wire
 
 _TOPIC = b"p"
-# Messages that do not fit, and subscriptions, that are read before a service goes on.
+# Maximum invalid messages, or subscriptions, read per call before it returns.
 _READ_AT_ONCE = 256
 # A component subscribes twice when it connects.
 _SUBSCRIPTIONS, _SUBSCRIPTIONS_PER_SECOND = 64.0, 2.0
 
 
 def _topic_of(name: str) -> bytes:
-    """Topics are compared as prefixes, so each has an end."""
+    """Topic of one subscriber; ends with a slash because topics are matched as prefixes."""
     return b"t" + name.encode() + b"/"
 
 
 class PushSocket(Socket):
-    """Sends one way; what cannot leave now is the caller's to keep."""
+    """Sends messages one way; the caller keeps a message that cannot be sent now."""
 
     pattern = zmq.PUSH
     binds = False
@@ -46,17 +46,17 @@ class PushSocket(Socket):
 
 
 class PullSocket(Socket):
-    """Receives what the peers push."""
+    """Receives messages of all PUSH peers."""
 
     pattern = zmq.PULL
     binds = True
     sends = False
 
     def receive(self) -> Message | None:
-        """The next good message, or None if there is none now.
+        """Returns the next valid message, or None if there is none now.
 
-        libzmq reads its connections in turn, so that one which floods delays the others by one
-        message each; those that read decide how many they take before they do something else.
+        libzmq reads its connections in turn, so a flooding peer delays each of the others by one
+        message only. The caller bounds the number of messages it receives per tick.
         """
         for _ in range(_READ_AT_ONCE):
             frames = self._receive()
@@ -81,18 +81,18 @@ class PublisherSocket(Socket):
 
     def _configure(self, high_water_mark: int) -> None:
         super()._configure(high_water_mark)
-        # Without it only the first subscriber of a topic is seen.
+        # Otherwise libzmq reports only the first subscriber of a topic.
         self.raw.setsockopt(zmq.XPUB_VERBOSE, 1)
 
     def publish(self, message: Message, *, to: str = "") -> None:
-        """Sends to whoever listens now, or only to the subscriber of that name."""
-        # Whoever has just come must not miss it.
+        """Sends to all present subscribers, or only to the subscriber named ``to``."""
+        # Handles pending subscriptions first, so that a new subscriber gets the message.
         self.look()
         topic = _topic_of(to) if to else _TOPIC
         self._send_frames([topic, *self._encode(message)])
 
     def new_subscribers(self) -> int:
-        """How many subscribers came since the last call; those that subscribe without end leave."""
+        """Returns the number of new subscriptions; closes connections that subscribe too often."""
         came = 0
         for _ in range(_READ_AT_ONCE):
             frames = self._receive()
@@ -106,13 +106,13 @@ class PublisherSocket(Socket):
     def _may_subscribe(self, connection: str) -> bool:
         now = time.monotonic()
         if connection not in self._subscribing:
-            # As many as there are descriptors.
+            # Bounded by the number of file descriptors.
             self._subscribing[connection] = Bucket(_SUBSCRIPTIONS_PER_SECOND, _SUBSCRIPTIONS, now)
         return self._subscribing[connection].take(now)
 
 
 class SubscriberSocket(Socket):
-    """Receives what one endpoint publishes."""
+    """Receives messages that one endpoint publishes."""
 
     pattern = zmq.SUB
     binds = False
@@ -131,13 +131,13 @@ class SubscriberSocket(Socket):
 
     def _configure(self, high_water_mark: int) -> None:
         super()._configure(high_water_mark)
-        # Or the subscription leaves only when this component next looks at the socket.
+        # With 1 the subscription would be sent only when this component next uses the socket.
         self.raw.setsockopt(zmq.IMMEDIATE, 0)
         for topic in self._topics:
             self.raw.setsockopt(zmq.SUBSCRIBE, topic)
 
     def receive(self) -> Message | None:
-        """The next good message, or None if there is none now."""
+        """Returns the next valid message, or None if there is none now."""
         while (frames := self._receive()) is not None:
             if (message := self._decode(frames[1:])) is not None:
                 return message

@@ -1,4 +1,4 @@
-"""A bounded buffer in front of a PUSH socket, for telemetry that must never hurt."""
+"""A bounded buffer in front of a PUSH socket: telemetry never blocks or ends a component."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Change = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
 class Channel:
-    """Collects records and sends them in batches; when full the oldest is dropped and counted.
+    """Buffers records and sends them in batches; when full, drops and counts the oldest.
 
     A message is ``{"records": [...], "dropped": n}``; arrays of record ``i`` are named ``i/name``.
 
     Args:
-        socket: where records go; without one they wait for :meth:`hand_over`, or are dropped as
-            they age.
+        socket: sends the records; None: they wait for :meth:`hand_over`, and the oldest are dropped
+            when the buffer is full.
         kind: kind of the messages.
-        buffer: how many records are kept at most.
+        buffer: maximum number of buffered records.
     """
 
     def __init__(self, socket: PushSocket | None, kind: str, *, buffer: int = 10000) -> None:
@@ -39,8 +39,8 @@ class Channel:
         self._records: deque[Record] = deque()
         self._buffer = buffer
         self._array_bytes = 0
-        # Held for moments only: one thread may put records while another one sends. A signal
-        # handler may put one in the middle of that.
+        # Held for short times only: one thread may put records while another one sends. Reentrant,
+        # because a signal handler may put a record while its thread holds the lock.
         self._lock = RLock()
         self._successor: tuple[Channel, Change] | None = None
 
@@ -48,7 +48,7 @@ class Channel:
         return len(self._records)
 
     def put(self, record: dict[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
-        """Takes one record of plain data; never blocks."""
+        """Adds one record of plain data; never blocks."""
         record_and_arrays = (record, arrays or {})
         with self._lock:
             self._array_bytes += _array_bytes(record_and_arrays)
@@ -58,14 +58,13 @@ class Channel:
             self._forward()
 
     def hand_over(self, successor: Channel, change: Change) -> None:
-        """Gives what waits here to another channel, now and from now on.
+        """Moves all records to another channel, and forwards later ones to it.
 
-        Nothing happens where this channel has a socket of its own. Another thread may put records
-        meanwhile.
+        Does nothing if this channel has its own socket. Another thread may put records meanwhile.
 
         Args:
-            successor: where records go.
-            change: what the successor gets of a record; None: nothing.
+            successor: receives the records.
+            change: record -> record for the successor; None: it is discarded.
         """
         if self._socket is None and successor is not self and self._successor is None:
             self._successor = (successor, change)
@@ -73,10 +72,10 @@ class Channel:
             self._forward()
 
     def _forward(self) -> None:
-        # Whoever puts a record looks for a successor after that, so none is left behind.
-        assert self._successor is not None  # the callers have looked
+        # `put` checks for a successor after adding the record, so no record is left here.
+        assert self._successor is not None  # checked by the callers
         successor, change = self._successor
-        # Another thread may be faster, and leave none.
+        # Another thread may take the records first, so the buffer may be empty.
         while held := self._take(1):
             [(record, arrays)] = held
             changed = change(record)
@@ -84,7 +83,7 @@ class Channel:
                 successor.put(changed, arrays)
 
     def flush(self) -> bool:
-        """Sends what can leave now; True if nothing is left."""
+        """Sends without blocking; True if no records are left."""
         while self._records and self._socket is not None and self._socket.writable():
             batch = self._take(_RECORDS_PER_MESSAGE)
             arrays = {f"{i}/{k}": a for i, (_, held) in enumerate(batch) for k, a in held.items()}
@@ -94,13 +93,13 @@ class Channel:
                     self._put_back(batch)
                     return False
             except OversizeError:
-                # Telemetry never ends a component, however small session_config.max_message_bytes.
+                # Not raised: a small session_config.max_message_bytes must not end a component.
                 with self._lock:
                     self.dropped += len(batch)
         return not self._records
 
     def _take(self, most: int) -> list[Record]:
-        """Removes the oldest records, as many as one message may hold."""
+        """Removes and returns the oldest records, up to the limits of one message."""
         batch: list[Record] = []
         size = 0
         with self._lock:
@@ -119,13 +118,13 @@ class Channel:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """Makes room; the caller holds the lock."""
+        """Drops the oldest records above the limits; the caller holds the lock."""
         while len(self._records) > self._buffer or self._array_bytes > _ARRAY_BYTES_KEPT:
             self._array_bytes -= _array_bytes(self._records.popleft())
             self.dropped += 1
 
     def close(self, timeout_seconds: float = 1.0) -> None:
-        """Flushes with a deadline; what could not leave, or comes later, is dropped and counted."""
+        """Flushes with a deadline; drops and counts records that remain or come later."""
         waits = max(1, round(timeout_seconds / 0.02))
         while not self.flush() and self._socket is not None and waits:
             waits -= 1

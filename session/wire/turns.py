@@ -1,7 +1,7 @@
-"""Rates of connections: a token bucket for each, and waiting lists for what comes too fast.
+"""Rate limits of connections: a token bucket and a bounded waiting list for each.
 
-libzmq reads its connections in turn (fair queueing), so one that floods delays the others by one
-message each. What is left to bound is the work that it causes in all, and the memory.
+libzmq reads its connections in turn (fair queueing), so a flooding one delays each of the others by
+one message. These limits bound the total work that it causes, and the memory.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class Bucket:
-    """A token bucket: ``burst`` at once, ``rate`` a second in the long run.
+    """A token bucket: ``burst`` tokens at once, ``rate`` tokens per second on average.
 
     Args:
-        rate: tokens that come back each second.
-        burst: tokens that it holds at most.
-        now: the time, on any clock in seconds.
+        rate: tokens added per second.
+        burst: maximum number of tokens.
+        now: present time [s], on any clock.
     """
 
     __slots__ = ("_at", "_burst", "_rate", "_tokens")
@@ -32,7 +32,7 @@ class Bucket:
         self._at = now
 
     def take(self, now: float, tokens: float = 1.0) -> bool:
-        """Takes tokens; False, and takes none, if there are not as many."""
+        """Takes tokens; returns False and takes none if there are too few."""
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now
         if self._tokens < tokens:
@@ -51,10 +51,10 @@ class _Connection(Generic[T]):
 
 
 class Turns(Generic[T]):
-    """What comes over several connections, no faster than each of them may be served.
+    """Limits the rate of items of each connection; late items wait, served round robin.
 
     Args:
-        keep: what waits of one connection at most; more of it is dropped.
+        keep: maximum number of waiting items per connection; more are dropped.
     """
 
     def __init__(self, keep: int) -> None:
@@ -66,13 +66,13 @@ class Turns(Generic[T]):
         return len(self._known)
 
     def put(self, connection: str, item: T, rate: float, now: float) -> T | None:
-        """The item if it may be served at once; None if it waits for its turn, or was dropped.
+        """Returns the item if it may be served at once; None if it waits, or was dropped.
 
         Args:
-            connection: over which it came.
-            item: what came.
-            rate: at which the connection is served, per second; as many may come at once.
-            now: the time [s].
+            connection: connection of the item.
+            item: the received item.
+            rate: maximum items per second of the connection, also the maximum burst.
+            now: present time [s].
         """
         known = self._known.get(connection)
         if known is None:
@@ -90,7 +90,7 @@ class Turns(Generic[T]):
         return None
 
     def next(self, now: float) -> T | None:
-        """What has waited for its turn, if a turn has come; connections go round."""
+        """Returns a waiting item whose connection may be served now, round robin; else None."""
         for _ in range(len(self._late)):
             connection = self._late.popleft()
             known = self._known.get(connection)
@@ -104,11 +104,11 @@ class Turns(Generic[T]):
         return None
 
     def dropped(self, connection: str) -> int:
-        """How much was dropped of a connection since something of it was served at once."""
+        """Number of dropped items of a connection since one was last served at once."""
         known = self._known.get(connection)
         return 0 if known is None else known.dropped
 
     def _forget(self) -> None:
-        """Descriptors are used again, so only more keys than connections can be make this many."""
+        """Bounds the table; descriptors are reused, so only many keys can reach the bound."""
         if len(self._known) > _CONNECTIONS:
             self._known.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The wire of one component: makes its sockets from endpoint names, and closes them."""
+"""The wire of one component: makes its sockets from endpoint names and closes them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Wire:
 
     Args:
         context: the one context of this process.
-        addresses: where each endpoint is.
+        addresses: address of each endpoint.
         identity: stamped on every message.
-        max_message_bytes: larger messages are refused on both sides.
-        stopping: true once waiting must end.
-        pause: called with the sockets to wait for and seconds, while a request waits; the serial
-            launcher ticks the other components there.
+        max_message_bytes: maximum size of a message; both sides refuse larger ones.
+        stopping: returns True once waiting must end.
+        pause: called with sockets and a time [s] while a request waits; the serial launcher runs
+            the other components in it.
         on_reject: called with (endpoint, sender name, reason) once per endpoint, sender and kind.
-        security: keys of the run, and limits; None: no keys, so no bind beyond loopback.
+        security: keys of the run, and limits; None: no keys, so sockets bind only to loopback.
 
     Attributes:
-        knows: whether a component of this run has a name; others are refused where a socket binds.
+        knows: sender name -> True if the run has it; binding sockets refuse all others.
     """
 
     def __init__(
@@ -66,27 +66,27 @@ class Wire:
     def pull(
         self, endpoint: str, kinds: Kinds | None = None, *, high_water_mark: int = 8
     ) -> PullSocket:
-        """Binds the receiving end of a one-way stream; ``kinds`` as in :meth:`router`."""
+        """Binds the receiver of a one-way stream; ``kinds`` as in :meth:`router`."""
         return PullSocket(self, endpoint, high_water_mark, kinds)
 
     def push(self, endpoint: str, *, high_water_mark: int = 8) -> PushSocket:
-        """Connects the sending end of a one-way stream."""
+        """Connects the sender of a one-way stream."""
         return PushSocket(self, endpoint, high_water_mark)
 
     def publisher(self, endpoint: str, *, high_water_mark: int = 8) -> PublisherSocket:
-        """Binds a publisher that sees each new subscriber."""
+        """Binds a publisher that is informed of each new subscriber."""
         return PublisherSocket(self, endpoint, high_water_mark)
 
     def subscriber(
         self, endpoint: str, kinds: Kinds | None = None, *, high_water_mark: int = 8, name: str = ""
     ) -> SubscriberSocket:
-        """Connects a subscriber of what the endpoint publishes to all.
+        """Connects a subscriber to the messages that the endpoint publishes to all.
 
         Args:
-            endpoint: its name.
+            endpoint: name of the endpoint.
             kinds: as in :meth:`router`.
-            high_water_mark: messages kept.
-            name: hear what is published to this name alone, too.
+            high_water_mark: maximum number of queued messages.
+            name: also receives messages published to this name alone.
         """
         return SubscriberSocket(self, endpoint, high_water_mark, kinds, name)
 
@@ -98,45 +98,44 @@ class Wire:
         high_water_mark: int = 1000,
         anybody: bool = False,
     ) -> RouterSocket:
-        """Binds the answering end of requests.
+        """Binds a server of requests.
 
         Args:
-            endpoint: its name.
-            kinds: schema of each kind that it takes; what does not fit is refused, counted and
-                reported, and its reader never sees it. Without them, which is for tests, every
-                message that decodes is taken.
-            high_water_mark: messages kept for each peer.
-            anybody: let in every key, and only small messages.
+            endpoint: name of the endpoint.
+            kinds: schema of each accepted kind; other messages are refused, counted and reported,
+                and not returned. None, for tests only: accepts every message that decodes.
+            high_water_mark: maximum number of queued messages per peer.
+            anybody: admits every key, but only small messages.
         """
         return RouterSocket(self, endpoint, high_water_mark, kinds, anybody=anybody)
 
     def dealer(
         self, endpoint: str, kinds: Kinds | None = None, *, high_water_mark: int = 1000
     ) -> DealerSocket:
-        """Connects the asking end of requests; ``kinds`` are those of the answers."""
+        """Connects a client for requests; ``kinds`` are those of the replies."""
         return DealerSocket(self, endpoint, high_water_mark, kinds)
 
     @property
     def gate(self) -> Gate:
-        """Decides who may connect; made for the first socket that is bound with keys."""
+        """Decides on connections; made for the first socket that is bound with keys."""
         if self._gate is None:
             self._gate = Gate(self.context, self.security)
         return self._gate
 
     @property
     def refused_connections(self) -> int:
-        """Connections that strangers have tried to make."""
+        """Number of refused connections."""
         return 0 if self._gate is None else self._gate.refused
 
     def check(self) -> list[str]:
-        """What is to be said of connections since the last call: refused ones, missing ones.
+        """Returns new warnings since the last call: refused and missing connections.
 
         Raises:
-            AdmissionError: another component does not let this one in, now or later.
+            AdmissionError: another component refuses this one permanently.
         """
-        said, self._said = self._said, []
-        said += [] if self._gate is None else self._gate.news()
-        return [*said, *filter(None, [socket.check() for socket in self.sockets])]
+        warnings, self._said = self._said, []
+        warnings += [] if self._gate is None else self._gate.news()
+        return [*warnings, *filter(None, [socket.check() for socket in self.sockets])]
 
     def add_warning(self, text: str | None) -> None:
         """Keeps a warning for the next :meth:`check`."""
@@ -145,21 +144,21 @@ class Wire:
 
     @property
     def ever_connected(self) -> bool:
-        """True once any of its sockets was let in somewhere."""
+        """True once any of its sockets has been connected."""
         return any(each.link is not None and each.link.ever_connected for each in self.sockets)
 
     def trouble(self) -> str | None:
-        """Where this component would connect to and cannot, None if it can everywhere."""
+        """Describes the first missing connection, None if there is none."""
         now = time.monotonic()
         troubles = (each.link.trouble(now) for each in self.sockets if each.link is not None)
         return next(filter(None, troubles), None)
 
     def counters(self) -> Mapping[str, Counters]:
-        """Endpoint -> what its socket has seen."""
+        """Returns endpoint -> counters of its socket."""
         return {socket.endpoint: socket.counters for socket in self.sockets}
 
     def close(self, linger_seconds: float = 1.0) -> None:
-        """Closes every socket; what was sent may still leave for ``linger_seconds``."""
+        """Closes every socket; libzmq sends queued messages for at most ``linger_seconds``."""
         while self.sockets:
             self.sockets[-1].close(linger_seconds)
         if self._gate is not None:
@@ -169,8 +168,8 @@ class Wire:
     def reject(self, endpoint: str, sender: str, reason: str, *, kind: str = "") -> None:
         """Reports a refused message, once per endpoint, sender and kind.
 
-        All names that no component of this run has count as one sender: whatever others send, no
-        more is kept of it than the run has names.
+        All names that no component of this run has count as one sender, so that the record of
+        reports is bounded by the names of the run.
         """
         key = (endpoint, sender if self.knows(sender) else "", kind)
         if key not in self._complained and len(self._complained) < _COMPLAINTS:

@@ -1,7 +1,7 @@
-"""Who may come in, and where: answers libzmq's question for each key, and bounds the connections.
+"""Access control: answers libzmq's ZAP requests for each key, and limits open connections.
 
-A thread, the only one of a component: libzmq asks while a handshake goes on, and the component
-itself may be at work for seconds, in which every new peer would be lost.
+Runs in its own thread: libzmq sends a request during each handshake, and the component itself may
+be busy for seconds, in which every new peer would be lost.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _BARRED_SECONDS = 10.0
 
 
 class Watched(NamedTuple):
-    """One bound socket, handed over to the thread."""
+    """One bound socket, passed to the thread."""
 
     monitor: Monitor
     visitors: Visitors
 
 
 class Gate:
-    """Lets in who has an allowed key, counts the others, and ends connections over the limit.
+    """Admits peers with an allowed key, counts the others, and closes connections above the limit.
 
-    It lives from the first socket that is bound with keys until the wire is closed.
+    It exists from the first socket that is bound with keys until the wire is closed.
 
     Args:
-        context: of the sockets.
-        security: the keys and limits.
+        context: ZeroMQ context of the sockets.
+        security: keys and limits.
 
     Raises:
         UsageError: this ZeroMQ context has a gate already.
@@ -72,9 +72,9 @@ class Gate:
             self._asked.close(0)
             raise UsageError("two wires with keys bind in one ZeroMQ context") from None
         self._anybody: set[str] = set()
-        # Of each key that was let in; written by the thread, read by the component.
+        # Rights of each known key; written by the thread, read by the component.
         self._grants: dict[str, Grant] = {}
-        # Key -> until when it is kept away.
+        # Key -> end of its bar, on the monotonic clock [s].
         self._barred: dict[str, float] = {}
         self._coming: SimpleQueue[Watched] = SimpleQueue()
         self._watched: list[Watched] = []
@@ -83,6 +83,7 @@ class Gate:
         self._refused = 0
         self._sweep_at = 0.0
         self._ending = False
+        # Wakes the thread's poll: ZeroMQ sockets must not be used by two threads.
         self._wake_reader, self._wake_writer = os.pipe()
         _raise_file_limit()
         self._thread = threading.Thread(target=self._run, name="gate", daemon=True)
@@ -90,7 +91,7 @@ class Gate:
 
     @property
     def refused(self) -> int:
-        """Connections that were not let in, or ended for there were too many."""
+        """Number of connections refused or closed by the gate."""
         return self._refused
 
     def watch(
@@ -99,10 +100,10 @@ class Gate:
         """Guards a socket that is about to be bound.
 
         Args:
-            endpoint: its name; it is the socket's ZAP domain, too.
+            endpoint: name of the endpoint, also the socket's ZAP domain.
             raw: the socket.
-            address: to which it will be bound.
-            anybody: every key is let in here.
+            address: TCP address to which it will be bound.
+            anybody: True admits every key.
         """
         if anybody:
             self._anybody.add(endpoint)
@@ -112,28 +113,28 @@ class Gate:
         self._wake()
 
     def grant(self, key: str) -> Grant:
-        """What a key may do that has come in; nothing if it has not.
+        """Returns the rights of an admitted key; none for other keys.
 
         Args:
-            key: public, in Z85, proved by the connection.
+            key: public key in Z85, proved by the connection.
         """
         return self._grants.get(key, NOTHING)
 
     def bar(self, key: str) -> None:
-        """Keeps new connections of a key away for a while; those that it has stay.
+        """Refuses new connections of a key for 10 s; its open connections stay.
 
         Args:
-            key: public, in Z85; one that has come in before.
+            key: public key in Z85; ignored if it was never admitted.
         """
         if key in self._grants:
             self._barred[key] = time.monotonic() + _BARRED_SECONDS
 
     def news(self) -> list[str]:
-        """Whom it refused since the last call: one line for each source and endpoint."""
+        """Returns refusals since the last call; each source and endpoint is reported once."""
         return [self._news.popleft() for _ in range(len(self._news))]
 
     def close(self) -> None:
-        """Ends the thread; the sockets must be closed before, or they would let nobody in."""
+        """Ends the thread; the sockets must be closed before, or they would refuse every peer."""
         self._ending = True
         self._wake()
         self._thread.join(_END_SECONDS)
@@ -153,7 +154,7 @@ class Gate:
                     self._follow(watched)
                 self._sweep()
         finally:
-            # At once, for closing goes on behind our back.
+            # Close is asynchronous; the unbind frees the address at once for a next gate.
             self._asked.unbind(_ZAP)
             self._asked.close(0)
             while not self._coming.empty():
@@ -167,6 +168,7 @@ class Gate:
         poller.register(self._asked, zmq.POLLIN)
         for watched in self._watched:
             poller.register(watched.monitor.raw, zmq.POLLIN)
+        # The sweep is needed only for unproved connections; otherwise only events wake the thread.
         unproved = any(watched.visitors.unproved for watched in self._watched)
         ready = dict(poller.poll(_SWEEP_MILLISECONDS if unproved else None))
         if self._wake_reader in ready:
@@ -175,7 +177,7 @@ class Gate:
                 self._watched.append(self._coming.get())
 
     def _answer(self, frames: list[bytes]) -> None:
-        """Answers one question of libzmq (RFC 27): version, id, domain, address, ..., key."""
+        """Answers one ZAP request (RFC 27): version, id, domain, address, ..., key."""
         version, request_id = frames[:2]
         domain, source, mechanism = frames[2].decode(), frames[3].decode(), frames[5]
         key = z85.encode(frames[6]) if mechanism == b"CURVE" and len(frames) == 7 else b""
@@ -187,7 +189,7 @@ class Gate:
         self._asked.send_multipart([version, request_id, code, text, key if allowed else b"", b""])
 
     def _refusal(self, endpoint: str, key: bytes) -> str | None:
-        """Why a key is not let in at an endpoint, None if it is."""
+        """Returns the reason to refuse a key at an endpoint, None if it is admitted."""
         grant = self._security.grant(key) if key else None
         if grant is not None:
             self._grants[key.decode()] = grant
@@ -216,7 +218,7 @@ class Gate:
                 watched.monitor.raw.close(0)
                 return
             else:
-                # The end of that connection is the next event, but may come a moment later.
+                # Reported at LOST, the connection's next event, which may come a moment later.
                 visitors.failure = _why(number, value)
 
     def _accept(self, visitors: Visitors, descriptor: int) -> None:
@@ -226,7 +228,7 @@ class Gate:
             self._send_away(visitors, goes, f"there are more than {limit}")
 
     def _sweep(self) -> None:
-        """Sends those away who say much before they have proved their key."""
+        """Closes connections that send too much before they have proved their key."""
         now = time.monotonic()
         if now < self._sweep_at:
             return
@@ -241,9 +243,9 @@ class Gate:
 
     def _complain(self, endpoint: str, source: str, reason: str) -> None:
         self._refused += 1
-        told = (endpoint, source)
-        if told not in self._complained and len(self._complained) < _COMPLAINTS:
-            self._complained.add(told)
+        origin = (endpoint, source)
+        if origin not in self._complained and len(self._complained) < _COMPLAINTS:
+            self._complained.add(origin)
             whence = f" from {source}" if source else ""
             self._news.append(f"{endpoint}: refused a connection{whence}: {reason}")
 
@@ -253,12 +255,12 @@ def _why(number: int, value: int) -> str:
         return "it uses no keys"
     if number == WRONG_PROTOCOL:
         return "it does not know this run's public key, or is none of ours"
-    # Wrong keys are told of by the answer that refused them.
+    # Wrong keys were already reported by `_answer`.
     return "" if number == WRONG_KEY else "it did not finish the handshake"
 
 
 def _raise_file_limit() -> None:
-    """Every connection is an open file, and strangers must not use up those of the component."""
+    """Raises the soft limit of open files, so that refused peers cannot use them up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):
