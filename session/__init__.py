@@ -1,4 +1,4 @@
-"""Processes, sockets, files and configuration; nothing here knows what is learned."""
+"""Processes, sockets, files and configuration; independent of learning algorithms."""
 
 from session.config import Config
 from session.default_configs import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG

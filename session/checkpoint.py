@@ -155,8 +155,7 @@ def move_up(path: Path) -> None:
 def set_aside(path: Path, *, keep: int = _KEPT_ASIDE) -> str:
     """Moves an unused file or folder into ``aside/`` beside it.
 
-    It stays there as ``<name>.<k>`` for inspection; of more than ``keep`` the one that was moved
-    first is removed.
+    It stays there as ``<name>.<k>`` for inspection; beyond ``keep`` of them the oldest is removed.
 
     Returns:
         Description of the move.

@@ -1,6 +1,6 @@
 """Placeholders of a default config: texts such as `_int_` that describe required values.
 
-| placeholder | takes |
+| placeholder | accepts |
 |---|---|
 | `_object_` | anything |
 | `_singleton_` | one value: no list, no mapping |
@@ -10,7 +10,7 @@
 | `_float_` | a number; an integer becomes a float |
 | `_num_` | an integer or a float, kept as it is |
 | `_bool_`, `_str_` | true or false; a text |
-| `_enum[a, b]_` | one of these, exactly; `_enum[1, true]_` takes a number and a bool |
+| `_enum[a, b]_` | one of these, exactly; `_enum[1, true]_` accepts a number and a bool |
 
 A plain default accepts values of its own kind, so it corresponds to a placeholder: 0.99 to
 `_float_`. A backslash before a placeholder makes it an ordinary text: `\\_int_`.

@@ -100,7 +100,7 @@ class ChannelHandler(logging.Handler):
         self.show: Show = lambda seconds, level, text: None
 
     def join(self, other: ChannelHandler, least: int) -> None:
-        """Gives all records of at least this level to the channel of another handler."""
+        """Forwards all records of at least this level to the channel of another handler."""
         numbers = logging.getLevelNamesMapping()
 
         def change(record: dict[str, Any]) -> dict[str, Any] | None:

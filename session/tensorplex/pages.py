@@ -44,8 +44,8 @@ class Pages:
     def wait(self, timeout_seconds: float) -> dict[str, str]:
         """Waits for all configured pages, at most the timeout; returns those of :meth:`read`."""
         plex = Config.load_file(self._folder.config).session_config.tensorplex
-        asked = {"tensorboard": plex.start_tensorboard, "prometheus": plex.prometheus_port}
-        wanted = {name for name, value in asked.items() if value}
+        configured = {"tensorboard": plex.start_tensorboard, "prometheus": plex.prometheus_port}
+        wanted = {name for name, value in configured.items() if value}
         deadline = time.monotonic() + timeout_seconds
         while wanted - set(found := self.read()) and self._folder.in_use:
             if time.monotonic() > deadline:
