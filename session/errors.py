@@ -10,7 +10,7 @@ SurrealError            exit code 1, the base of every error that this system ra
 │   ├── OversizeError       a message above its bound
 │   ├── DeadlineError       no answer in time
 │   └── RefusedError        the peer refused a request
-│       └── AdmissionError 2    the peer refuses any contact: wrong keys, another protocol or run
+│       └── AdmissionError 2    the peer refuses permanently: wrong keys, another protocol or run
 ├── CheckpointError     1   state that cannot be saved or restored
 └── RunError            1   a run failed; holds the first error
 ```

@@ -14,7 +14,7 @@ def columns(
 
     Args:
         head: titles; empty for a table without them.
-        rows: one text per column.
+        rows: lists of texts, one text per column.
         right: indices of the right-aligned columns.
     """
     every = [list(head), *map(list, rows)] if head else [list(row) for row in rows]

@@ -34,7 +34,7 @@ _numbers = count()
 
 
 class Monitor:
-    """Monitor of the connection events of one socket.
+    """Receives the connection events of one socket.
 
     Args:
         raw: the socket.

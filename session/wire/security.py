@@ -86,7 +86,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def allow(folder: Path, public_key: str, grant: Grant) -> None:
-    """Adds a client key that a running run accepts from now on.
+    """Adds a client key; a running run accepts it from now on.
 
     Args:
         folder: folder of the run's keys.
