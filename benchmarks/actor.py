@@ -1,7 +1,7 @@
-"""Agents alone: the agent's loop beside a bare loop of the same environment and network.
+"""Agents alone: the agent's loop compared with a bare loop of the same environment and network.
 
-The agent is stepped as its process would be, and sends all it sees to the replay service of a run;
-nobody learns. The bare loop keeps nothing. Prints tables and JSON, and writes
+The agent runs the loop of an agent process and sends its experience to the replay service of a run;
+no learner samples. The bare loop stores nothing. Prints tables and JSON, and writes
 benchmarks/results/actor.json.
 
     python benchmarks/actor.py [--rounds 15] [--seconds 0.6]
@@ -30,7 +30,7 @@ from session.errors import MissingExtra  # noqa: E402
 from surreal_like.experiment import read_experiment, resolve  # noqa: E402
 
 _SETTINGS = (
-    # Nobody samples: inserting must not wait for that.
+    # No learner samples, so the limiter must not block inserts.
     "learner_config.replay.samples_per_insert=0",
     "learner_config.algo.epsilon.start=0.05",
     "session_config.at_end=idle",
@@ -58,7 +58,7 @@ PONG = (
 def alone(
     given: Given, env_name: str, settings: Sequence[str], *, name: str, about: str, wanted: str
 ) -> Found:
-    """An agent in those environments, and the bare loop."""
+    """Measures an agent against the bare loop, in these environments."""
     with ExitStack() as stack:
         user = read_experiment(None, (*_SETTINGS, *settings), algorithm="dqn", env_name=env_name)
         folder = given.folder / env_name.rpartition(":")[2]
@@ -94,7 +94,7 @@ def alone(
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measures, prints the tables and writes the results."""
     with arguments(__doc__, seconds=0.6) as given:
         groups = [
             alone(

@@ -1,6 +1,7 @@
 """The updates of our learners as bare loops of torch: same networks, same losses, torch's own Adam.
 
-Each function gives what makes one update from a batch. Nothing is checked, published or told.
+Each function returns a function that makes one update from a batch, without checks, publishing or
+reports.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Update = Callable[[Batch], None]
 
 
 def mlp(widths: Sequence[int], activation: type[nn.Module]) -> nn.Sequential:
-    """Layers with an activation between them."""
+    """Builds linear layers with an activation between them."""
     layers: list[nn.Module] = []
     for pair in pairwise(widths):
         layers += [nn.Linear(*pair), activation()]
@@ -30,7 +31,7 @@ def mlp(widths: Sequence[int], activation: type[nn.Module]) -> nn.Sequential:
 
 
 def step(adam: torch.optim.Optimizer, loss: torch.Tensor, max_norm: float) -> None:
-    """One step down the gradient of a loss."""
+    """Takes one optimizer step down the gradient of a loss."""
     adam.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     if max_norm:
@@ -58,7 +59,7 @@ def dqn(config: Config) -> Update:
 
 
 def sac(config: Config) -> Update:
-    """SAC with two critics and a temperature that is learned."""
+    """SAC with two critics and a learned temperature."""
     algo, hidden = config.learner_config.algo, config.learner_config.model.hidden_sizes
     policy = mlp([3, *hidden, 2], nn.ReLU)
     critics = nn.ModuleList(mlp([4, *hidden, 1], nn.ReLU) for _ in range(2))
@@ -104,7 +105,7 @@ def sac(config: Config) -> Update:
 
 
 def ppo(config: Config) -> Update:
-    """PPO with a clip: values, advantages, then passes in parts."""
+    """PPO with clipping: values and advantages, then passes over minibatches."""
     algo, hidden = config.learner_config.algo, config.learner_config.model.hidden_sizes
     actor, critic = mlp([4, *hidden, 2], nn.Tanh), mlp([4, *hidden, 1], nn.Tanh)
     parameters = [*actor.parameters(), *critic.parameters()]
@@ -142,7 +143,7 @@ def ppo(config: Config) -> Update:
 
 
 def impala(config: Config) -> Update:
-    """IMPALA: one update from V-trace's targets."""
+    """IMPALA: one update from V-trace targets."""
     algo = config.learner_config.algo
     number = config.env_config.action_spec.dim[0]
     pictures = config.env_config.obs_spec.type == "uint8"

@@ -1,7 +1,7 @@
-"""Sides that do the same work in turn, round by round, and what is kept of that.
+"""Compares sides that do the same work in turn, round by round, and writes the results.
 
-A group is measured together: each round lets every side work once, in the other order every second
-time, so that all see the same machine. Ratios are taken within a round.
+All sides of a group are measured in alternation: each round runs every side once, in reversed order
+every second round, so that all see the same state of the machine. Ratios are taken within a round.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """Somebody who does the work.
+    """One contender of a comparison.
 
     Args:
         key: short name.
         label: for the table.
-        did: what it did for each item, with its settings.
-        run: does one round; gives the rate, or the time, in the group's unit. Where several things
-            are measured at once, their names -> numbers: ``key in``, ``key out`` are their keys.
+        did: work done for each item, with the settings.
+        run: does one round; returns the rate, or the time, in the group's unit. If several things
+            are measured at once: name -> number; the keys are then ``key name``, as in ``key in``,
+            ``key out``.
     """
 
     key: str
@@ -44,10 +45,10 @@ class Line:
     """One line of the table.
 
     Args:
-        what: was measured.
-        side: which side's number it is.
-        against: sides that it is compared with.
-        wanted: the ratio, or the number, that was wanted; empty where none was set.
+        what: quantity that was measured.
+        side: key of the side whose number is shown.
+        against: keys of the sides that it is compared with.
+        wanted: target ratio or number; empty if none was set.
     """
 
     what: str
@@ -58,15 +59,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Group:
-    """What is measured together.
+    """Sides and lines that are measured together.
 
     Args:
         name: heading.
         unit: of all its numbers.
         better: ``more`` or ``less``.
         about: shape of chunks, payload and so on.
-        sides: who does it.
-        lines: what the table says of it.
+        sides: the contenders.
+        lines: lines of the table.
     """
 
     name: str
@@ -78,7 +79,7 @@ class Group:
 
 
 def measure(group: Group, rounds: int) -> Found:
-    """Lets all sides work in turn; their numbers, and the ratios of the lines."""
+    """Runs all sides in turn; returns their numbers and the ratios of the lines."""
     values: dict[str, list[float]] = {}
     owners: dict[str, Side] = {}
     for number in range(rounds):
@@ -119,14 +120,14 @@ def _line(line: Line, values: Mapping[str, list[float]]) -> Found:
 
 
 def rounded(values: Mapping[str, float]) -> dict[str, float]:
-    """To four digits: more would not come again."""
+    """Rounds to four significant digits: further digits are not reproducible."""
     return {name: float(f"{value:.4g}") for name, value in values.items()}
 
 
 def keep(
     name: str, groups: Iterable[Found], versions: Mapping[str, str], left_out: Mapping[str, str]
 ) -> None:
-    """Prints the tables, then everything as JSON, which goes into ``results/<name>.json`` too."""
+    """Prints the tables and the JSON, and writes the JSON to ``results/<name>.json``."""
     found = {
         "machine": machine(),
         "peers": dict(versions),

@@ -1,4 +1,4 @@
-"""Who is compared when experience goes in and out between processes: our run, and Reverb."""
+"""Contenders of the replay benchmarks: our run, and Reverb; experience moves between processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-# Scripts import their neighbours; these live a folder deeper.
+# Scripts import modules of their own folder; these lie one folder deeper.
 sys.path += [str(HERE / "ours"), str(HERE / "peers")]
 
 from compare import Side  # noqa: E402
@@ -20,7 +20,7 @@ from worker import Answer, Worker  # noqa: E402
 
 CAPACITY = 100_000
 BATCH_SIZE = 256
-# What differs from the defaults, in all rows: the chunks that may be under way.
+# The only setting of all rows that differs from the defaults: chunks that may be unacked.
 CHUNKS_UNDER_WAY = 64
 
 
@@ -37,13 +37,13 @@ def rate(answer: Answer) -> float:
 
 
 class Ours:
-    """Our services, and workers that play agent and learner.
+    """Our services, with worker processes in the roles of agent and learner.
 
     Args:
         given: the command line.
-        stack: closes them.
+        stack: closes the services and workers.
         name: of the run folder.
-        changes: of settings.
+        changes: overrides of settings.
     """
 
     def __init__(
@@ -68,23 +68,23 @@ class Ours:
         )
 
     def fill(self, **shape: Any) -> None:
-        """Fills replay once."""
+        """Fills the replay once."""
         self._sender.ask("chunks", **shape, seconds=self._seconds)
 
     def into(self, do: str, **shape: Any) -> float:
-        """Rows per second in."""
+        """Returns the rows inserted per second."""
         return rate(self._sender.ask(do, **shape, seconds=self._seconds))
 
     def out(self, per_request: int, do: str = "batches") -> float:
-        """Rows per second out."""
+        """Returns the rows sampled per second."""
         return rate(self._learner.ask(do, per_request=per_request, seconds=self._seconds))
 
     def row_bytes_out(self) -> float:
-        """Bytes that one row of a batch really has at the learner."""
+        """Returns the size of one row of a batch at the learner, in bytes."""
         return float(self._learner.ask("batches", per_request=1, seconds=0.0, least=1)["row_bytes"])
 
     def both(self, per_request: int, do: str, **shape: Any) -> tuple[float, float]:
-        """Rows per second in and out, at once."""
+        """Inserts and samples at the same time; returns rows per second in and out."""
         self._learner.start("batches", per_request=per_request, seconds=self._seconds)
         into = rate(self._sender.ask(do, **shape, seconds=self._seconds))
         return into, rate(self._learner.finish())
@@ -95,8 +95,8 @@ class Reverb:
 
     Args:
         given: the command line.
-        stack: closes them.
-        python: interpreter of its environment.
+        stack: closes the processes.
+        python: interpreter of Reverb's environment.
     """
 
     def __init__(self, given: Given, stack: ExitStack, python: str) -> None:
@@ -113,11 +113,11 @@ class Reverb:
         self._writer.ask("insert", table=table, chunk=chunk, seconds=0, least=least)
 
     def into(self, table: str, chunk: int) -> float:
-        """Items per second in."""
+        """Returns the items inserted per second."""
         return rate(self._writer.ask("insert", table=table, chunk=chunk, seconds=self._seconds))
 
     def out(self, table: str, in_flight: int, workers: int) -> float:
-        """Items per second out."""
+        """Returns the items sampled per second."""
         return rate(self._reader.ask("sample", **self._reading(table, in_flight, workers)))
 
     def _reading(self, table: str, in_flight: int, workers: int) -> dict[str, Any]:
@@ -130,27 +130,27 @@ class Reverb:
         }
 
     def prioritized(self, in_flight: int, workers: int, *, update: bool) -> float:
-        """Items per second out by priority, with new priorities or without."""
+        """Returns the items sampled per second by priority, with or without priority updates."""
         words = self._reading("prioritized", in_flight, workers)
         del words["table"]
         return rate(self._reader.ask("prioritized", **words, update=update))
 
     def both(self, table: str, chunk: int, in_flight: int, workers: int) -> tuple[float, float]:
-        """Items per second in and out, at once."""
+        """Inserts and samples at the same time; returns items per second in and out."""
         self._reader.start("sample", **self._reading(table, in_flight, workers))
         into = self.into(table, chunk)
         return into, rate(self._reader.finish())
 
 
 def best(options: Mapping[str, Callable[[], float]]) -> str:
-    """The option that was fastest in one round each."""
+    """Returns the name of the fastest option, by one round each."""
     found = {name: run() for name, run in options.items()}
     print(f"tried: { ({name: round(value) for name, value in found.items()}) }", file=sys.stderr)
     return max(found, key=lambda name: found[name])
 
 
 def reverb_in(reverb: Reverb) -> list[Side]:
-    """Its writer, with the length of chunks that is fastest."""
+    """Reverb's writer, with the fastest chunk length."""
     sides = []
     for table in ("packed", "columns"):
         options = {str(chunk): partial(reverb.into, table, chunk) for chunk in (1, 10, 100)}
@@ -168,7 +168,7 @@ def reverb_in(reverb: Reverb) -> list[Side]:
 
 
 def reverb_out(reverb: Reverb) -> list[Side]:
-    """Its dataset, with the best of four settings."""
+    """Reverb's dataset, with the fastest of four settings."""
     sides = []
     for table in ("packed", "columns"):
         reverb.fill(table, 1, CAPACITY // 2)
@@ -187,7 +187,7 @@ def reverb_out(reverb: Reverb) -> list[Side]:
 
 
 def reverb_both(reverb: Reverb, table: str, chunks: tuple[int, ...] = (1, 10)) -> Side:
-    """Its writer and its dataset at once, with the chunks whose two rates multiply to most."""
+    """Reverb's writer and dataset at once; the chunk length has the highest product of rates."""
 
     def product(chunk: int) -> float:
         into, out = reverb.both(table, chunk, 512, 2)

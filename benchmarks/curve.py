@@ -1,8 +1,8 @@
-"""What encryption costs: the same over TCP with CURVE on and off, in turn, as ratios.
+"""Cost of encryption: the same work over TCP with CURVE on and off, in turn, as ratios.
 
 ``wire``: messages per second from one process to another over PUSH and PULL. ``run``: wall time of
-CartPole to a fixed number of environment steps, every socket of the run with keys or without.
-Rounds alternate, so that both see the same machine. Prints JSON.
+CartPole to a fixed number of environment steps, with or without keys on every socket of the run.
+Rounds alternate, so that both see the same state of the machine. Prints JSON.
 
     python benchmarks/curve.py [--rounds 5] [--runs 3] [--env-steps 40000]
 """
@@ -31,7 +31,7 @@ from surreal_like.run import train
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "cartpole_dqn.yaml"
 KINDS = ("plain", "curve")
-# How a run on this machine is told to use TCP without keys, and with.
+# Settings that make a run on this machine use TCP, without and with keys.
 TRANSPORTS: dict[str, dict[str, Any]] = {
     "plain": {"session_config.launcher.transport": "tcp"},
     "curve": {"session_config.launcher.host": "127.0.0.1"},
@@ -39,7 +39,7 @@ TRANSPORTS: dict[str, dict[str, Any]] = {
 
 
 def make_wire(kind: str, address: str, keys: Path) -> tuple[zmq.Context[Any], Wire]:
-    """A context and a wire whose only endpoint is at that address."""
+    """Returns a context and a wire whose only endpoint has that address."""
     context: zmq.Context[Any] = zmq.Context()
     book = AddressBook({ENDPOINT: Address.same(address)})
     security = Security.load(keys) if kind == "curve" else None
@@ -64,7 +64,7 @@ def receive(kind: str, address: str, keys: Path, count: int) -> float:
 
 
 def send(kind: str, address: str, keys: Path, payload: str) -> Callable[[], None]:
-    """Sends one round as fast as it leaves; returns what closes the socket."""
+    """Sends one round at the highest rate; returns a function that closes the socket."""
     context, wire = make_wire(kind, address, keys)
     arrays = arrays_of(payload)
     socket = wire.push(ENDPOINT, high_water_mark=64)
@@ -81,7 +81,7 @@ def send(kind: str, address: str, keys: Path, payload: str) -> Callable[[], None
 
 
 def one_round(kind: str, payload: str, keys: Path) -> float:
-    """Seconds for one round, measured by the receiving process."""
+    """Returns the seconds of one round, measured by the receiving process."""
     address = f"tcp://127.0.0.1:{free_ports(['x'])['x']}"
     command = [sys.executable, __file__, "--receive", kind, address, str(keys), payload]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
@@ -92,7 +92,7 @@ def one_round(kind: str, payload: str, keys: Path) -> float:
 
 
 def measure_wire(rounds: int) -> dict[str, Any]:
-    """All payloads; the ratio is throughput with keys to throughput without."""
+    """Measures all payloads; the ratio is throughput with keys to throughput without."""
     table = {}
     for payload, (_, count) in PAYLOADS.items():
         size = sum(array.nbytes for array in arrays_of(payload).values())
@@ -118,7 +118,7 @@ def measure_wire(rounds: int) -> dict[str, Any]:
 
 
 def measure_runs(runs: int, env_steps: int) -> dict[str, Any]:
-    """Whole runs; the ratio is wall time with keys to wall time without."""
+    """Measures whole runs; the ratio is wall time with keys to wall time without."""
     seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
     stop = {"eval_return": None, "env_steps": env_steps, "seconds": None}
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:

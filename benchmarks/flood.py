@@ -1,11 +1,12 @@
-"""Floods each endpoint of a real run from one connection, as fast as it can; loopback only.
+"""Floods each endpoint of a real run from one connection, at the highest rate; loopback only.
 
     python benchmarks/flood.py --seconds 20
 
-CartPole runs as processes with keys; a machine joins it, and floods with its key what that lets
-in, then somebody with the key of the run floods the rest. Prints updates a second during and after
-each flood as a share of those before it, and what the run folder and the memory grew by. With as
-few cores as processes at work the flooding process itself takes a share.
+CartPole runs as processes with keys. A guest machine joins the run and floods, with its own key,
+the endpoints that accept it; then a process with the key of the run floods the others. Prints the
+updates per second during and after each flood as a share of those before it, and the growth of the
+run folder and of memory. If the machine has no more cores than busy processes, the flooding process
+itself slows the run.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _priorities(number: int) -> Message:
     return Message("priorities", {"replay": 1}, {"indices": indices, "priorities": values})
 
 
-# Name -> endpoint, whose key, messages; None: subscriptions.
+# Name -> endpoint, owner of the key, messages; None: subscriptions.
 FLOODS: dict[str, tuple[str, str, Messages | None]] = {
     "guest: info": ("ps.requests", "guest", _request("info", policy="default")),
     "guest: fetch with accounts": ("ps.requests", "guest", _account),
@@ -98,7 +99,7 @@ FLOODS: dict[str, tuple[str, str, Messages | None]] = {
 
 
 def attack(which: str, host: RunFolder, guest: Path, seconds: float) -> int:
-    """Sends for so long as fast as the socket takes it; how many messages it took."""
+    """Floods for ``seconds`` at the highest rate; returns the number of messages that were sent."""
     endpoint, owner, messages = FLOODS[which]
     config = Config.load_file(host.config)
     security = Security.load(guest / "keys" if owner == "guest" else host.keys)
@@ -126,7 +127,8 @@ def attack(which: str, host: RunFolder, guest: Path, seconds: float) -> int:
         frames = socket._encode(messages(sent))
         for _ in range(_BATCH):
             sent += socket._send_frames(frames)
-        # Answers are read like by anybody, or its own queue would stop it.
+        # A normal client reads its replies; unread, they would fill the queue and block this
+        # process.
         while dealer and socket.look() & zmq.POLLIN:
             socket.raw.recv_multipart()
     wire.close(0)
@@ -135,7 +137,7 @@ def attack(which: str, host: RunFolder, guest: Path, seconds: float) -> int:
 
 
 def updates(folder: RunFolder) -> tuple[float, int]:
-    """Seconds and updates of the newest line of progress."""
+    """Returns wall seconds and update count of the newest line of progress."""
     if not folder.progress.exists():
         return 0.0, 0
     for line in reversed(folder.progress.read_text().splitlines()):
@@ -148,7 +150,7 @@ def updates(folder: RunFolder) -> tuple[float, int]:
 
 
 def rate(folder: RunFolder, seconds: float) -> float:
-    """Updates a second over so long from now."""
+    """Returns the updates per second over the next ``seconds``."""
     before = updates(folder)
     time.sleep(seconds)
     after = updates(folder)
@@ -156,7 +158,7 @@ def rate(folder: RunFolder, seconds: float) -> float:
 
 
 def size(folder: RunFolder) -> tuple[int, int, int]:
-    """Bytes and files of the run folder, and bytes of memory of the processes of the run."""
+    """Returns bytes and files of the run folder, and bytes of memory of the run's processes."""
     files = [path for path in folder.path.rglob("*") if path.is_file()]
     memory = 0
     for process in psutil.process_iter():
@@ -169,7 +171,7 @@ def size(folder: RunFolder) -> tuple[int, int, int]:
 
 
 def rows(seconds: float, chosen: list[str]) -> Iterator[str]:
-    """One line for each flood."""
+    """Yields one line of the table for each flood."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = RunFolder(Path(scratch) / "run")
         run = surreal_like.launch(
@@ -190,7 +192,7 @@ def rows(seconds: float, chosen: list[str]) -> Iterator[str]:
 
 
 def flood(which: str, folder: RunFolder, guest: Path, seconds: float) -> str:
-    """Floods once, in a process of its own."""
+    """Runs one flood in a process of its own; returns its line of the table."""
     before, start = rate(folder, seconds / 2), size(folder)
     words = ["--attack", which, str(folder.path), str(guest), "--seconds", str(seconds)]
     command = [sys.executable, __file__, *words]

@@ -16,15 +16,15 @@ STACKS_BYTES = 2 * STACK * 84 * 84
 
 
 def stacked(run: Callable[[], float]) -> Callable[[], float]:
-    """Rows as bytes of the two stacks that a transition holds."""
+    """Converts a rate of rows to bytes per second of the two stacks in a transition."""
     return lambda: run() * STACKS_BYTES
 
 
 def atari(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
-    """Stacks of four frames: in, out, and both at once.
+    """Measures stacks of four frames: in, out, and both at once.
 
     Raises:
-        RuntimeError: the batches hold no stacks; their rate would mean nothing.
+        RuntimeError: the batches hold no stacks; their rate would be meaningless.
     """
     row_bytes = ours.row_bytes_out()
     if row_bytes < STACKS_BYTES:
@@ -65,7 +65,7 @@ def atari(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
 
 
 def reverb_atari(reverb: Reverb, name: str) -> list[Side]:
-    """Reverb with frames appended once, or with both stacks in each item."""
+    """Reverb with each frame appended once, or with both stacks in each item."""
     table = {"frames once": "atari_frames", "stacks": "atari_stacks"}[name]
     chunks = (1, 5) if name == "frames once" else (1,)
     reverb.fill(table, chunks[-1], 2000)

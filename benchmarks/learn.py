@@ -1,7 +1,7 @@
-"""What the shipped experiments learn, and in how many seconds: `make learn` runs them all.
+"""Goals and times of the shipped experiments: `make learn` runs them all.
 
-Each run is the command that a user would type, in fresh processes, with a seed on which nothing was
-chosen; the clock is that of its result.json. Prints a table and writes
+Each run is the command that a user would type, in fresh processes, with a seed that was not used
+for tuning; the clock is that of its result.json. Prints a table and writes
 benchmarks/results/<name>.json; the exit code is 1 if a row has failed.
 
     python benchmarks/learn.py                                   all rows, three seeds each
@@ -38,15 +38,15 @@ WITHOUT_MEMORY = ("learner_config.model.memory=''",)
 
 @dataclass(frozen=True)
 class Row:
-    """What one experiment has to reach.
+    """Requirements of one experiment.
 
     Args:
         name: of the row.
         config: file in configs/, without .yaml.
         goal: mean return of greedy episodes, confirmed.
         at_most_seconds: from the command's start, on two cores.
-        overrides: words of the command line.
-        below: the best evaluation has to stay under this instead; None: the goal is to be met.
+        overrides: of settings, as on the command line.
+        below: the best evaluation has to stay below this instead; None: the goal has to be met.
     """
 
     name: str
@@ -58,12 +58,12 @@ class Row:
 
 
 def row(config: str, goal: float, at_most_seconds: float) -> Row:
-    """An experiment as it is shipped."""
+    """Returns the row of an experiment as shipped."""
     return Row(config, config, goal, at_most_seconds)
 
 
 def without_memory(config: str) -> Row:
-    """The same experiment whose network has no memory: it can only guess."""
+    """Returns the row of the same experiment without memory: the network can only guess."""
     return Row(f"{config}, no LSTM", config, 0.95, 60.0, WITHOUT_MEMORY, below=0.6)
 
 
@@ -82,20 +82,20 @@ ROWS = (
     row("acrobot_dqn", -85.0, 120.0),
     row("lunarlander_ppo", 235.0, 480.0),
 )
-# What `make learn` leaves out: minutes each, and a package that has to be installed.
+# Not part of `make learn`: takes minutes per run and needs an extra package.
 LONG = ("lunarlander_ppo",)
 
 
 def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
-    """Runs the command to its end.
+    """Runs the train command to its end; returns the numbers of the run.
 
     Args:
-        wanted: what is run.
+        wanted: row to run.
         seed: of the experiment.
         folder: of the run.
 
     Raises:
-        SystemExit: the run has failed; says which.
+        SystemExit: the run has failed; the message names it.
     """
     config = CONFIGS / f"{wanted.config}.yaml"
     command = [sys.executable, "-P", "-m", "main.cli", "train", str(config), *wanted.overrides]
@@ -124,7 +124,7 @@ def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def told(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a result.json is kept: when the goal was met, and what the run was like."""
+    """Extracts from a result.json the time at which the goal was met, and the rates of the run."""
     solved = result["solved"] or {}
     seconds = solved.get("greedy_seconds")
     return {
@@ -141,7 +141,7 @@ def told(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judged(wanted: Row, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """A row of the table: its runs, what they took, and whether it holds for each of them."""
+    """Builds a row of the table: its runs, their times, and whether every run passed."""
     met = [run for run in runs if run["greedy_seconds"] is not None]
     return {
         "name": wanted.name,
@@ -160,7 +160,7 @@ def judged(wanted: Row, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def holds(wanted: Row, run: Mapping[str, Any]) -> bool:
-    """True if one run did what its row asks for."""
+    """Returns True if one run met the requirements of its row."""
     if wanted.below is not None:
         return bool(run["best_mean_return"] < wanted.below)
     seconds = run["greedy_seconds"]
@@ -168,10 +168,10 @@ def holds(wanted: Row, run: Mapping[str, Any]) -> bool:
 
 
 def check_goals(rows: Iterable[Row]) -> None:
-    """Sees to it that the experiments as they are shipped ask for what the rows ask for.
+    """Checks that the shipped experiments have the goals of the rows.
 
     Raises:
-        SystemExit: one has another goal; names both.
+        SystemExit: a goal differs; the message names both.
     """
     for wanted in rows:
         goal = Config.load_file(CONFIGS / f"{wanted.config}.yaml").session_config.stop.eval_return
@@ -180,7 +180,7 @@ def check_goals(rows: Iterable[Row]) -> None:
 
 
 def measure(rows: Iterable[Row], seeds: list[int], keep: Path) -> list[dict[str, Any]]:
-    """All rows, one run at a time; what comes of each is told at once."""
+    """Measures all rows, one run at a time; reports each run as soon as it ends."""
     found = []
     for wanted in rows:
         runs = []
@@ -194,7 +194,7 @@ def measure(rows: Iterable[Row], seeds: list[int], keep: Path) -> list[dict[str,
 
 
 def main() -> int:
-    """Measures, prints, writes; 1 if a row has failed."""
+    """Measures, prints and writes; returns 1 if a row has failed."""
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else "",
         epilog=f"criterion: {LEARNED_CRITERION}",

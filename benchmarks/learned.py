@@ -1,4 +1,4 @@
-"""Tables of what the experiments learn, for documents; nothing else is imported."""
+"""Tables of learning results, for documents; imports nothing else of the benchmarks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SAMPLES_HEAD = """\
 
 
 def learned_table(found: Mapping[str, Any]) -> str:
-    """A line for each experiment, and below it where and when that was."""
+    """Formats one line for each experiment, and below the table the machine and the date."""
     lines = [_HEAD, *(_line(each) for each in found["learned"])]
     return "\n".join(lines) + f"\n\n{_measured_on(found)}"
 
@@ -38,7 +38,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def samples_table(found: Mapping[str, Any]) -> str:
-    """A line for each algorithm: environment steps to the goal, ours and the peer's."""
+    """Formats one line for each algorithm: environment steps to the goal, ours and the peer's."""
     lines = [_SAMPLES_HEAD]
     for row in found["samples"]:
         cells = [f"`{row['config']}.yaml`", row["uses"]]
@@ -53,7 +53,7 @@ def samples_table(found: Mapping[str, Any]) -> str:
 
 
 def _span(value: Mapping[str, float] | None, form: str) -> str:
-    """``7.1 (5.9 to 9.0)``: median, least and most; empty where nothing was reached."""
+    """Formats ``7.1 (5.9 to 9.0)``: median, least and most; empty without values."""
     if value is None:
         return ""
     low, middle, high = (format(value[key], form) for key in ("min", "median", "max"))
@@ -69,13 +69,13 @@ def _measured_on(found: Mapping[str, Any]) -> str:
 
 
 def _told(machine: Mapping[str, Any], seeds: Sequence[int]) -> str:
-    """Command, date, machine, versions and seeds, in a few sentences."""
+    """Formats command, date, machine, versions and seeds in a few sentences."""
     versions = {"Python": machine["python"], **machine["versions"]}
-    told = ", ".join(
+    text = ", ".join(
         f"{name} {versions[name].partition('+')[0]}" for name in ("Python", "torch", "gymnasium")
     )
     return (
         f"`{machine['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
-        f"cores, {machine['memory_gib']} GiB. {told}. Seeds {', '.join(map(str, seeds))}: medians, "
+        f"cores, {machine['memory_gib']} GiB. {text}. Seeds {', '.join(map(str, seeds))}: medians, "
         "and from the least to the most."
     )

@@ -1,4 +1,4 @@
-"""The learner: alone, beside a bare loop of torch, and its share of waiting in whole runs.
+"""The learner alone against a bare loop of torch, and the share of waiting in whole runs.
 
 Prints tables and JSON, and writes benchmarks/results/learner.json.
 
@@ -31,7 +31,7 @@ from surreal_like.data.batch import Batch  # noqa: E402
 
 ALONE = ("cartpole_dqn", "pendulum_sac", "cartpole_ppo", "cartpole_impala", "pong_impala")
 RUN_SECONDS = 12.0
-# Agents that are ahead: nothing but the sockets bounds them, or a queue that is never empty.
+# Agents that outpace the learner: limited only by the sockets, or with a queue that is never empty.
 AHEAD = {
     "PPO, unrolls through FIFOReplay": (
         "cartpole_ppo",
@@ -48,7 +48,7 @@ AHEAD = {
 
 
 def per_second(update: Callable[[Batch], object], batch: Batch, seconds: float) -> float:
-    """Batches per second of processor time, of which others on the machine take nothing."""
+    """Returns batches per second of processor time, which excludes other load of the machine."""
     count = 0
     begin = time.process_time()
     while time.process_time() < begin + seconds or not count:
@@ -58,7 +58,7 @@ def per_second(update: Callable[[Batch], object], batch: Batch, seconds: float) 
 
 
 def alone(given: Given, name: str) -> Found:
-    """One learner beside its bare loop, in one process and in turn."""
+    """Measures one learner against its bare loop, in one process and in turn."""
     config = resolved(name)
     batch, learner = make_batch(config), make_learner(config)
     loop = LOOPS[config.algorithm](config)
@@ -90,7 +90,7 @@ def alone(given: Given, name: str) -> Found:
 
 
 def waiting(given: Given) -> Found:
-    """The share of its time that a learner had nothing to learn from."""
+    """Measures the share of time in which a learner had no batch."""
     folders = (given.folder / f"run-{number}" for number in itertools.count())
     sides = [
         Side(
@@ -111,7 +111,7 @@ def waiting(given: Given) -> Found:
 
 
 def _share(folders: Iterator[Path], name: str, changes: tuple[str, ...]) -> float:
-    """In percent, of one run, without its first quarter."""
+    """Returns the waiting share of one run in percent, without its first quarter."""
     config = CONFIGS / f"{name}.yaml"
     lines = ours(config, next(folders), 1, (*NO_GOAL, *changes), After(RUN_SECONDS))
     shares = [line["waiting_share"] for line in lines if line.get("waiting_share") is not None]
@@ -122,7 +122,7 @@ def _share(folders: Iterator[Path], name: str, changes: tuple[str, ...]) -> floa
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measures, prints the tables and writes the results."""
     torch.set_num_threads(1)
     keep_freed_memory()
     with arguments(__doc__, seconds=1.0, rounds=5) as given:

@@ -1,4 +1,4 @@
-"""What every benchmark writes beside its numbers: machine, date, versions, command."""
+"""Header of every benchmark result: machine, date, versions, command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory, system, date, versions of the packages that matter, command."""
+    """Returns processor, cores, memory, system, date, versions of the packages that matter,
+    command.
+    """
     names = ("surreal-like", "torch", "numpy", "gymnasium", "pyzmq", "msgpack")
     return {
         "processor": _processor(),
@@ -39,7 +41,7 @@ def _processor() -> str:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Minimum, median and maximum."""
+    """Returns minimum, median and maximum."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     median = ordered[middle] if len(ordered) % 2 else sum(ordered[middle - 1 : middle + 1]) / 2

@@ -1,7 +1,7 @@
-"""Parameters from the learner to the agents: a poll that changes nothing, a network of 6.7 MB.
+"""Parameters from the learner to the agents: a poll without changes, a network of 6.7 MB.
 
 Learner, parameter server and agent are processes of their own on ipc sockets. The poll is compared
-with a bare pyzmq round trip of as many bytes. Prints tables and JSON, and writes
+with a bare pyzmq round trip of the same size in bytes. Prints tables and JSON, and writes
 benchmarks/results/parameters.json.
 
     python benchmarks/parameters.py [--rounds 15]
@@ -35,7 +35,7 @@ class Bench:
 
     Args:
         given: the command line.
-        stack: closes them.
+        stack: closes the processes.
     """
 
     def __init__(self, given: Given, stack: ExitStack) -> None:
@@ -52,35 +52,37 @@ class Bench:
         self._learner = stack.enter_context(Worker(python, str(OURS / "publishing.py"), folder))
         self.size_bytes = int(self._learner.ask("publish")["size_bytes"])
         time.sleep(1.0)
-        # The server may have come after the first one.
+        # The server may have started after the first publication.
         self._learner.ask("repeat")
         self._agent.ask("follow", version=1)
 
     def bare(self) -> float:
-        """Microseconds of a bare round trip."""
+        """Returns the microseconds of a bare round trip."""
         return 1e6 * float(self._bare.ask("polls", count=POLLS)["seconds"])
 
     def poll(self) -> float:
-        """Microseconds of a poll that changes nothing."""
+        """Returns the microseconds of a poll without changes."""
         return 1e6 * float(self._agent.ask("polls", count=POLLS)["seconds"])
 
     def publish(self) -> dict[str, float]:
-        """Milliseconds from a publication to its use, and those that the learner spends."""
+        """Returns the milliseconds from a publication to its use, and those spent by the
+        learner.
+        """
         times: dict[str, list[float]] = {"in use": [], "learner": []}
         version = int(self._learner.ask("publish")["version"])
         self._agent.ask("follow", version=version)
         for number in range(version + 1, version + 1 + PUBLICATIONS):
             self._agent.start("follow", version=number)
             time.sleep(PAUSE_SECONDS)
-            told = self._learner.ask("publish")
+            publication = self._learner.ask("publish")
             loaded = float(self._agent.finish()["loaded"])
-            times["in use"].append(1e3 * (loaded - float(told["began"])))
-            times["learner"].append(1e3 * float(told["seconds"]))
+            times["in use"].append(1e3 * (loaded - float(publication["began"])))
+            times["learner"].append(1e3 * float(publication["seconds"]))
         return {what: sorted(each)[len(each) // 2] for what, each in times.items()}
 
 
 def polled(given: Given, bench: Bench) -> Found:
-    """The poll."""
+    """Measures the poll."""
     return measure(
         Group(
             "A poll that changes nothing",
@@ -98,7 +100,7 @@ def polled(given: Given, bench: Bench) -> Found:
 
 
 def published(given: Given, bench: Bench) -> Found:
-    """The network."""
+    """Measures the transfer of a network."""
     did = (
         "read_flat, Publisher, ParameterServer, ParameterClient, load_flat; "
         "the agent asks again 1 ms after each answer"
@@ -121,7 +123,7 @@ def published(given: Given, bench: Bench) -> Found:
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measures, prints the tables and writes the results."""
     with arguments(__doc__) as given, ExitStack() as stack:
         bench = Bench(given, stack)
         keep("parameters", [polled(given, bench), published(given, bench)], {}, {})

@@ -1,7 +1,7 @@
 """Experience into replay and batches out of it, between processes; Reverb does the same in turn.
 
-Ours: a sender's process, the replay service as a run would start it, a learner's process, over ipc
-sockets. Reverb: writers and a dataset in processes of their own, over its gRPC on this machine,
+Ours: the process of a sender, the replay service as a run starts it, the process of a learner, over
+ipc sockets. Reverb: writers and a dataset in processes of their own, over gRPC on this machine,
 with the best of several settings, which are tried first. Prints tables and JSON, and writes
 benchmarks/results/replay.json.
 
@@ -39,7 +39,7 @@ PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
 
 
 def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
-    """Small rows, in only."""
+    """Measures the insertion of small rows."""
     columns = make_columns("small", 100, 1)
     sides = [
         Side(
@@ -97,7 +97,7 @@ def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
 
 
 def small_out(given: Given, ours: Mapping[int, Ours], reverb: Reverb | None) -> Found:
-    """Small transitions, out only."""
+    """Measures the sampling of small transitions."""
     sides = [
         Side(
             f"{n_step}-step x {per_request}",
@@ -132,7 +132,7 @@ def small_out(given: Given, ours: Mapping[int, Ours], reverb: Reverb | None) -> 
 
 
 def small_both(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
-    """Small rows in and out at once."""
+    """Measures small rows in and out at once."""
 
     def run(do: str, **shape: Any) -> Callable[[], Mapping[str, float]]:
         def once() -> Mapping[str, float]:
@@ -168,7 +168,7 @@ def small_both(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
 
 
 def prioritized(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
-    """Batches by priority, and a new priority for each of their rows."""
+    """Measures sampling by priority, with a priority update for each row."""
     sides = [
         Side(
             "ours",
@@ -213,7 +213,7 @@ def prioritized(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measures, prints the tables and writes the results."""
     with arguments(__doc__, "reverb") as given, ExitStack() as stack:
         reverb = None
         if "reverb" in given.pythons:

@@ -17,16 +17,16 @@ _NOWHERE = torch.zeros(0, dtype=torch.bool)
 
 
 def make_network(learner_config: Config, env_config: Config) -> ActorCritic:
-    """The same network for agent and learner."""
+    """Builds the network; agent and learner use the same one."""
     return ActorCritic(env_config.obs_spec, env_config.action_spec, learner_config.model)
 
 
 class ActorAgent(Agent):
-    """Draws actions from its policy, and in evaluation takes the likeliest ones.
+    """Draws actions from its policy; in evaluation takes the most likely actions.
 
-    What travels with the actions is the policy itself (`logits`, or `mean` and `log_std`): from it
-    the learner has log-probabilities, ratios and divergences. Values it computes anew, with weights
-    that are no older than its own.
+    The parameters of the policy (`logits`, or `mean` and `log_std`) are sent with the actions: the
+    learner computes log-probabilities, ratios and divergences from them. The learner computes
+    values anew, with weights at least as new as the agent's.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -38,9 +38,9 @@ class ActorAgent(Agent):
         self._shape = spec.dim if spec.type == "continuous" and len(spec.dim) != 1 else None
 
     def act(self, obs: Any) -> Any:
-        """Gives the actions of observations `[N, ...]`, in training with the policy's columns.
+        """Returns the actions of observations `[N, ...]`; in training also the policy's columns.
 
-        Where it has a memory, the state before the row travels with them too, as `memory`.
+        With a memory, the state before the row is added to the columns as `memory`.
         """
         policy, before = self._look(obs)
         greedy = self.agent_mode is AgentMode.eval_deterministic
@@ -52,7 +52,7 @@ class ActorAgent(Agent):
         return actions, extras if before is None else {**extras, "memory": before.numpy()}
 
     def _look(self, obs: Any) -> tuple[Distribution, torch.Tensor | None]:
-        """The policy at a row, and the state before it."""
+        """Returns the policy at a row, and the state before it."""
         if self.network.core is None:
             return self.network.act(obs, None, _NOWHERE)[0], None
         before = self.initial_state(len(self.first)) if self.state is None else self.state
@@ -60,7 +60,7 @@ class ActorAgent(Agent):
         return policy, before
 
     def initial_state(self, n: int) -> torch.Tensor | None:
-        """Zeros `[n, state_size]`; None without a memory."""
+        """Returns zeros `[n, state_size]`; None without a memory."""
         core = self.network.core
         return None if core is None else core.initial_state(n)
 
@@ -68,5 +68,5 @@ class ActorAgent(Agent):
         return actions if self._shape is None else actions.reshape(-1, *self._shape)
 
     def module_dict(self) -> dict[str, ActorCritic]:
-        """The network that acts."""
+        """Returns the network that acts."""
         return {"network": self.network}

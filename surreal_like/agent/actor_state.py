@@ -1,4 +1,4 @@
-"""What the agent and the sender of one component tell each other."""
+"""State shared by the agent and the sender of one component."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from session.context import Context
 
 @dataclass(slots=True)
 class ActorState:
-    """Shared by whoever acts and whoever sends what came of it.
+    """Data exchanged between agent and sender.
 
     Args:
-        version: of the parameters that are acted with.
-        account: gives the sender's account, for the parameter server; None without a sender.
-        metrics: the agent's own numbers, the newest of each; they travel with episodes that end.
+        version: of the parameters that the agent acts with.
+        account: returns the sender's account, for the parameter server; None without a sender.
+        metrics: newest value of each of the agent's own metrics; added to episodes that end.
     """
 
     version: int = 0
@@ -25,9 +25,10 @@ class ActorState:
 
 
 def acting_of(context: Context) -> ActorState:
-    """The one of this component.
+    """Returns the state of this component; creates it on first use.
 
-    It hangs on the context because in a script neither of the two is told of the other.
+    It is an attribute of the context, because in a script agent and sender have no reference to
+    each other.
     """
     acting: ActorState = vars(context).setdefault("acting", ActorState())
     return acting

@@ -1,4 +1,4 @@
-"""The class that an algorithm's agent extends."""
+"""Base class of the agents of all algorithms."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _FETCH_SECONDS = 10.0
 
 
 class Progress(NamedTuple):
-    """How far the run was when the parameters were published: what schedules go by.
+    """State of the run at the publication of the parameters; input of schedules.
 
     Args:
         env_steps: environment steps of all agents.
-        iteration: updates that the parameters have had.
+        iteration: number of updates of the parameters.
     """
 
     env_steps: int = 0
@@ -42,7 +42,7 @@ class Progress(NamedTuple):
 
 
 class Agent:
-    """Acts; exploration is its own affair.
+    """Chooses actions, including exploration.
 
     An algorithm overrides :meth:`act`, :meth:`module_dict` and :meth:`default_config`.
 
@@ -54,18 +54,18 @@ class Agent:
         agent_mode: an :class:`AgentMode` or its name.
 
     Attributes:
-        first: where an episode begins now, bool ``[N]``; set before each call of :meth:`act`.
-        state: recurrent state of the streams behind the newest call of :meth:`act`, ``[N, ...]``;
+        first: True for streams whose episode begins now, bool ``[N]``; set before each :meth:`act`.
+        state: recurrent state of the streams after the newest call of :meth:`act`, ``[N, ...]``;
             None without a memory, and before the first call.
-        progress: how far the run is; schedules read this and keep no count of their own.
-        num_agents: agents that the run was planned with.
+        progress: state of the run; schedules read it and keep no count of their own.
+        num_agents: number of agents that the run was planned with.
         rng: source of this agent's randomness, a numpy Generator.
         generator: the same for torch.
-        synchronous: wait, after each unroll that was sent, for parameters newer than those that it
-            was acted with, and take no others meanwhile.
-        version: of the parameters that are acted with, 0 before the first.
-        log: records what the agent does.
-        tensorplex: metrics; :meth:`update_tensorplex` is the usual way.
+        synchronous: after each sent unroll, wait for parameters newer than those that acted in it,
+            and load no others meanwhile.
+        version: of the parameters in use, 0 before the first.
+        log: log of this agent.
+        tensorplex: metrics client; :meth:`update_tensorplex` is the usual way to report.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Agent:
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.synchronous = False
-        # What is recorded here waits until this agent is attached.
+        # Records made before attach() are kept and sent once it is called.
         self.log: Log = early_log(name)
         self.tensorplex = TensorplexClient.early(f"{self._group}/{agent_id}")
         self._context: Context | None = None
@@ -103,54 +103,54 @@ class Agent:
         self._report_due = Every(calls=1, clock=WallClock().now)
         self._own_metrics: dict[str, float] = {}
         self._unreported: dict[str, float] = {}
-        # In a script the sender, made before this agent, connects after it.
+        # In a script the sender is made before this agent but connects after it.
         this_is_agent(agent_id)
 
     @classmethod
     def default_config(cls) -> Mapping[str, Any]:
-        """Defaults for ``learner_config``, a Config or a dict; the learner's own are added."""
+        """Returns defaults for ``learner_config``, a Config or a dict; the learner's are added."""
         return Config({})
 
     def act(self, obs: Any) -> Any:
         """Chooses actions.
 
         Args:
-            obs: nest of tensors ``[N, ...]``, as the observation spec says.
+            obs: nest of tensors ``[N, ...]`` that matches the observation spec.
 
         Returns:
             Actions ``[N, ...]``, or ``(actions, extras)`` with a dict of arrays ``[N, ...]`` that
-            travel with them to the learner.
+            are sent to the learner with them.
         """
         raise unwritten(self, "act(obs)", "your_own_algorithm.md")
 
     def module_dict(self) -> Mapping[str, torch.nn.Module]:
-        """Name -> module: what is fetched. Must agree with the learner's."""
+        """Returns name -> module to fetch parameters for. Must agree with the learner's."""
         raise unwritten(self, "module_dict()", "your_own_algorithm.md")
 
     def initial_state(self, n: int) -> Any:
-        """The recurrent state of ``n`` streams at the beginning of an episode; None without one."""
+        """Returns the recurrent state of ``n`` streams at an episode's begin; None without."""
         return None
 
     def postprocess(self, chunk: Chunk) -> Chunk:
-        """The last word on a chunk before it is sent."""
+        """Returns the chunk to send; may be overridden to change it."""
         return chunk
 
     def pre_action(self, obs: Any) -> None:
         """Called before each :meth:`act`. This and the hooks below do nothing unless overridden.
 
-        Hooks are called where the library steps the environments; a script that calls
-        :meth:`act` itself calls what it needs.
+        The library calls hooks where it steps the environments; a script that calls :meth:`act`
+        itself also calls the hooks that it needs.
 
         Args:
-            obs: as :meth:`act` gets it.
+            obs: argument of :meth:`act`.
         """
 
     def post_action(self, obs: Any, actions: Any) -> None:
         """Called after the step that followed :meth:`act`.
 
         Args:
-            obs: that it got.
-            actions: that it returned, with the extras if there were some.
+            obs: argument of :meth:`act`.
+            actions: result of :meth:`act`, with the extras if there were any.
         """
 
     def pre_episode(self, streams: npt.NDArray[np.int64]) -> None:
@@ -165,9 +165,9 @@ class Agent:
         """Called after new parameters are loaded; :attr:`version` and :attr:`progress` are new."""
 
     def attach(self, context: Context) -> None:
-        """Becomes part of a running process: its log, metrics, seed and sockets.
+        """Connects the agent to a running process: its log, metrics, seed and sockets.
 
-        Done by the service, or at first use in a script.
+        Called by the service, or at first use in a script.
         """
         self._context = context
         self.log = self.log.join(context.log)
@@ -179,10 +179,10 @@ class Agent:
         self._report_due = Every(seconds=seconds, clock=context.clock.now)
 
     def load(self, parameters: Parameters) -> None:
-        """Acts with these parameters from now on.
+        """Loads parameters, which act from now on.
 
         Raises:
-            SpecError: they are not those of this agent's modules; shows both sides.
+            SpecError: the parameters do not fit this agent's modules; the message shows both sides.
         """
         modules = self.module_dict()
         check_manifest(manifest_of(named_tensors(modules)), parameters.manifest)
@@ -194,20 +194,20 @@ class Agent:
         self.on_parameter_fetched()
 
     def fetch_parameter(self) -> bool:
-        """Fetches the newest parameters and waits for them; True if there were newer ones.
+        """Fetches the newest parameters and waits for them; returns True if they were newer.
 
-        A script whose run is over ends here: what its environments have collected is sent at exit.
+        In a script, ends the process if the run is over: collected experience is sent at exit.
 
         Raises:
-            SystemExit: in a script, when the learner has said that the run is over.
+            SystemExit: in a script, if the learner has reported the end of the run.
             DeadlineError: the parameter server did not answer in time.
-            SpecError: they are not those of this agent's modules; shows both sides.
+            SpecError: the parameters do not fit this agent's modules; the message shows both sides.
         """
         client = self._connected()
         assert self._context is not None  # set by _connected
         account = acting_of(self._context).account
-        told = account() if account is not None else None
-        parameters = client.fetch(_FETCH_SECONDS, told)
+        current = account() if account is not None else None
+        parameters = client.fetch(_FETCH_SECONDS, current)
         if parameters is not None:
             self.load(parameters)
         if self._in_script and client.newest.final:
@@ -216,11 +216,11 @@ class Agent:
         return parameters is not None
 
     def fetch_parameter_info(self) -> dict[str, Any]:
-        """What the newest published parameters are.
+        """Returns a description of the newest published parameters.
 
         Returns:
-            ``time`` (wall clock, seconds), ``iteration``, ``message`` (of the learner, by default
-            empty) and ``hash``; empty and 0 before the first publication.
+            ``time`` (wall clock, seconds), ``iteration``, ``message`` (of the learner, empty by
+            default) and ``hash``; empty and 0 before the first publication.
 
         Raises:
             DeadlineError: the parameter server did not answer in time.
@@ -234,11 +234,11 @@ class Agent:
     ) -> None:
         """Reports scalars, once per interval of ``session_config.tensorplex.update_schedule``.
 
-        The newest of each name is reported. It also counts as a number of each episode that ends,
-        beside those of the environment.
+        Only the newest value of each name is reported. It is also added to the metrics of each
+        episode that ends.
 
         Raises:
-            UsageError: a name or a value cannot be reported.
+            UsageError: a name or value is invalid.
         """
         numbers = self.tensorplex.checked(tag_value_dict)
         self._own_metrics |= numbers

@@ -1,4 +1,4 @@
-"""The episodes of one evaluation: which of them count, and what they add up to."""
+"""Selects and summarizes the episodes of one evaluation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary, ended
 class Evaluation:
     """Counts a fixed quota of episodes from each stream.
 
-    Taking the first episodes that end, from whatever stream, would favour short ones.
+    Counting the first episodes that end, from any stream, would favour short ones.
 
     Args:
-        episodes: how many count, at least one per stream.
+        episodes: number of episodes that count, at least one per stream.
         num_envs: N.
 
     Attributes:
-        first: where an episode begins at the newest row, bool ``[N]``.
+        first: True where an episode begins at the newest row, bool ``[N]``.
     """
 
     def __init__(self, episodes: int, num_envs: int) -> None:
@@ -34,7 +34,7 @@ class Evaluation:
 
     @property
     def over(self) -> bool:
-        """True once every stream has played its share."""
+        """True once every stream has finished its quota."""
         return self._left == 0
 
     def step(
@@ -44,7 +44,7 @@ class Evaluation:
         truncated: npt.NDArray[np.bool_],
         info: dict[str, Any],
     ) -> None:
-        """Takes what one step of all streams gave."""
+        """Counts the results of one step of all streams."""
         self.first, self._ended = self._ended, terminated | truncated
         raw, life_lost = info.get("raw_reward", reward), info.get("life_lost")
         finished = self._counter.update(raw, self._ended, info.get("metrics"), life_lost)
@@ -59,7 +59,7 @@ class Evaluation:
 
     @property
     def env_steps(self) -> int:
-        """Environment steps taken so far, those of episodes that do not count included."""
+        """Environment steps so far, including those of episodes that do not count."""
         return self._counter.env_steps
 
     @property
@@ -68,8 +68,8 @@ class Evaluation:
         return self._finished
 
     def summary(self) -> dict[str, float]:
-        """``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length`` and
-        ``episodes``, of raw rewards.
+        """Returns ``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length``
+        and ``episodes``, of raw rewards.
         """
         returns = np.array([each["return"] for each in self._finished])
         lengths = np.array([each["length"] for each in self._finished])

@@ -1,4 +1,4 @@
-"""How a score reaches the learner, also one that is being restarted."""
+"""Delivers scores to the learner, also across a restart of the learner."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _GIVE_UP_SECONDS = 60.0
 
 
 class EvaluationReporter:
-    """Reports one evaluation at a time, until the learner has noted it.
+    """Reports one evaluation at a time, until the learner has acknowledged it.
 
     Args:
         socket: a dealer of ``learner.control`` for :data:`ANSWERS`.
-        clock: for sending again and for giving up.
+        clock: for resending and for giving up.
 
     Attributes:
-        best: mean return of the best evaluation that the learner knows, None if it named none.
+        best: mean return of the best evaluation known to the learner; None if it reported none.
     """
 
     def __init__(self, socket: DealerSocket, clock: Clock) -> None:
@@ -42,35 +42,35 @@ class EvaluationReporter:
 
     @property
     def busy(self) -> bool:
-        """True while a score has not been noted."""
+        """True while a score has not been acknowledged."""
         return self._score is not None
 
     def report(self, score: Mapping[str, Any], flat: npt.NDArray[np.uint8] | None) -> None:
-        """Begins to report a score.
+        """Starts to report a score.
 
         Args:
             score: the fields of ``evaluated``.
-            flat: the parameters that were played; they go along where they are the best; None:
-                they cannot become the best.
+            flat: the evaluated parameters, sent if they are the best so far; None: they cannot
+                become the best.
         """
         self._score, self._flat, self._id = score, flat, None
         self._give_up_at = self._clock.now() + _GIVE_UP_SECONDS
 
     def tick(self) -> bool | None:
-        """Sends and waits, without blocking.
+        """Sends, resends and receives without blocking.
 
         Returns:
-            Once it is noted: whether the same version must play again. False too if the learner
-            has been away for too long. None until then.
+            None until the score is acknowledged. Then True if the same version must be evaluated
+            again, else False. False also if the learner has been unreachable for too long.
 
         Raises:
-            RefusedError: the learner does not take such a score.
+            RefusedError: the learner does not accept the score.
         """
         if self._score is None:
             return None
         now = self._clock.now()
         if False in self.socket.connection_events():
-            # A restarted learner may know less than the one that named its best.
+            # A restarted learner may know less than the one that reported its best score.
             self._id, self.best = None, None
         if self._id is None or now >= self._again_at:
             self._send(now)

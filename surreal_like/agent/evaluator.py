@@ -1,4 +1,4 @@
-"""The evaluator's process: plays each new version it can, greedily, and tells the learner."""
+"""Service of the evaluator process: evaluates new versions and reports scores to the learner."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _STREAMS = 100
 _STEPS_PER_TICK = 8
 _TICK_SECONDS = 0.004
 _POLL_PARAMETERS_SECONDS = 0.1
-# An evaluation that takes longer shows how far it is.
+# Longer evaluations show their progress.
 _LONG_SECONDS = 5.0
-# One that takes longer gets advice, once.
+# Longer evaluations get advice, once.
 _TOO_LONG_SECONDS = 60.0
 
 
 class EvaluatorService(Service):
     """Evaluates one version at a time.
 
-    The environments are seeded once and go on from episode to episode, so no episode is ever
-    played again; a restarted evaluator and every other one has another seed.
+    The environments are seeded once and continue from episode to episode, so no episode is
+    repeated; a restarted evaluator and every other evaluator have other seeds.
 
     Args:
         context: of this process.
@@ -75,7 +75,7 @@ class EvaluatorService(Service):
         self._scores = EvaluationReporter(context.wire.dealer("learner.control", SCORED), clock)
         judging: str = session.evaluator.mode[0]
         self._judges = agent.agent_mode == judging
-        # Curves of another mode must not be taken for those of the mode that judges.
+        # Curves of another mode must not be mistaken for those of the judging mode.
         self._section = "" if self._judges else f"{mode_name(agent.agent_mode)}/"
         self._pause_seconds: float = session.evaluator.interval_seconds
         self._leaves_at_end = session.at_end == "exit"
@@ -89,7 +89,7 @@ class EvaluatorService(Service):
         self._over = self._stop_received = self._advised = False
 
     def tick(self) -> bool:
-        """A few steps of an evaluation, or whatever comes between two of them."""
+        """Makes a few steps of an evaluation, or the work between two evaluations."""
         if self._over:
             return False
         came = self._fetcher.tick()
@@ -98,7 +98,7 @@ class EvaluatorService(Service):
         if self._fetcher.final:
             self._over = True
             return False
-        # Told to stop in the middle of a long step: `drain` comes next.
+        # A stop request ended a long step: `drain` is called next.
         with suppress(StepAbandonedError):
             if self._evaluation is not None:
                 self._play(self._evaluation)
@@ -109,7 +109,7 @@ class EvaluatorService(Service):
         return True
 
     def _wait(self) -> bool:
-        """Between two evaluations: a pause, then the newest version, if it was not played yet."""
+        """Waits between evaluations: a pause, then until there is a version not yet evaluated."""
         if self._context.clock.now() < self._next_at:
             return False
         parameters = self._parameters
@@ -148,7 +148,7 @@ class EvaluatorService(Service):
                 return
 
     def _advise(self, evaluation: Evaluation) -> None:
-        """Warns once where evaluations take too long."""
+        """Warns once if evaluations take too long."""
         seconds = self._context.clock.now() - self._began_at
         if self._advised or seconds < _TOO_LONG_SECONDS:
             return
@@ -190,7 +190,7 @@ class EvaluatorService(Service):
         self._agent.tensorplex.add_scalars(tagged, self._agent.progress.env_steps)
 
     def _report(self) -> bool:
-        """Until the learner has noted the score; it may want the same version played again."""
+        """Waits until the learner has acknowledged the score; repeats the evaluation on request."""
         again = self._scores.tick()
         if again:
             self._begin(confirm=True)
@@ -199,12 +199,12 @@ class EvaluatorService(Service):
         return again is not None
 
     def drain(self) -> None:
-        """Told to end: an open evaluation is given up."""
+        """Handles the stop request: drops the open evaluation."""
         self._over = self._stop_received = True
 
     @property
     def doing(self) -> str:
-        """How far a long evaluation is."""
+        """Progress of a long evaluation."""
         evaluation, now = self._evaluation, self._context.clock.now()
         if evaluation is None or now - self._began_at < _LONG_SECONDS:
             return ""
@@ -213,12 +213,12 @@ class EvaluatorService(Service):
 
     @property
     def proven(self) -> bool:
-        """True once its environments have been stepped for a while."""
+        """True once its environments have completed enough steps to be trusted."""
         return self._stepping.proven
 
     @property
     def done(self) -> bool:
-        """True once the run is over, unless the process is to stay."""
+        """True once the run is over, unless the process has to stay."""
         return self._over and (self._leaves_at_end or self._stop_received)
 
     @property
@@ -227,7 +227,7 @@ class EvaluatorService(Service):
         return not self._over
 
     def wait_on(self) -> list[Socket]:
-        """Wakes on parameters and on the learner's answers."""
+        """Returns the sockets of parameters and of the learner's replies."""
         return [self._fetcher.client.socket, self._scores.socket]
 
     def status(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""When an agent asks for parameters: never waiting, one request in flight."""
+"""Schedule of an agent's parameter fetches: non-blocking, one request in flight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY = "session_config.agent.fetch_parameter_mode"
 
 
 def parse_mode(text: str) -> tuple[str, int]:
-    """What is counted, ``episode`` or ``step``, and after how many of them parameters are fetched.
+    """Returns the counted unit, ``episode`` or ``step``, and the number of units between fetches.
 
     Raises:
         ConfigError: the text is neither of ``episode``, ``episode:<n>``, ``step``, ``step:<n>``.
@@ -31,18 +31,18 @@ def parse_mode(text: str) -> tuple[str, int]:
 
 
 class Fetcher:
-    """Asks for parameters in time, and takes what has come.
+    """Requests parameters on schedule and receives them.
 
-    Between fetches it asks once a second what the newest parameters are, so that the end of the
-    run is seen however long an episode lasts.
+    Between fetches it requests the info of the newest parameters once per second, so that the end
+    of the run is noticed during long episodes.
 
     Args:
-        client: asks.
-        clock: when.
-        mode: ``episode``, ``episode:<n>``, ``step`` or ``step:<n>``: what must have happened since
-            the last fetch.
+        client: sends the requests.
+        clock: for the schedule.
+        mode: ``episode``, ``episode:<n>``, ``step`` or ``step:<n>``: event since the last fetch
+            that triggers the next one.
         interval_seconds: shortest time between two fetches.
-        account: gives what is told of the sender at each fetch, None without a sender.
+        account: returns the sender's account, sent with each request; None without a sender.
     """
 
     def __init__(
@@ -66,36 +66,36 @@ class Fetcher:
 
     @property
     def final(self) -> bool:
-        """True once the learner has said that the run is over."""
+        """True once the learner has reported the end of the run."""
         return self.client.newest.final
 
     @property
     def idle(self) -> bool:
-        """True while nothing has been asked for, and nothing will be."""
+        """True while no request is pending or scheduled."""
         return not (self._wanted or self._patient or self.client.waiting)
 
     @property
     def lag(self) -> int:
-        """Versions between what is here and the newest that is known of."""
+        """Number of versions between the loaded parameters and the newest known ones."""
         return max(0, self.client.newest.order[1] - self.client.have[1])
 
     def count(self, ended: int) -> None:
-        """A vector step has been taken, in which ``ended`` streams ended an episode."""
+        """Counts a vector step in which ``ended`` streams ended an episode."""
         self._counted += ended if self._by == "episode" else 1
         if self._counted >= self._every:
             self._wanted = True
             self._counted = 0
 
     def want(self) -> None:
-        """Fetch as soon as the interval has passed, whatever the mode says."""
+        """Schedules a fetch as soon as the interval has passed, regardless of the mode."""
         self._wanted = True
 
     def want_newer(self) -> None:
-        """Fetch newer parameters as soon as there are any, whatever mode and interval say."""
+        """Fetches newer parameters as soon as possible, regardless of mode and interval."""
         self._patient = True
 
     def tick(self) -> Parameters | None:
-        """Asks if it is time; gives newer parameters if they have come."""
+        """Sends a request if one is due; returns newer parameters if they have arrived."""
         client = self.client
         if client.waiting:
             return client.receive()

@@ -1,4 +1,4 @@
-"""The hooks of an agent around each step of its environments."""
+"""Calls the hooks of an agent around each step of its environments."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _HOOKS = ("pre_action", "post_action", "pre_episode", "post_episode")
 
 
 class Hooks:
-    """Calls the hooks of an agent; made only where it overrides one, see :meth:`any_of`."""
+    """Calls an agent's hooks; only made if the agent overrides one, see :meth:`any_of`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
     @staticmethod
     def any_of(agent: Agent) -> bool:
-        """Whether the agent overrides a hook of its steps."""
+        """Returns True if the agent overrides a hook of its steps."""
         return any(getattr(type(agent), name) is not getattr(Agent, name) for name in _HOOKS)
 
     def before(self, obs: Any) -> None:
-        """Before ``act``: episodes that begin, then the action."""
+        """Calls the hooks before ``act``: for episodes that begin, then for the action."""
         streams = np.flatnonzero(self._agent.first)
         if streams.size:
             self._agent.pre_episode(streams)
         self._agent.pre_action(obs)
 
     def after(self, obs: Any, actions: Any, finished: Sequence[Mapping[str, Any]]) -> None:
-        """After the step: the action, then episodes that it ended."""
+        """Calls the hooks after the step: for the action, then for episodes that ended."""
         self._agent.post_action(obs, actions)
         if finished:
             self._agent.post_episode(finished)

@@ -1,4 +1,4 @@
-"""The agent's process: act, step, send; new parameters whenever they have come."""
+"""Service of the agent process: act, step, send, load new parameters as they arrive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
 
-# Shares of the grace period: the last acks, then the leave message.
+# Shares of the grace period: for the last acks, then for the leave message.
 _ACKS_SHARE = 0.7
 _FAREWELL_SHARE = 0.2
 
@@ -33,8 +33,8 @@ _FAREWELL_SHARE = 0.2
 class AgentService(Service):
     """Acts in N environments until the run is over.
 
-    It waits for the first parameters before it takes its first step, and whenever too much of what
-    it sent is unacked.
+    It waits for the first parameters before its first step, and whenever too much sent experience
+    is unacked.
 
     Args:
         context: of this process.
@@ -58,7 +58,7 @@ class AgentService(Service):
             context=context,
         )
         self._stepping.work = self._env.pump_in_step
-        # What the agent sees; what is sent is what the wrapper inside of it has seen.
+        # Frames are stacked outside the sending wrapper: chunks hold each frame once.
         self._seen = stack_frames(self._env, config.env_config)
         self._sender = self._env.sender
         self._window = self._sender.window
@@ -72,12 +72,12 @@ class AgentService(Service):
         self._grace_seconds: float = session.launcher.grace_seconds
         self._leaves_at_end = session.at_end == "exit"
         self._report = _Report(context, session.tensorplex.update_schedule.agent)
-        # Hooks that nobody has written cost nothing in a step.
+        # Without overridden hooks a step has no cost for them.
         self._hooks = Hooks(agent) if Hooks.any_of(agent) else None
         self._inference = torch.inference_mode()
         self._obs: Any = None
-        # Synchronous agents: (learner incarnation, version) of the unroll that was sent last, the
-        # replay that has it, and the rows that had been dropped before it.
+        # Synchronous agents: (learner incarnation, version) of the unroll sent last, the
+        # incarnation of the replay that has it, and the number of rows dropped before it.
         self._behind: tuple[int, int] | None = None
         self._holder = self._dropped = 0
         self._phase = "acting"
@@ -85,7 +85,7 @@ class AgentService(Service):
         self._stop_received = False
 
     def tick(self) -> bool:
-        """One step of all environments, or one step towards the end."""
+        """Makes one step of all environments, or continues leaving the run."""
         if self._phase == "acting":
             return self._act()
         return self._leave()
@@ -106,7 +106,7 @@ class AgentService(Service):
             env.pump()
             return self._window.ready and self._behind is None
         self._stepping.begin()
-        # Told to stop in the middle of a long step: `drain` comes next.
+        # A stop request ended a long step: `drain` is called next.
         with suppress(StepAbandonedError):
             if self._obs is None:
                 self._obs, _ = self._seen.reset()
@@ -115,10 +115,10 @@ class AgentService(Service):
         return True
 
     def _waits(self) -> bool:
-        """Whether the version is still to come that follows the unroll that was sent."""
+        """Returns True while a synchronous agent waits for a version after its last unroll."""
         if self._behind is None:
             return False
-        # Another start of replay has not got what its forerunner had.
+        # A restarted replay does not have the unroll: no newer version would follow from it.
         lost = self._holder and self._window.replay != self._holder
         refused = self._window.dropped > self._dropped
         if lost or refused or self._fetcher.client.have > self._behind:
@@ -166,17 +166,17 @@ class AgentService(Service):
         )
 
     def _begin_leaving(self) -> None:
-        """Flushes, and says goodbye to replay."""
+        """Flushes the experience and starts to wait for its acks."""
         self._phase = "acks"
         share = 0.0 if self._context.orphaned else _ACKS_SHARE
         self._deadline = self._context.clock.now() + share * self._grace_seconds
         self._env.finish()
         if self._report.steps:
-            # What has happened since the last report.
+            # Reports the steps since the last report.
             self._tell()
 
     def _leave(self) -> bool:
-        """Waits for the last acks, then takes leave of the parameter server."""
+        """Waits for the last acks, then for the parameter server's reply to the leave message."""
         now = self._context.clock.now()
         if self._phase == "acks":
             self._env.pump()
@@ -190,19 +190,19 @@ class AgentService(Service):
         return False
 
     def drain(self) -> None:
-        """Told to end: what was collected is sent first."""
+        """Handles the stop request: sends the collected experience first."""
         self._stop_received = True
         if self._phase == "acting":
             self._begin_leaving()
 
     @property
     def proven(self) -> bool:
-        """True once its environments have been stepped for a while."""
+        """True once its environments have completed enough steps to be trusted."""
         return self._stepping.proven
 
     @property
     def done(self) -> bool:
-        """True once nothing is left to send, unless the process is to stay."""
+        """True once everything is sent, unless the process has to stay."""
         return self._phase == "left" and (self._leaves_at_end or self._stop_received)
 
     @property
@@ -211,7 +211,7 @@ class AgentService(Service):
         return self._phase == "acting"
 
     def wait_on(self) -> list[Socket]:
-        """Wakes on acks and on parameters."""
+        """Returns the sockets of acks and of parameters."""
         return [self._sender.socket, self._fetcher.client.socket]
 
     def status(self) -> dict[str, float]:
@@ -225,7 +225,7 @@ class AgentService(Service):
         }
 
     def _account(self) -> dict[str, Any]:
-        """Rows by their fate, and what this agent waits for."""
+        """Returns the sender's row counts, and what this agent waits for."""
         return {**self._sender.account(), "status": self._waits_for()}
 
     def _waits_for(self) -> dict[str, float]:
@@ -241,7 +241,7 @@ class AgentService(Service):
 
 
 class _Report:
-    """What happened since the last report."""
+    """Numbers since the last report."""
 
     def __init__(self, context: Context, seconds: float) -> None:
         self.steps = 0
@@ -257,7 +257,7 @@ class _Report:
         num_envs: int,
         global_step: int,
     ) -> None:
-        """Sends the curves of one agent."""
+        """Reports the curves of one agent."""
         now = self._context.clock.now()
         passed = max(1e-9, now - self._since)
         self.steps_per_second = self.steps * num_envs / passed
@@ -270,7 +270,7 @@ class _Report:
 
 
 def make_agent(context: Context, agent: type[Agent], mode: AgentMode | str) -> Agent:
-    """Seeds torch and makes the agent of a component.
+    """Seeds torch and builds the agent of a component.
 
     Args:
         context: of the process.
@@ -278,7 +278,7 @@ def make_agent(context: Context, agent: type[Agent], mode: AgentMode | str) -> A
         mode: an :class:`AgentMode` or its name.
     """
     config = context.config
-    # Forked processes begin with equal generators.
+    # Forked processes inherit identical generators.
     torch.manual_seed(context.seed)
     return agent(
         learner_config=config.learner_config,

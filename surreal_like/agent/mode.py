@@ -1,4 +1,4 @@
-"""What an agent acts for."""
+"""Purposes of acting: training or evaluation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from session.string_enum import StringEnum
 
 
 class AgentMode(StringEnum):
-    """Training explores; evaluation plays sampled actions, or the best ones."""
+    """Training explores; evaluation takes sampled actions, or the best ones."""
 
     training = ()
     eval_stochastic = ()

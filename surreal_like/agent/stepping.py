@@ -1,4 +1,4 @@
-"""Signs of life from inside a vector step, however long the environments take."""
+"""Heartbeats from inside a vector step, independent of the duration of a step."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ from collections.abc import Callable
 from session.context import Context
 
 _PULSE_SECONDS = 0.05
-# A shorter step is waited for when the component is told to stop.
+# A stop request does not interrupt shorter steps.
 _PATIENCE_SECONDS = 1.0
 _SLOW_SECONDS = 5.0
-# Mistakes in environments show in the first vector steps.
+# Errors in environments usually appear in the first vector steps.
 _PROVEN_STEPS = 100
 
 
 class StepAbandonedError(Exception):
-    """The component was told to stop in the middle of a long vector step."""
+    """A stop request ended a long vector step."""
 
 
 class Stepping:
     """Called between the environments of a vector step; see `surreal_like.env.vector`.
 
     Args:
-        context: of the process; its heartbeat goes on, and its `stopping` ends a long step.
+        context: of the process; its heartbeat continues, and its `stopping` ends a long step.
         num_envs: N, for the advice about slow steps.
 
     Attributes:
-        work: what else is to be done now and then while the environments step.
+        work: further work to do regularly while the environments step.
     """
 
     def __init__(self, context: Context, num_envs: int) -> None:
         self._context = context
         self._num_envs = num_envs
         self._due = context.clock.now()
-        # While the environments are built there is no step.
+        # No step is running while the environments are built.
         self._began_at = math.inf
         self._advised = False
         self._steps = 0
         self.work: Callable[[], object] = lambda: None
 
     def begin(self) -> None:
-        """A vector step begins now."""
+        """Marks the beginning of a vector step."""
         self._steps += 1
         self._began_at = self._context.clock.now()
 
     @property
     def proven(self) -> bool:
-        """Whether the environments have been stepped often enough to be trusted."""
+        """True once the environments have completed enough steps to be trusted."""
         return self._steps > _PROVEN_STEPS
 
     def __call__(self) -> None:
-        """Shows a sign of life if one is due.
+        """Sends a heartbeat and does the other work, if due.
 
         Raises:
-            StepAbandonedError: the component is to stop, and the step has taken long already.
+            StepAbandonedError: the component has to stop, and the step has already taken long.
         """
         now = self._context.clock.now()
         if now < self._due:
@@ -65,7 +65,7 @@ class Stepping:
         passed = now - self._began_at
         if self._context.stopping and passed > _PATIENCE_SECONDS:
             raise StepAbandonedError
-        # One of many agents is enough.
+        # The advice of one of many agents is enough.
         if passed > _SLOW_SECONDS and not self._advised and not self._context.component.index:
             self._advised = True
             self._context.event(

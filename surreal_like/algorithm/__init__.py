@@ -1,1 +1,1 @@
-"""Algorithms: one file each, found by name, by dotted path or as a file of one's own."""
+"""Algorithms: one file each, found by name, by dotted path or as a user's own file."""

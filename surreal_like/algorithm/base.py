@@ -1,4 +1,4 @@
-"""The class that makes an agent and a learner one algorithm."""
+"""Base class that combines an agent and a learner to one algorithm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHAT = ("single rows", "whole unrolls")
 
 
 class Algorithm:
-    """Names the classes that belong together; it is never instantiated and starts nothing.
+    """Names the classes of an algorithm; it is never instantiated and starts nothing.
 
     ```
     class Bandit(Algorithm):
@@ -34,21 +34,21 @@ class Algorithm:
 
     agent: ClassVar[type[Agent]]
     learner: ClassVar[type[Learner]]
-    # Where the Replay is, as text: the replay process must not load this file to find it.
+    # Location of the Replay as text: the replay process must not load this file to find it.
     replay: ClassVar[str] = "surreal_like.replay.uniform_replay:UniformReplay"
-    # The types of action spec that it can act on.
+    # Supported types of action spec.
     actions: ClassVar[tuple[str, ...]] = ("discrete", "multi_discrete", "continuous")
-    # Continuous actions must have finite bounds on all sides.
+    # If True, continuous actions must have finite bounds on all sides.
     bounded: ClassVar[bool] = False
-    # The defaults of `session_config` that it sets otherwise, nested as there.
+    # Values that replace defaults of `session_config`, with the same nesting.
     session_config: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`: the learner's and the agent's, and which Replay to use.
+        """Returns the defaults of `learner_config`: the learner's, the agent's, and the Replay.
 
-        Raises ConfigError where agent and learner contradict each other; where only one of them
-        stands in the module of the algorithm, the other is a base, and it gives way.
+        Raises ConfigError if agent and learner contradict each other. If only one of them is
+        defined in the algorithm's module, the other is a base class, and its values give way.
         """
         config = _combined(cls)
         config.setdefault("replay", {}).setdefault("type", cls.replay)
@@ -62,8 +62,8 @@ class Algorithm:
         *,
         env_name: str = "the environment",
     ) -> None:
-        """Raises SpecError, in one line with both sides, if it cannot work on these specs."""
-        # Not at the top: it imports numpy, and whoever only lists algorithms would wait for it.
+        """Raises SpecError, in one line with both sides, if the specs are not supported."""
+        # Not at the top: the import of numpy would slow down commands that only list algorithms.
         from surreal_like.data.spec import is_bounded, parse_action_spec, parse_obs_spec
 
         parse_obs_spec(obs_spec)
@@ -86,8 +86,8 @@ class Algorithm:
     def check_replay(cls, learner_config: Mapping[str, Any]) -> None:
         """Raises ConfigError, with both sides, if the configured replay gives other batches.
 
-        Some kinds of replay give single rows, others whole unrolls, time first; what the
-        algorithm learns from is what the kind gives that it names itself.
+        Some kinds of replay give single rows, others whole unrolls, time first. The algorithm needs
+        the batches of the kind named in its own `replay`.
         """
         from surreal_like.replay.kind import load_replay_class
 
@@ -102,7 +102,7 @@ class Algorithm:
 
 
 def _fitting(action_type: str) -> str:
-    """The registered algorithms that take such actions."""
+    """Returns the names of the registered algorithms that support such actions."""
     # Not at the top: it imports this module.
     from surreal_like.algorithm.registry import describe_algorithms
 
@@ -111,9 +111,9 @@ def _fitting(action_type: str) -> str:
 
 
 def defaults_of(owner: type[Any]) -> Config:
-    """What `default_config()` of an agent, a learner or an algorithm gives, as a new Config.
+    """Returns `default_config()` of an agent, a learner or an algorithm, as a new Config.
 
-    Raises ConfigError if it is an instance method, or gives no mapping.
+    Raises ConfigError if it is an instance method, or returns no mapping.
     """
     name = f"{owner.__name__}.default_config()"
     if not isinstance(inspect.getattr_static(owner, "default_config"), classmethod | staticmethod):
@@ -125,9 +125,9 @@ def defaults_of(owner: type[Any]) -> Config:
 
 
 def session_defaults_of(algorithm: type[Algorithm]) -> Config:
-    """The `session_config` of an algorithm, as a new Config.
+    """Returns the `session_config` of an algorithm, as a new Config.
 
-    Raises ConfigError if it holds a key that there is not, or a value of the wrong kind.
+    Raises ConfigError if it holds an unknown key or a value of the wrong type.
     """
     name = f"{algorithm.__name__}.session_config"
     if not isinstance(algorithm.session_config, Mapping):
@@ -141,7 +141,7 @@ def session_defaults_of(algorithm: type[Algorithm]) -> Config:
 
 
 def _combined(algorithm: type[Algorithm]) -> Config:
-    """The defaults of the learner, extended by those of the agent."""
+    """Returns the defaults of the learner, extended by those of the agent."""
     first, second = algorithm.learner, getattr(algorithm, "agent", None)
     if second is None:
         return defaults_of(first)
@@ -158,7 +158,7 @@ def _combined(algorithm: type[Algorithm]) -> Config:
 def _merged(
     one: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, str] | None, path: str
 ) -> dict[str, Any]:
-    """The entries of both; `names`: of the classes that must not contradict each other."""
+    """Merges the entries of both; `names`: of the classes that must not contradict each other."""
     merged = dict(one)
     for key, value in other.items():
         mine, inner = merged.setdefault(key, value), join(path, key)

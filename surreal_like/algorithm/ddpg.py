@@ -1,4 +1,4 @@
-"""DDPG: a deterministic policy that climbs its critic; with the options that make it TD3.
+"""DDPG: a deterministic policy that follows the gradient of its critic; with the options of TD3.
 
 Lillicrap et al. 2016, Continuous Control with Deep Reinforcement Learning; Fujimoto et al. 2018
 (TD3: two critics, smoothed targets, a policy that is updated less often).
@@ -30,35 +30,36 @@ from surreal_like.loss.value import td_target
 from surreal_like.network.continuous import ActionScale, DeterministicPolicy
 from surreal_like.network.torso import TORSO_CONFIG
 
-# The keys of `learner_config.algo`; TD3 has the same.
+# The keys of `learner_config.algo`; TD3 has the same ones.
 ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
         # Step size of Adam for the policy: a schedule.
         "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
         # The same for the critics.
         "critic_learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-        # Longer gradients are scaled to this norm; 0: never.
+        # Gradients with a larger norm are scaled to this norm; 0: never.
         "max_grad_norm": 0.0,
-        # Two critics, of which the lower value is the target.
+        # Use two critics; the lower value is the target.
         "twin": False,
         # Updates of the critics for each update of the policy [updates].
         "policy_delay": 1,
-        # Deviation of the noise on actions in targets [half widths of the action's bounds].
+        # Standard deviation of the noise on actions in targets [half widths of the action's
+        # bounds].
         "target_noise": 0.0,
-        # That noise is kept within +- this [half widths of the action's bounds].
+        # Limit of that noise on both sides [half widths of the action's bounds].
         "target_noise_clip": 0.5,
-        # Share of the way that the slow networks go towards the others at each update.
+        # Share by which the target networks move towards the trained ones at each update.
         "tau": 0.01,
-        # What agents add to actions while training.
+        # Noise that agents add to actions while training.
         "noise": dict(NOISE_CONFIG),
-        # Agents act at random up to this point of the run [environment steps].
+        # Agents take random actions until this point of the run [environment steps].
         "random_steps": 1000,
     }
 )
 
 
 def default_config() -> Config:
-    """What agent and learner add to the defaults of `learner_config`."""
+    """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
             "algo": dict(ALGO_CONFIG),
@@ -70,7 +71,8 @@ def default_config() -> Config:
             "replay": {
                 # Size of one batch of the learner [rows].
                 "batch_size": 128,
-                # How often each row is sampled on average; as many as a batch: an update per step.
+                # Average number of times that each row is sampled; equal to the batch size: one
+                # update per step.
                 "samples_per_insert": 128.0,
             },
         }
@@ -78,7 +80,7 @@ def default_config() -> Config:
 
 
 class DDPGAgent(Agent):
-    """Takes the action of its policy, and adds noise while it trains."""
+    """Takes the action of its policy; adds noise in training."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -90,7 +92,7 @@ class DDPGAgent(Agent):
         self.random_steps: int = algo.random_steps
 
     def act(self, obs: Any) -> npt.NDArray[np.float32]:
-        """Gives the actions `[N, *dim]` of observations `[N, ...]`."""
+        """Returns the actions `[N, *dim]` of observations `[N, ...]`."""
         unit = self.policy(obs)
         if self.agent_mode != AgentMode.eval_deterministic:
             unit = self.explored(unit)
@@ -98,27 +100,27 @@ class DDPGAgent(Agent):
         return actions
 
     def explored(self, unit: torch.Tensor) -> torch.Tensor:
-        """Actions `[N, size]` with noise, within their bounds; at random while the run is young."""
+        """Returns actions `[N, size]` with noise, in their bounds; random in the first steps."""
         training = self.agent_mode == AgentMode.training
         if training and self.progress.env_steps < self.random_steps:
             return torch.empty_like(unit).uniform_(-1.0, 1.0, generator=self.generator)
-        # In a first call by hand nobody has said which streams begin.
+        # `first` may have another length if a user calls `act` directly.
         first = self.first if len(self.first) == len(unit) else np.ones(len(unit), np.bool_)
         noise = torch.from_numpy(self.noise.draw(first, self.scale.size, self.rng))
         return (unit + noise).clamp(-1.0, 1.0)
 
     def module_dict(self) -> dict[str, nn.Module]:
-        """The network that acts."""
+        """Returns the network that acts."""
         return {"policy": self.policy}
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
 class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
-    """Moves critics towards their targets, and the policy up the first critic."""
+    """Moves critics towards their targets, and the policy up the gradient of the first critic."""
 
     policy_class = DeterministicPolicy
 
@@ -131,17 +133,17 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
         self.target_critics = TargetNetwork(self.critics, mode="soft", tau=self.algo.tau)
 
     def learn(self, batch: Batch) -> dict[str, Any]:
-        """Makes one update from a batch of transitions; the policy's turn comes less often."""
+        """Makes one update from a batch of transitions; the policy is updated less often."""
         self.begin_update()
-        told = self.follow(batch, self.bootstrap(batch))
-        # Counted over the whole run, so that a restored learner keeps step.
+        metrics = self.follow(batch, self.bootstrap(batch))
+        # Counted over the whole run, so that a restored learner continues the rhythm.
         if self.iteration % self.algo.policy_delay == 0:
-            told |= self.improve(batch)
-        return told | self.end_update(batch)
+            metrics |= self.improve(batch)
+        return metrics | self.end_update(batch)
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch) -> torch.Tensor:
-        """The targets `[B]` of all critics."""
+        """Returns the targets `[B]` of all critics."""
         algo = self.algo
         actions = self.target_policy.module(batch.obs_next)
         if algo.target_noise:
@@ -153,7 +155,7 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
         return td_target(batch.rewards, batch.discounts, q_t)
 
     def improve(self, batch: Batch) -> dict[str, Any]:
-        """Moves the policy, and the slow networks after it; gives what is told of that."""
+        """Updates the policy, then the target networks; returns the metrics of the policy."""
         with self.looking_through_critics():
             q = self.critics(batch.obs, self.policy(batch.obs))[0]
             loss = (deterministic_policy_loss(q) * batch.weights).mean()
@@ -163,13 +165,13 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
         return {"policy_loss": loss.detach(), "policy_grad_norm": norm}
 
     def saveables(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the parameters."""
+        """Returns what a checkpoint holds in addition to the parameters."""
         targets = {"target_policy": self.target_policy, "target_critics": self.target_critics}
         return super().saveables() | targets
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
@@ -184,7 +186,7 @@ class DDPG(Algorithm):
 
 
 def _check(algo: Config) -> None:
-    """Raises ConfigError for a number that no update can be made with."""
+    """Raises ConfigError for an invalid number."""
     where = "learner_config.algo"
     if algo.policy_delay < 1:
         raise ConfigError(f"{where}.policy_delay is {algo.policy_delay}, expected 1 or more")

@@ -1,7 +1,7 @@
-"""DQN, and what later papers added to it: double, dueling, n-step, priorities, epsilons.
+"""DQN with its later extensions: double, dueling, n-step, priorities, per-agent epsilons.
 
 Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt et al. 2016
-(double); Wang et al. 2016 (dueling); Schaul et al. 2016 (priorities, the absolute TD errors; with
+(double); Wang et al. 2016 (dueling); Schaul et al. 2016 (priorities: the absolute TD errors; with
 ``learner_config.replay.type`` PrioritizedReplay); Horgan et al. 2018 (n-step, epsilons).
 """
 
@@ -41,11 +41,11 @@ from surreal_like.network.torso import TORSO_CONFIG, make_torso
 
 
 def default_config() -> Config:
-    """What agent and learner add to the defaults of `learner_config`."""
+    """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
             "algo": {
-                # Rewards that are summed before the bootstrap value [steps].
+                # Number of rewards summed before the bootstrap value [steps].
                 "n_step": 3,
                 # Choose the next action with the online network, value it with the target network.
                 "double": True,
@@ -57,11 +57,12 @@ def default_config() -> Config:
                 "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
                 # Added to the root of Adam's second moment.
                 "adam_epsilon": 1e-8,
-                # Longer gradients are scaled to this norm; 0: never.
+                # Gradients with a larger norm are scaled to this norm; 0: never.
                 "max_grad_norm": 10.0,
-                # How the target network follows the online network.
+                # Updates of the target network from the online network.
                 "target": {
-                    # hard: a copy every `period` updates; soft: a share `tau` of the way at each.
+                    # hard: a copy every `period` updates; soft: moves by the share `tau` at each
+                    # update.
                     "mode": "hard",
                     # Of a hard target [updates].
                     "period": 100,
@@ -70,9 +71,10 @@ def default_config() -> Config:
                 },
                 # Share of random actions while training: a schedule.
                 "epsilon": dict(SCHEDULE_CONFIG),
-                # How much less agents explore than agent 0: epsilon ** (1 + alpha i / (N - 1)).
+                # Reduces exploration from agent to agent: epsilon ** (1 + alpha i / (N - 1)).
                 "epsilon_alpha": 0.0,
-                # That N; an agent beyond it explores as agent i modulo N; 0: agents at the launch.
+                # That N; an agent i >= N explores as agent i modulo N; 0: number of agents at the
+                # launch.
                 "epsilon_agents": 0,
                 # Share of random actions in the mode eval_stochastic.
                 "eval_epsilon": 0.01,
@@ -80,8 +82,8 @@ def default_config() -> Config:
             "replay": {
                 # Size of one batch of the learner [rows].
                 "batch_size": 128,
-                # How often each row is sampled on average; a quarter of a batch: an update every
-                # four steps, as in the paper.
+                # Average number of times that each row is sampled; a quarter of the batch size: one
+                # update every four steps, as in the paper.
                 "samples_per_insert": 32.0,
             },
             "model": dict(TORSO_CONFIG),
@@ -90,7 +92,7 @@ def default_config() -> Config:
 
 
 class QNetwork(ObsModule):
-    """The values of all actions, `[B, num_actions]`, of a nest of observations `[B, ...]`."""
+    """Computes the values of all actions, `[B, num_actions]`, from observations `[B, ...]`."""
 
     def __init__(
         self,
@@ -106,14 +108,14 @@ class QNetwork(ObsModule):
         self.head = head(self.torso.out_features, num_actions)
 
     def forward(self, obs: Any) -> torch.Tensor:
-        """Gives Q, float32 `[B, num_actions]`."""
-        # Not called as a module: that costs a quarter of what the head computes.
+        """Returns Q, float32 `[B, num_actions]`."""
+        # `forward` directly: a call as a module would cost a quarter of the head's computation.
         q_values: torch.Tensor = self.head.forward(self.torso(self.seen(obs)))
         return q_values
 
 
 def make_network(learner_config: Config, env_config: Config) -> QNetwork:
-    """The same network for agent and learner."""
+    """Builds the network; agent and learner use the same one."""
     return QNetwork(
         env_config.obs_spec,
         env_config.action_spec.dim[0],
@@ -123,7 +125,7 @@ def make_network(learner_config: Config, env_config: Config) -> QNetwork:
 
 
 class DQNAgent(Agent):
-    """Takes the action of the largest value, and with probability epsilon any action."""
+    """Takes the action of the largest value; with probability epsilon a random action."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -138,14 +140,14 @@ class DQNAgent(Agent):
         self._epsilon_at: tuple[Progress | None, float] = (None, 0.0)
 
     def act(self, obs: Any) -> npt.NDArray[np.int64]:
-        """Gives the actions `[N]` of observations `[N, ...]`."""
+        """Returns the actions `[N]` of observations `[N, ...]`."""
         greedy: npt.NDArray[np.int64] = self.q_network(obs).argmax(1).cpu().numpy()
         epsilon = self.epsilon
         return epsilon_greedy(greedy, self.num_actions, epsilon, self.rng) if epsilon else greedy
 
     @property
     def epsilon(self) -> float:
-        """The share of random actions now."""
+        """Current share of random actions."""
         if self.agent_mode != AgentMode.training:
             return self.eval_epsilon
         progress, epsilon = self._epsilon_at
@@ -156,17 +158,17 @@ class DQNAgent(Agent):
         return epsilon
 
     def module_dict(self) -> dict[str, Module]:
-        """The network that acts."""
+        """Returns the network that acts."""
         return {"q_network": self.q_network}
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
 class DQNLearner(Learner):
-    """Moves the values of actions taken towards reward plus discounted value of what followed."""
+    """Moves Q of the taken actions towards reward plus discounted value of the next state."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -188,7 +190,8 @@ class DQNLearner(Learner):
     def learn(self, batch: Batch) -> dict[str, Any]:
         """Makes one update from a batch of n-step transitions."""
         target_tm1 = self.bootstrap(batch)
-        # Two passes of B rows, not one of 2 B: the backward pass would run through all of them.
+        # Two passes of B rows, not one of 2 B: its backward pass would also cover the target's
+        # rows.
         q_tm1 = taken_value(self.q_network(batch.obs), batch.actions)
         if self.huber_kappa:
             losses = huber_loss(q_tm1, target_tm1, self.huber_kappa)
@@ -214,7 +217,7 @@ class DQNLearner(Learner):
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch) -> torch.Tensor:
-        """The targets `[B]` of the values that are learned."""
+        """Returns the targets `[B]` of the Q values."""
         q_t = self.target.module(batch.obs_next)
         if self.double:
             v_t = double_q_value(q_t, self.q_network(batch.obs_next))
@@ -223,16 +226,16 @@ class DQNLearner(Learner):
         return td_target(batch.rewards, batch.discounts, v_t)
 
     def module_dict(self) -> dict[str, Module]:
-        """The network that agents act with."""
+        """Returns the network that agents act with."""
         return {"q_network": self.q_network}
 
     def saveables(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the parameters."""
+        """Returns what a checkpoint holds in addition to the parameters."""
         return {"optimizer": self.optimizer, "target": self.target}
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
@@ -242,5 +245,5 @@ class DQN(Algorithm):
     agent = DQNAgent
     learner = DQNLearner
     actions = ("discrete",)
-    # What waits in chunks was acted with old values: few rows wait.
+    # Short chunks, few unacked: rows that wait there come from old parameters.
     session_config = MappingProxyType({"sender": {"flush_iteration": 16, "max_unacked_chunks": 2}})

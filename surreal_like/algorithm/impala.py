@@ -1,7 +1,7 @@
-"""IMPALA: one update from each batch of unrolls, corrected for what the policy has become since.
+"""IMPALA: one update per batch of unrolls, corrected for policy changes since acting.
 
 Espeholt et al. 2018, IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
-Architectures. Losses are means over rows, where the paper has sums: step sizes differ by that.
+Architectures. Losses are means over rows, not sums as in the paper: step sizes differ accordingly.
 """
 
 from __future__ import annotations
@@ -32,32 +32,33 @@ from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
 
 
 def default_config() -> Config:
-    """What agent and learner add to the defaults of `learner_config`."""
+    """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
             "algo": {
-                # Mixes steps as TD(lambda) does: 1 is V-trace as published.
+                # Mixes n-step returns as TD(lambda) does: 1 is V-trace as published.
                 "vtrace_lambda": 1.0,
-                # Upper bound of the weights that say how far a correction reaches back.
+                # Upper bound of the weights c, which set how far corrections propagate backwards.
                 "clip_c": 1.0,
-                # Upper bound of the weights that say where values go; 0: none.
+                # Upper bound of the weights rho, which set the fixed point of the values; 0: none.
                 "clip_rho": 1.0,
                 # Upper bound of the weights of the policy gradient; 0: none.
                 "clip_pg_rho": 1.0,
-                # Weight of the loss of the values.
+                # Weight of the value loss.
                 "value_weight": 0.5,
                 # Weight of the entropy: a schedule.
                 "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.01, "end": 0.0},
                 # Step size: a schedule.
                 "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-                # How gradients become steps.
+                # Optimizer of the network.
                 "optimizer": {
                     # adam, or rmsprop_tf: RMSProp as TensorFlow 1 computes it.
                     "rule": "adam",
-                    # Of adam added to the root, of rmsprop_tf inside it; the paper has 0.1 there.
+                    # adam adds it to the root, rmsprop_tf inside the root; the paper uses 0.1
+                    # there.
                     "epsilon": 1e-5,
                 },
-                # Longer gradients are scaled to this norm; 0: never.
+                # Gradients with a larger norm are scaled to this norm; 0: never.
                 "max_grad_norm": 1.0,
             },
             "model": {
@@ -65,9 +66,10 @@ def default_config() -> Config:
                 "shared": True,
             },
             "replay": {
-                # Streams of one batch: whole unrolls of sender.flush_iteration steps [streams].
+                # Streams per batch: whole unrolls of sender.flush_iteration steps [streams].
                 "batch_size": 16,
-                # What waits to be learned from, in all shards together, before agents wait [rows].
+                # Rows that may wait for the learner, in all shards together, before agents wait
+                # [rows].
                 "capacity": 10_000,
             },
             "parameter_publish": {
@@ -79,16 +81,16 @@ def default_config() -> Config:
 
 
 class ImpalaAgent(ActorAgent):
-    """Draws actions, and sends the policy along that they were drawn from."""
+    """Draws actions, and sends the parameters of their policy with them."""
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
 class ImpalaLearner(Learner):
-    """Follows the policy gradient on V-trace advantages, values towards V-trace targets."""
+    """Follows the policy gradient on V-trace advantages; moves values towards V-trace targets."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -141,7 +143,7 @@ class ImpalaLearner(Learner):
         }
 
     def correct(self, batch: Batch, log_rhos: torch.Tensor, values: torch.Tensor) -> VTrace:
-        """Targets and advantages `[T, B]`, from values `[T + 1, B]`."""
+        """Returns targets and advantages `[T, B]`, from values `[T + 1, B]`."""
         algo = self.algo
         return vtrace(
             log_rhos,
@@ -157,21 +159,21 @@ class ImpalaLearner(Learner):
         )
 
     def module_dict(self) -> dict[str, ActorCritic]:
-        """The network that agents act with."""
+        """Returns the network that agents act with."""
         return {"network": self.network}
 
     def saveables(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the parameters."""
+        """Returns what a checkpoint holds in addition to the parameters."""
         return {"optimizer": self.optimizer}
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
 class Impala(Algorithm):
-    """Importance weighted actors and learner: V-trace, for any actions."""
+    """Importance weighted actor-learner: V-trace, for any actions."""
 
     agent = ImpalaAgent
     learner = ImpalaLearner
@@ -179,7 +181,7 @@ class Impala(Algorithm):
 
 
 def _check(algo: Config) -> None:
-    """Raises ConfigError for a number that no update can be made with."""
+    """Raises ConfigError for an invalid number."""
     where = "learner_config.algo"
     if not 0 <= algo.vtrace_lambda <= 1:
         raise ConfigError(f"{where}.vtrace_lambda is {algo.vtrace_lambda}, expected 0 to 1")
