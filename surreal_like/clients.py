@@ -1,4 +1,4 @@
-"""Clients of Tensorplex and Loggerplex for any script, also one without an algorithm."""
+"""Clients of Tensorplex and Loggerplex for any script, even without an algorithm."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from surreal_like.knock import Invitation, knock
 _SEND_SECONDS = 0.1
 _SILENT_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
-# What closing takes besides: libzmq hands over what it has.
+# Additional time to close: libzmq sends its queued messages.
 _LINGER_SECONDS = 2.0
 
 
 class _Connection:
-    """A socket to a run, and the thread that serves it: calls of the script only fill a buffer.
+    """A socket to a run, and its thread: calls of the script only fill a buffer.
 
     Args:
-        where, name, token: as the clients take them.
+        where, name, token: arguments of the clients.
         plex: ``tensorplex`` or ``loggerplex``.
     """
 
@@ -63,7 +63,7 @@ class _Connection:
         atexit.register(self.close)
 
     def close(self, timeout_seconds: float = _CLOSE_SECONDS) -> None:
-        """Sends what can leave until the deadline; again is no error."""
+        """Sends records until the deadline, then closes; further calls do nothing."""
         atexit.unregister(self.close)
         self._close_seconds = timeout_seconds
         self._closing.set()
@@ -84,7 +84,7 @@ class _Connection:
         try:
             self.context.flush()
         except SurrealError as error:
-            # Not let in, now or later: what is still reported is dropped and counted.
+            # Admission was refused or revoked: later records are dropped and counted.
             self._warn(str(error))
             self.channel.close(0.0)
             self._closing.wait()
@@ -105,14 +105,14 @@ class _Connection:
 
 
 class _Connected:
-    """What both clients share: a connection that is closed."""
+    """Base of both clients: a connection that can be closed."""
 
     _connection: _Connection
 
     def close(self, timeout_seconds: float = _CLOSE_SECONDS) -> None:
-        """Sends what can leave until the deadline; what cannot, or comes later, is dropped.
+        """Sends records until the deadline; the rest and all later records are dropped.
 
-        Done at exit, too.
+        Called at exit, too.
         """
         self._connection.close(timeout_seconds)
 
@@ -124,21 +124,21 @@ class _Connected:
 
 
 class TensorplexClient(_Connected, component_client.TensorplexClient):
-    """Reports metrics of any script to the Tensorplex of a run, which may go on elsewhere.
+    """Reports metrics of any script to the Tensorplex of a run, also from another machine.
 
-    No call waits: a thread sends the records. While Tensorplex does not answer, the newest 10,000
-    wait; the others are dropped and counted (:attr:`dropped`), and one line on standard error
-    reports it. Open the client in the process that uses it: a forked child sends nothing.
+    No call blocks: a thread sends the records. While Tensorplex does not answer, the newest 10,000
+    records are kept; older ones are dropped and counted (:attr:`dropped`), and one line on standard
+    error reports it. Open the client in the process that uses it: a forked child sends nothing.
 
     Args:
-        where: the run folder; with a token the ``HOST:PORT`` that ``surreal-like join`` takes.
-        name: ``<group>/<id>`` in lower case letters, digits and '-', such as ``simulator/0``; a
-            group that no component of a run has. Ids that are numbers have a folder each, so
-            that equal tags share a chart; words share the folder of the group.
-        token: from another machine, one that no other machine has used.
+        where: the run folder; with a token the ``HOST:PORT`` of ``surreal-like join``.
+        name: ``<group>/<id>`` in lower case letters, digits and '-', such as ``simulator/0``; no
+            component of the run may have that group. Each numeric id has a folder, so that equal
+            tags share a chart; other ids share the folder of the group.
+        token: for a run of another machine; a token that no other machine has used.
 
     Raises:
-        UsageError: a name that cannot be, no run that another process can reach, or a wrong token.
+        UsageError: the name is invalid, no other process can reach the run, or the token is wrong.
     """
 
     def __init__(self, where: str | Path, name: str, *, token: str | None = None) -> None:
@@ -151,18 +151,18 @@ class TensorplexClient(_Connected, component_client.TensorplexClient):
 
 
 class LoggerplexClient(_Connected, Log):
-    """Logs lines of any script into ``client-<group>-<id>.log`` and ``all.log`` of a run.
+    """Writes log lines of any script to ``client-<group>-<id>.log`` and ``all.log`` of a run.
 
-    It is used as a logger of Python's ``logging``; ``handler`` may be added to other loggers. No
-    call waits, as with :class:`TensorplexClient`.
+    Used as a logger of Python's ``logging``; ``handler`` may be added to other loggers. No call
+    blocks, as with :class:`TensorplexClient`.
 
     Args:
         where, name, token: as for :class:`TensorplexClient`.
-        level: least level that is sent, such as ``debug``; None: that of the run.
+        level: lowest level that is sent, such as ``debug``; None: the level of the run.
 
     Raises:
         UsageError: as for :class:`TensorplexClient`.
-        ConfigError: there is no such level.
+        ConfigError: the level does not exist.
     """
 
     def __init__(
@@ -182,12 +182,12 @@ class LoggerplexClient(_Connected, Log):
 
     @property
     def dropped(self) -> int:
-        """Records that were dropped."""
+        """Number of dropped records."""
         return self._connection.channel.dropped
 
 
 def _folder(where: str | Path, name: str, token: str | None) -> RunFolder:
-    """The folder with config, addresses and keys of a run."""
+    """Returns the folder with config, addresses and keys of a run; with a token joins it first."""
     if token is not None:
         return knock(Invitation(str(where), token, agents=0, clients=(name,))).folder
     folder = RunFolder(where)
@@ -206,5 +206,5 @@ def _launch(folder: RunFolder, name: str, endpoint: str) -> Launch:
     keys = folder.keys if (folder.keys / "server.pub").exists() else None
     component = Component(name, CLIENT, "", connects=(endpoint,))
     addresses = AddressBook({endpoint: book[endpoint]})
-    # Without the folder: a script is no component, and has no heartbeat in it.
+    # Without the folder: a script is no component, and writes no heartbeat there.
     return Launch(component, folder.read_config(), Topology(()), addresses, None, keys)

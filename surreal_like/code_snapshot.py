@@ -1,4 +1,4 @@
-"""What a run keeps of the code that made it: the user's own files, the package list."""
+"""Code snapshot of a run: the user's own files, the package list."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 from session.config import Config
 from session.folder import RunFolder, write_atomically
 
-# Modules of this library, which a run need not keep.
+# Modules of this library are not copied.
 _LIBRARY = ("session", "surreal_like", "main", "__main__")
 
 
 def own_file(config: Config) -> Path | None:
-    """The file in which the algorithm is, None where it was found by name."""
+    """Returns the file of the algorithm; None if the algorithm was found by name."""
     place = Path(str(config.algorithm).partition(":")[0])
     return place.expanduser() if place.suffix == ".py" else None
 
 
 def own_file_changed(config: Config, folder: RunFolder) -> bool:
-    """True if the user's algorithm file differs from the one that the run began with."""
+    """Returns True if the user's algorithm file differs from the copy of the run's start."""
     file = own_file(config)
     if file is None or not file.is_file():
         return False
@@ -33,10 +33,10 @@ def own_file_changed(config: Config, folder: RunFolder) -> bool:
 
 
 def own_modules(import_path: Iterable[str]) -> dict[str, str]:
-    """The user's modules that this process has imported from these folders.
+    """Returns the user's modules that this process has imported from these folders.
 
     Returns:
-        Where a copy goes below ``code/`` -> where the file is, absolute.
+        Path of the copy below ``code/`` -> absolute path of the file.
     """
     found: dict[str, str] = {}
     roots = [Path(folder).resolve() for folder in import_path]
@@ -47,7 +47,7 @@ def own_modules(import_path: Iterable[str]) -> dict[str, str]:
         place = Path(str(file)).resolve()
         for root in filter(place.is_relative_to, roots):
             below = place.relative_to(root)
-            # Elsewhere below a folder are other things: an environment with all its packages.
+            # Skips other files below a folder, such as a virtual environment with its packages.
             if below.with_suffix("").parts in (parts, (*parts, "__init__")):
                 found.setdefault(below.as_posix(), str(place))
     return found
@@ -56,8 +56,9 @@ def own_modules(import_path: Iterable[str]) -> dict[str, str]:
 def keep_code(config: Config, folder: RunFolder) -> None:
     """Copies the user's algorithm file and modules into the run folder, which may then be moved.
 
-    Components take the algorithm from there; modules only where they are found nowhere else. The
-    config records their hashes, by which another machine knows that it has the same files.
+    Components load the algorithm from there; they load modules from there only if they are found
+    nowhere else. The config records the hashes of the files, so that another machine can check its
+    copies.
     """
     recorded = dict(config.get("recorded") or {})
     file = own_file(config)
@@ -81,14 +82,14 @@ def _copy(file: Path, place: Path) -> None:
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
+    """Returns the SHA-256 of a file, in hexadecimal digits."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def keep_package_list(folder: RunFolder) -> None:
-    """Writes the installed distributions with their versions, as pip would list them.
+    """Writes the installed distributions with their versions, in the format of pip.
 
-    Without it a run is as good; a full disk is no reason to end one.
+    Ignores errors of the disk: the list is not needed to run.
     """
     lines = sorted(
         {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name},

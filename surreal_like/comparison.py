@@ -1,4 +1,4 @@
-"""Runs side by side: which of them are seeds of one experiment, and what they have in common."""
+"""Compares runs: groups the seeds of one experiment and aggregates their curves."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SHOWN_SETTINGS = 3
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """Runs whose configs differ in nothing but the seed.
+    """Runs whose configs differ only in the seed.
 
     Args:
-        label: what tells it from the other experiments.
-        runs: the folders, by seed.
+        label: name that distinguishes it from the other experiments.
+        runs: the folders, sorted by seed.
         seeds: their seeds, in the same order.
-        config: of the first.
+        config: of the first run.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Several curves on one grid, each ``[points]``.
+    """Aggregate of several curves on one grid; arrays ``[points]``.
 
     Args:
         x: the grid.
@@ -59,7 +59,7 @@ class Band:
 
 
 def group(runs: Sequence[RunFolder]) -> list[Experiment]:
-    """Puts the seeds of one experiment together, in the order in which experiments are named."""
+    """Groups runs into experiments by their configs without seed, in the order of first mention."""
     found: dict[str, list[tuple[int, RunFolder, Config]]] = {}
     for run in {run.path.resolve(): run for run in runs}.values():
         config = Config.load_file(run.config)
@@ -74,17 +74,17 @@ def group(runs: Sequence[RunFolder]) -> list[Experiment]:
 
 
 def band(curves: Sequence[Curve], held: Sequence[bool]) -> Band | None:
-    """Mean, smallest and largest of several curves, between their points by straight lines.
+    """Returns mean, minimum and maximum of several curves, interpolated linearly.
 
-    It begins where all curves have begun, and ends with the first curve that ends; a curve that
-    is held goes on with its last value instead.
+    The band begins at the latest first point, and ends with the first curve that ends. A held curve
+    continues with its last value instead.
 
     Args:
-        curves: one of each run, with points in the order of ``x``.
-        held: which of them are held: runs that ended because they had reached the goal.
+        curves: one per run, with points in the order of ``x``.
+        held: True for runs that ended because they reached the goal.
 
     Returns:
-        None if there is nothing in common.
+        None if the curves have no common range.
     """
     known = [(curve, stays) for curve, stays in zip(curves, held, strict=True) if curve.x]
     if not known:
@@ -100,7 +100,7 @@ def band(curves: Sequence[Curve], held: Sequence[bool]) -> Band | None:
 
 
 def _identity(config: Config) -> str:
-    """Equal for two configs that differ in nothing but the seed."""
+    """Returns a text that is equal for configs that differ only in the seed."""
     return json.dumps(_settings(config), sort_keys=True, default=str)
 
 
@@ -120,7 +120,7 @@ def _labels(groups: Sequence[tuple[list[RunFolder], Config]]) -> list[str]:
 
 
 def _name(runs: list[RunFolder], config: Config) -> str:
-    """What the folders of the runs are called without date and seed, where that is one name."""
+    """Returns the common name of the run folders without date and seed, else algorithm and env."""
     names = {_stem(run.path.resolve()) for run in runs}
     if len(names) == 1:
         return names.pop()
@@ -134,11 +134,11 @@ def _stem(path: Path) -> str:
 
 
 def _difference(config: Config, alike: Sequence[Config]) -> str:
-    """The settings in which an experiment differs from others of its name."""
+    """Lists the settings in which an experiment differs from others of its name."""
     flat = [leaves(_settings(each)) for each in alike]
     own = leaves(_settings(config))
     different = [key for key in dict.fromkeys(chain(*flat)) if _differ(key, flat)]
-    # Runs of an older release may lack a setting: that says least.
+    # Runs of an older release may lack a setting: the least informative difference.
     different.sort(key=lambda key: any(key not in each for each in flat))
     words = [f"{key.rpartition('.')[2]} {own[key]}" for key in different if key in own]
     del words[_SHOWN_SETTINGS:]

@@ -18,12 +18,12 @@ class SpecError(ConfigError):
 
 
 class DataError(SurrealError):
-    """An environment or an agent gave a NaN, a wrong dtype or a wrong shape; names the field."""
+    """An environment or agent returned a NaN, a wrong dtype or a wrong shape; names the field."""
 
 
 def unwritten(owner: object, method: str, page: str) -> NotImplementedError:
-    """The error of a method that an author has to write: which one, in which class, and where it
-    is documented.
+    """Returns the error of a method that an author has to write: names method, class and page of
+    the documentation.
     """
     name = type(owner).__name__
     return NotImplementedError(f"{name} must implement {method}: see docs/{page}")

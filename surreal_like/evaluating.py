@@ -27,13 +27,14 @@ def evaluate(
     deterministic: bool = True,
     import_path: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
-    """Plays episodes in this process, with the environment as evaluators see it.
+    """Plays episodes in this process, with the environment of evaluators.
 
     Args:
         folder: the run folder.
-        episodes: how many; a fixed share of each of at most 100 streams.
-        checkpoint: ``best``, ``latest``, or an iteration of which there is a checkpoint.
-        seed: of the environments; None: the run's, but other episodes than its evaluators had.
+        episodes: number of episodes; divided evenly among at most 100 streams.
+        checkpoint: ``best``, ``latest``, or the iteration of a checkpoint.
+        seed: of the environments; None: derived from the run's, with episodes not seen by its
+            evaluators.
         deterministic: the best actions, or actions drawn from the policy.
         import_path: further folders with modules that the run needs.
 
@@ -42,9 +43,9 @@ def evaluate(
         ``episodes``, ``checkpoint``, ``seconds``.
 
     Raises:
-        UsageError: this is no run folder, it has no such checkpoint, fewer than one episode is
-            asked for, or the seed is below 0.
-        CheckpointError: the checkpoint is not whole.
+        UsageError: the folder is no run folder or has no such checkpoint, ``episodes`` is below 1,
+            or the seed is below 0.
+        CheckpointError: the checkpoint is incomplete.
     """
     if episodes < 1:
         raise UsageError(f"cannot play {episodes} episodes: ask for at least one")

@@ -1,7 +1,7 @@
-"""An experiment: from a YAML file and a command line to one resolved config.
+"""Resolves an experiment: from a YAML file and a command line to one complete config.
 
-Resolving needs the algorithm (which imports torch) and one environment (whose constructor may do
-anything), so it runs as a short process of its own: ``python -P -m surreal_like.experiment``.
+Resolving needs the algorithm (which imports torch) and one environment (whose constructor runs
+arbitrary code), so it runs in a short process of its own: ``python -P -m surreal_like.experiment``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SECTIONS = ("learner_config", "env_config", "session_config")
 _KEYS = ("algorithm", *SECTIONS)
-# What a run writes into its config.yaml beside the experiment.
+# Entries that a run adds to its config.yaml.
 _RECORDED = ("recorded", "run")
 
 
@@ -44,18 +44,18 @@ def read_experiment(
     algorithm: str | None = None,
     env_name: str | None = None,
 ) -> Config:
-    """What the user asks for: a file, or an algorithm and an environment, then overrides.
+    """Reads the user's settings: a file, or an algorithm and an environment, then overrides.
 
     Only the parts that need neither the algorithm nor the environment are checked here.
 
     Args:
         path: experiment file, YAML or JSON.
         overrides: ``section.key=value``, each value in YAML.
-        algorithm: instead of the file's.
-        env_name: instead of the file's.
+        algorithm: replaces the file's.
+        env_name: replaces the file's.
 
     Raises:
-        ConfigError: the file or an override is wrong; names the key and the nearest valid one.
+        ConfigError: the file or an override is wrong; names the key and the nearest valid key.
     """
     user = _load(path) if path is not None else Config({})
     for key in _RECORDED:
@@ -81,7 +81,7 @@ def read_experiment(
 
 
 def _load(path: str | Path) -> Config:
-    """The file; where there is none of that name, the error names those that are near."""
+    """Loads the file; if it does not exist, the error names similar files."""
     if Path(path).exists() or Path(path).suffix not in (".yaml", ".yml", ".json"):
         return Config.load_file(str(path))
     there = [str(file) for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
@@ -93,7 +93,7 @@ def _load(path: str | Path) -> Config:
 
 
 def _check_without_algorithm(user: Config) -> None:
-    """Refuses what is wrong in any case, before anything slow begins."""
+    """Rejects settings that are invalid for any algorithm, before anything slow begins."""
     known = Config({key: user[key] for key in ("env_config", "session_config")})
     wanted = Config({key: BASE_CONFIG[key] for key in known})
     check_choices(known.extend(wanted, strict=True))
@@ -104,7 +104,7 @@ def _check_without_algorithm(user: Config) -> None:
 
 
 def defaults(algorithm: str) -> Config:
-    """What an algorithm adds to the defaults that hold for all of them.
+    """Returns the defaults that an algorithm adds to those of all algorithms.
 
     Raises:
         ConfigError: there is no such algorithm, or it cannot be imported.
@@ -119,18 +119,19 @@ def defaults(algorithm: str) -> Config:
 
 
 def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
-    """The complete config of an experiment, specs included.
+    """Returns the complete config of an experiment, including the specs.
 
-    Builds one environment in this process; call :func:`resolve_elsewhere` to keep it out.
+    Builds one environment in this process; :func:`resolve_elsewhere` does it in a child process.
 
     Args:
         user: from :func:`read_experiment`.
-        must_be_installed: False takes the specs that stand in the config where the environment is
-            not installed here.
+        must_be_installed: False: if the environment is not installed here, use the specs of the
+            config.
 
     Raises:
-        ConfigError: a key, a type, a choice or a missing value; an unknown algorithm.
-        SpecError: given specs differ from the environment's, or the algorithm cannot work on them.
+        ConfigError: wrong key, type or choice; missing value; unknown algorithm.
+        SpecError: the config's specs differ from the environment's, or the algorithm does not
+            support them.
     """
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.preflight import rehearse
@@ -153,17 +154,17 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
 
 
 def extended(user: Config, default: Config) -> Config:
-    """The user's settings over the defaults.
+    """Returns the user's settings, completed by the defaults.
 
     Raises:
-        ConfigError: one of them is wrong; of one that only other algorithms have it says so.
+        ConfigError: a setting is wrong; the message reports if only other algorithms have it.
     """
     from surreal_like.algorithm.registry import list_algorithms
 
     try:
         return user.copy().extend(default, strict=True)
     except ConfigError:
-        # Only now: the defaults of all of them take a while to import.
+        # Only now: the import of all algorithms takes a while.
         known = set(paths(default))
         for path in leaves(user):
             others = [name for name in list_algorithms() if path in paths(defaults(name))]
@@ -175,7 +176,7 @@ def extended(user: Config, default: Config) -> Config:
 
 
 def _check_stop(session: Config) -> None:
-    """Refuses goals that nobody could ever see reached."""
+    """Rejects goals that can never be evaluated."""
     stop = session.stop
     if stop.eval_return is not None and session.evaluator.num < 1:
         raise ConfigError(
@@ -190,11 +191,11 @@ def _check_stop(session: Config) -> None:
 
 
 def _check_modes(evaluator: Config) -> None:
-    """Refuses a list of modes that is empty, or has one that no evaluator plays in."""
+    """Rejects a list of modes that is empty, or that is longer than the number of evaluators."""
     modes, num = evaluator.mode, evaluator.num
     if not modes:
         raise ConfigError("session_config.evaluator.mode is [], expected at least one mode")
-    # Without evaluators there is nothing to judge, whatever the list says.
+    # Without evaluators no mode is used, so any list is valid.
     if 0 < num < len(modes):
         raise ConfigError(
             f"session_config.evaluator.mode has {len(modes)} modes, but "
@@ -203,7 +204,7 @@ def _check_modes(evaluator: Config) -> None:
 
 
 def _check_parts(session: Config) -> None:
-    """Refuses a run that could never step an environment, and one whose parts all seem dead."""
+    """Rejects a run without environment steps, and a heartbeat timeout that would end all parts."""
     agent, host = session.agent, session.launcher.host
     if agent.num < 1 and agent.max < 1 and not host:
         raise ConfigError(
@@ -220,7 +221,7 @@ def _check_parts(session: Config) -> None:
 
 
 def _check_import_path(folders: Sequence[str]) -> None:
-    """Refuses a folder that is not there: what is looked for in it would be missed elsewhere."""
+    """Rejects a missing folder: otherwise an import would fail later, in another process."""
     for folder in folders:
         if not Path(folder).is_dir():
             raise ConfigError(
@@ -230,7 +231,7 @@ def _check_import_path(folders: Sequence[str]) -> None:
 
 
 def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...]:
-    """Observation and action spec: the environment's, those of the config checked against it."""
+    """Returns observation and action spec of the environment, checked against the config's."""
     from surreal_like.env.check import tried_specs
 
     try:
@@ -250,17 +251,17 @@ def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str,
             raise SpecError(f"{env_config.env_name}: {error}") from None
         if isinstance(error, SurrealError):
             raise
-        # Its constructor is the user's code and may raise anything.
+        # The constructor is the user's code and may raise any error.
         raise ConfigError(
             f"environment {env_config.env_name} cannot be built: {type(error).__name__}: {error}"
         ) from error
 
 
 def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
-    """The algorithm of a run; a user's own file is taken from the run's code snapshot.
+    """Returns the algorithm of a run; a user's own file is loaded from the code snapshot.
 
     Raises:
-        ConfigError: it cannot be found or loaded.
+        ConfigError: the algorithm cannot be found or loaded.
     """
     from surreal_like.algorithm.registry import find_algorithm
 
@@ -299,10 +300,10 @@ def _git_revision() -> str:
 
 
 def resolve_elsewhere(user: Config, *, must_be_installed: bool = True) -> Config:
-    """The same as :func:`resolve`, in a child process.
+    """Does the same as :func:`resolve`, in a child process.
 
     Raises:
-        SurrealError: what the child found wrong, in its words.
+        SurrealError: the error of the child, with its message.
     """
     with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
         asked, answer = write_request(user, Path(folder), must_be_installed=must_be_installed)
@@ -314,7 +315,7 @@ def resolve_elsewhere(user: Config, *, must_be_installed: bool = True) -> Config
 def write_request(
     user: Config, folder: Path, *, must_be_installed: bool = True
 ) -> tuple[Path, Path]:
-    """Writes what the resolving process reads; returns its two arguments."""
+    """Writes the request for the resolving process; returns its two arguments."""
     asked, answer = folder / "asked.json", folder / "answer.json"
     request = {"user": user.to_dict(), "must_be_installed": must_be_installed}
     asked.write_text(json.dumps(request))
@@ -322,10 +323,10 @@ def write_request(
 
 
 def read_answer(answer: Path, stderr: str) -> Config:
-    """What the resolving process wrote.
+    """Reads the result of the resolving process.
 
     Raises:
-        SurrealError: with the process's own words and exit code.
+        SurrealError: with the message and exit code of that process.
     """
     if not answer.exists():
         words = stderr.strip().splitlines() or ["it left no word"]
@@ -338,7 +339,7 @@ def read_answer(answer: Path, stderr: str) -> Config:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry of the resolving process: two paths, what is asked and where the answer goes."""
+    """Entry point of the resolving process; its arguments are the paths of request and answer."""
     parser = argparse.ArgumentParser(prog="python -P -m surreal_like.experiment")
     parser.add_argument("asked", type=Path)
     parser.add_argument("answer", type=Path)

@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM mean to a run: an end at once, or a number that its loop looks at."""
+"""Handles Ctrl-C and SIGTERM in a run: raises at once, or counts for the main loop."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Takes both signals while it is entered, in the main thread; elsewhere it hears nothing.
+    """Handles both signals while it is entered, in the main thread; does nothing in other threads.
 
-    While a run is being prepared a signal raises KeyboardInterrupt; after :meth:`only_count` it
-    is counted.
+    Signals raise KeyboardInterrupt while a run is being prepared; after :meth:`only_count` they are
+    counted.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Interrupts:
         self._before: dict[signal.Signals, Any] = {}
 
     def only_count(self) -> None:
-        """From now on nothing is raised: whoever waits looks at :attr:`count`."""
+        """Stops raising: from now on a waiting loop reads :attr:`count`."""
         self._raises = False
 
     def __enter__(self) -> Self:

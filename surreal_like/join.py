@@ -1,4 +1,4 @@
-"""Agents for a run of another machine: they join, work until either side stops, and leave."""
+"""Joins a run of another machine with agents; they work until either side stops, and leave."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Say = Callable[[str], object]
 
 
 def join_line(folder: RunFolder) -> str | None:
-    """The command that brings agents of another machine into a run, with a new token.
+    """Returns the command that joins agents of another machine to a run, with a new token.
 
-    None where nobody can join: the run was launched without ``--host``, or without keys.
+    Returns None if no machine can join: the run was launched without ``--host``, or without keys.
 
     Raises:
         UsageError: the run's keys cannot be written to.
@@ -52,19 +52,19 @@ def join_line(folder: RunFolder) -> str | None:
 
 
 def join(invitation: Invitation, say: Say = lambda line: None) -> int:
-    """Runs agents for a run of another machine until that is over, or until they are to leave.
+    """Runs agents for a run of another machine, until it is over or they have to leave.
 
     Args:
-        invitation: where, with which token, and how many agents.
-        say: is told in single lines how it goes.
+        invitation: address, token and number of agents.
+        say: called with each line of progress.
 
     Returns the exit code: 0 the run is over, 130 interrupted here.
 
     Raises:
-        UsageError: the invitation is wrong, or nobody answers.
-        AdmissionError: the run does not let this machine in.
+        UsageError: the invitation is wrong, or the address does not answer.
+        AdmissionError: the run rejects this machine.
         MissingExtra: the run's environment is not installed here.
-        RunError: the agents could not be kept alive, or the run was not heard of any more.
+        RunError: the agents failed too often, or the connection to the run was lost.
     """
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
@@ -86,7 +86,7 @@ def join(invitation: Invitation, say: Say = lambda line: None) -> int:
 
 
 def _experiment(config: Config, folder: RunFolder) -> Config:
-    """The experiment as a user would give it: resolving it here proves that all is installed."""
+    """Returns the experiment as a user would give it; resolving it proves that all is installed."""
     experiment = Config({key: config[key] for key in ("algorithm", *SECTIONS)}).copy()
     file = own_file(config)
     if file is not None:
@@ -98,7 +98,7 @@ def _experiment(config: Config, folder: RunFolder) -> Config:
 
 
 class RunWatch:
-    """Asks the run once a second whether it still goes on.
+    """Polls the run once a second for its end.
 
     Args:
         admission: to the run.
@@ -118,24 +118,24 @@ class RunWatch:
 
     @property
     def silent_seconds(self) -> float:
-        """How long nothing has been heard of the run."""
+        """Seconds since the last answer of the run."""
         return time.monotonic() - self._last_answer_at
 
     @property
     def lost(self) -> bool:
-        """True if that is too long."""
+        """True if the run has not answered for longer than the heartbeat timeout."""
         return not self.over and self.silent_seconds > self.timeout_seconds
 
     @property
     def silent(self) -> bool:
-        """True if nothing was heard of the run when agents had long noticed that."""
+        """True after half of that timeout: by then the agents have noticed the silence."""
         return not self.over and self.silent_seconds > self.timeout_seconds / 2
 
     def tick(self) -> list[str]:
-        """Asks if it is time, and hears; gives what is to be said of the connection.
+        """Sends a request if one is due, and reads the answers; returns the connection's messages.
 
         Raises:
-            AdmissionError: the run does not let this machine in any more.
+            AdmissionError: the run has revoked this machine's admission.
         """
         now = time.monotonic()
         if now - self._asked_at >= _ASK_SECONDS:
@@ -156,13 +156,13 @@ class RunWatch:
 
 
 class _Stay:
-    """The time that the agents of this machine work for the run.
+    """Runs the agents of this machine until the run ends or they leave.
 
     Args:
         launched: the agents.
         watch: of the run.
         interrupts: of this process.
-        say: is told how it goes.
+        say: called with each line of progress.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class _Stay:
         self._lost = False
 
     def until_the_end(self) -> int:
-        """Stays until no agent is left; returns the exit code."""
+        """Waits until no agent is left; returns the exit code."""
         launched = self._launched
         while (outcome := launched.outcome) is None:
             for each in launched.poll(_POLL_SECONDS):
@@ -215,10 +215,10 @@ class _Stay:
 
 
 def further_line(path: Path) -> str:
-    """The command with a further token, for a run that goes on.
+    """Returns the command with a further token, for a run in progress.
 
     Raises:
-        UsageError: nobody can join that run.
+        UsageError: no machine can join that run.
     """
     folder = RunFolder(path)
     line = join_line(folder) if not folder.over else None

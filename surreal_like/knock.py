@@ -1,4 +1,4 @@
-"""Asks a run of another machine to let agents in: a token goes, config and addresses come."""
+"""Requests admission to a run of another machine: sends a token, receives config and addresses."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _ANSWER_SECONDS = 4.5
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What a user says to join a run.
+    """The user's settings to join a run.
 
     Args:
         address: ``host:port`` of the run's join server.
-        token: as ``launch`` has printed it.
-        agents: how many are to run here.
+        token: printed by ``launch``.
+        agents: number of agents to run here.
         algorithm: the run's own algorithm file, on this machine.
         clients: names for the metrics and logs of scripts, such as ``simulator/0``.
-        folder: for what this machine writes; None: one below the folder of temporary files, the
-            same for the same token, so that who comes back has the same key.
+        folder: for the files of this machine; None: a folder below that of temporary files, the
+            same for the same token, so that a machine that joins again has the same key.
     """
 
     address: str
@@ -52,13 +52,13 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a run has answered, and the folder in which it was written down.
+    """The answer of a run, and the folder that it was written to.
 
     Args:
-        config: of the run, as it holds on this machine.
+        config: of the run, adapted to this machine.
         names: of the agents.
         addresses: endpoints of the run.
-        folder: of this machine's part in the run.
+        folder: run folder of this machine.
     """
 
     config: Config
@@ -68,11 +68,11 @@ class Admission:
 
 
 def knock(invitation: Invitation) -> Admission:
-    """Exchanges the token, and writes what the agents here need.
+    """Exchanges the token, and writes the files that the agents here need.
 
     Raises:
-        UsageError: the invitation is wrong, or nobody answers there.
-        AdmissionError: the run does not let this machine in; says why.
+        UsageError: the invitation is wrong, or the address does not answer.
+        AdmissionError: the run rejects this machine; the message gives the reason.
     """
     token = Token.decode(invitation.token)
     host, _, port = invitation.address.removeprefix("tcp://").rpartition(":")
@@ -82,13 +82,13 @@ def knock(invitation: Invitation) -> Admission:
         raise UsageError(f"--algorithm {invitation.algorithm}: there is no such file")
     folder = _make_folder(invitation, token)
     with suppress(FileNotFoundError):
-        # Of an earlier time here.
+        # Left by an earlier time in this folder.
         folder.result.unlink()
     try:
         answer = _exchange(invitation, token, f"tcp://{host}:{port}", folder)
     except BaseException:
         if invitation.folder is None and not folder.config.exists():
-            # Never let in: this key is of no use.
+            # Never admitted: the key of this folder is useless.
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
     try:
@@ -98,13 +98,13 @@ def knock(invitation: Invitation) -> Admission:
 
 
 def default_folder(token: str) -> Path:
-    """Where the machine that uses a token writes, unless it is told otherwise."""
+    """Returns the default folder of a machine that uses this token."""
     digest = hashlib.sha256(token.encode()).hexdigest()[:12]
     return Path(tempfile.gettempdir()) / f"surreal-like-join-{digest}"
 
 
 def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
-    """The folder, with the key of this machine in it."""
+    """Creates the folder, with the key of this machine in it."""
     path = invitation.folder or default_folder(invitation.token)
     folder = RunFolder(path)
     owned = path.stat().st_uid == os.getuid() if path.exists() else True
@@ -156,7 +156,7 @@ def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None)
     session.folder = str(folder)
     session.launcher.host, session.launcher.transport = None, "ipc"
     session.tensorplex.start_tensorboard, session.tensorplex.prometheus_port = False, 0
-    # The first agent says what the others are like.
+    # Component names and specs derive from the first agent: plan at least one.
     session.agent.num = max(1, int(session.agent.num))
     session.at_end = "exit"
     book = AddressBook({name: Address.same(at) for name, at in fields["addresses"].items()})

@@ -1,4 +1,4 @@
-"""Launches: from an experiment to a run that goes on by itself, in one call."""
+"""Launches detached runs: from an experiment to a run independent of this process, in one call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from surreal_like.topology import make_topology
 if TYPE_CHECKING:
     from session.launchers.launcher import Cluster, RunControl
 
-# Where a run can go on by itself -> the class that launches it there.
+# Launcher of detached runs -> class.
 CLUSTERS = {
     "local": "session.launchers.local:LocalCluster",
     "tmux": "session.launchers.tmux:TmuxCluster",
@@ -52,33 +52,35 @@ def launch(  # noqa: PLR0913 - one call says everything that a user may want
     start_from: str | Path | None = None,
     watch: RunObserver | None = None,
 ) -> RunControl:
-    """Launches a run that goes on when this process has ended; returns what commands it.
+    """Launches a run that continues after this process has ended; returns its controls.
 
     Args:
-        experiment: YAML or JSON file; None: ``algorithm`` and ``env`` say it all, or, with
-            ``resume``, the config that the run was made with.
+        experiment: YAML or JSON file; None: only ``algorithm`` and ``env`` are given, or, with
+            ``resume``, the config of the run is used.
         on: ``local``, ``tmux`` or ``kubernetes``.
         overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
         folder: run folder; None: ``runs/<name>-<date>-<time>``.
         seed: ``session_config.seed``.
         agents: ``session_config.agent.num``.
         evals: ``session_config.evaluator.num``.
-        algorithm: name, ``package.module:Class`` or file, instead of the experiment's.
-        env: environment, such as ``gym:CartPole-v1``, instead of the experiment's.
-        host: ``session_config.launcher.host``, by which other machines reach the run.
+        algorithm: name, ``package.module:Class`` or file; replaces the experiment's.
+        env: environment, such as ``gym:CartPole-v1``; replaces the experiment's.
+        host: ``session_config.launcher.host``: address of this machine for other machines.
         insecure: ``session_config.security.insecure``.
-        resume: go on with the run in the folder, or with the newest of this experiment.
+        resume: continue the run in the folder, or the newest run of this experiment.
         allow_change: keys outside ``session_config`` in which a resumed run may differ.
-        checkpoint: that a resumed run goes on from: ``best``, ``latest`` (None) or an iteration;
+        checkpoint: from which a resumed run continues: ``best``, ``latest`` (None) or an iteration;
             newer ones are set aside.
-        start_from: begin with the networks of another run's checkpoint: its folder, or
+        start_from: initialize the networks from another run's checkpoint: its folder, or
             ``FOLDER:best``, ``FOLDER:latest``, ``FOLDER:12000``.
-        watch: is told what a resumed run takes over.
+        watch: receives reports about what a resumed run takes over.
 
     Raises:
         ConfigError: a setting is wrong; nothing was started.
-        UsageError: the launcher, the folder, a missing program; nothing was started.
-        RunError: it was started and died at once; says why, and its folder tells more.
+        UsageError: the launcher or the folder is wrong, or a program is missing; nothing was
+            started.
+        RunError: the run ended during its start; the message gives the reason, its folder has
+            details.
     """
     check_launcher(on)
     settings = {
@@ -106,10 +108,10 @@ def launch(  # noqa: PLR0913 - one call says everything that a user may want
 
 
 def check_launcher(on: str) -> None:
-    """Refuses a launcher that does not exist, or whose program is missing, before all else.
+    """Rejects a launcher that does not exist or whose program is missing, before all other work.
 
     Raises:
-        UsageError: says which there are, or what to install.
+        UsageError: the message lists the launchers, or the program to install.
     """
     if on not in CLUSTERS:
         hint = did_you_mean(on, CLUSTERS, lead="; ")
@@ -128,7 +130,7 @@ def _launch(order: RunRequest, watch: RunObserver) -> RunControl:
         stack.enter_context(Interrupts())
         folder = stack.enter_context(held(order.path, name=order.name, resume=order.resume))
         watch.prepare(folder.path)
-        # On a cluster the image has the environment and the device, not this machine.
+        # The image of the cluster, not this machine, has the environment and the device.
         here = order.launcher != "kubernetes"
         resolved = partial(resolve_elsewhere, must_be_installed=here)
         config = resolve_request(order, resolved, folder, watch, order.started)
@@ -146,12 +148,12 @@ def _launch(order: RunRequest, watch: RunObserver) -> RunControl:
 
                 for line in launch_advice(config, [each.name for each in make_topology(config)]):
                     watch.note(line)
-            # From here on it is the supervisor's.
+            # From here on the supervisor holds the lock.
             folder.unlock()
             try:
                 cluster.launch()
             except RunError as error:
-                # Its folder stays as it is: there stands why.
+                # The folder is kept: it contains the reason.
                 died = error
     if died is not None:
         raise died
@@ -160,7 +162,7 @@ def _launch(order: RunRequest, watch: RunObserver) -> RunControl:
 
 
 def make_cluster(on: str, config: Config, folder: RunFolder) -> Cluster:
-    """What launches and commands a run.
+    """Returns the object that launches and controls a run.
 
     Args:
         on: ``local``, ``tmux`` or ``kubernetes``.

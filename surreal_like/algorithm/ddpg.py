@@ -43,8 +43,7 @@ ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
         "twin": False,
         # Updates of the critics for each update of the policy [updates].
         "policy_delay": 1,
-        # Standard deviation of the noise on actions in targets [half widths of the action's
-        # bounds].
+        # Standard deviation of noise on actions in targets [half widths of the action's bounds].
         "target_noise": 0.0,
         # Limit of that noise on both sides [half widths of the action's bounds].
         "target_noise_clip": 0.5,
@@ -71,8 +70,7 @@ def default_config() -> Config:
             "replay": {
                 # Size of one batch of the learner [rows].
                 "batch_size": 128,
-                # Average number of times that each row is sampled; equal to the batch size: one
-                # update per step.
+                # Average times that a row is sampled; equal to batch_size: one update per step.
                 "samples_per_insert": 128.0,
             },
         }

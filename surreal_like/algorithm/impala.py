@@ -68,8 +68,7 @@ def default_config() -> Config:
             "replay": {
                 # Streams per batch: whole unrolls of sender.flush_iteration steps [streams].
                 "batch_size": 16,
-                # Rows that may wait for the learner, in all shards together, before agents wait
-                # [rows].
+                # Rows waiting for the learner, all shards together, before agents wait [rows].
                 "capacity": 10_000,
             },
             "parameter_publish": {

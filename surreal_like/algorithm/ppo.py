@@ -1,4 +1,4 @@
-"""PPO: several passes over each batch of unrolls, on a policy that is kept near the one that acted.
+"""PPO: several passes over each batch of unrolls; the policy stays near the one that acted.
 
 Schulman et al. 2017, Proximal Policy Optimization Algorithms: the clipped surrogate of section 3,
 the adaptive KL penalty of section 4, or both; advantages by GAE (Schulman et al. 2016). Details as
@@ -42,51 +42,51 @@ from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
 
 
 def default_config() -> Config:
-    """What agent and learner add to the defaults of `learner_config`."""
+    """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
             "algo": {
-                # How far advantages look: 0 trusts the values, 1 the rewards.
+                # Bias against variance of advantages: 0 relies on the values, 1 on the rewards.
                 "gae_lambda": 0.95,
-                # Nothing is gained by ratios of probabilities beyond 1 +- this; 0: no such clip.
+                # Probability ratios beyond 1 +- this get no gradient; 0: no clip.
                 "clip": 0.2,
-                # Nothing is gained by moving a value further than this in one batch; 0: no limit.
+                # Values moved further than this in one batch get no gradient; 0: no limit.
                 "value_clip": 0.0,
-                # Weight of the loss of the values.
+                # Weight of the value loss.
                 "value_weight": 0.5,
                 # Weight of the entropy: a schedule.
                 "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.0, "end": 0.0},
-                # A penalty on the divergence from the policy that acted.
+                # Penalty on the divergence from the policy that acted.
                 "kl": {
-                    # Its weight in the first batch, adapted from then on; 0: no penalty.
+                    # Weight in the first batch, adapted afterwards; 0: no penalty.
                     "coefficient": 0.0,
-                    # Divergence that the weight is adapted to [nats].
+                    # Divergence that the adaptation of the weight aims at [nats].
                     "target": 0.01,
-                    # No further pass over a batch beyond this divergence [nats]; 0: all passes.
+                    # Ends the passes over a batch above this divergence [nats]; 0: all passes.
                     "stop": 0.0,
                 },
                 # Passes over each batch.
                 "num_sgd_iter": 4,
-                # Parts of each pass: an update is made from each of them.
+                # Minibatches per pass; each makes one update.
                 "minibatches": 4,
-                # Give the advantages of each batch mean 0 and standard deviation 1.
+                # Normalize the advantages of each batch to mean 0 and standard deviation 1.
                 "normalize_advantages": True,
                 # Step size of Adam: a schedule.
                 "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 3e-4, "end": 0.0},
                 # Added to the root of Adam's second moment.
                 "adam_epsilon": 1e-5,
-                # Longer gradients are scaled to this norm; 0: never.
+                # Gradients with a larger norm are scaled to this norm; 0: never.
                 "max_grad_norm": 0.5,
-                # Agents wait, after each unroll, for the version that has learned from it.
+                # After each unroll, agents wait for a version that has learned from it.
                 "synchronous": False,
             },
             "model": dict(ACTOR_CRITIC_CONFIG),
             "replay": {
-                # Streams of one batch: whole unrolls of sender.flush_iteration steps [streams].
+                # Streams per batch: whole unrolls of sender.flush_iteration steps [streams].
                 "batch_size": 16,
-                # What waits to be learned from, in all shards together, before agents wait [rows].
+                # Rows waiting for the learner, all shards together, before agents wait [rows].
                 "capacity": 10_000,
-                # Unrolls that were acted with parameters older than this go [versions]; 0: none.
+                # Unrolls of parameters with a larger lag are dropped [versions]; 0: none.
                 "evict_rule": {"max_version_lag": 8},
             },
             "parameter_publish": {
@@ -98,16 +98,16 @@ def default_config() -> Config:
 
 
 class PPOAgent(ActorAgent):
-    """Draws actions, and sends the policy along that they were drawn from."""
+    """Draws actions, and sends the parameters of their policy with them."""
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
 class PPOLearner(Learner):
-    """Raises the probability of actions that were better than expected, in small steps."""
+    """Raises the probability of actions with a positive advantage, in small steps."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -142,7 +142,7 @@ class PPOLearner(Learner):
             if 0.0 < self.algo.kl.stop < part.value("kl"):
                 break
         self.kl_penalty.adapt(part.value("kl"))
-        # Only now: the policy that acted has seen what it has seen by the moments before.
+        # Only after the updates: the acting policy normalized observations by the old moments.
         self.network.learn_moments(nest.map(lambda x: x[:-1].flatten(0, 1), batch.obs))
         return {
             **means.values(),
@@ -156,7 +156,7 @@ class PPOLearner(Learner):
 
     @torch.no_grad()
     def prepare(self, batch: Batch) -> Rows:
-        """The rows that an action was taken from, each with its advantage and its target."""
+        """Returns the rows with an action, each with its advantage and value target."""
         _, values = self.network.unroll(batch.obs, state_before(batch), batch.first)
         advantages = gae(
             batch.rewards,
@@ -178,16 +178,16 @@ class PPOLearner(Learner):
         )
 
     def minibatches(self, rows: Rows) -> Iterator[Rows]:
-        """The rows in a new order, in parts that differ by one row at most.
+        """Yields the rows in random order, in parts that differ by one row at most.
 
-        With a memory it is streams that are put in order, and parts are of whole streams.
+        With a memory, whole streams are shuffled and divided instead of rows.
         """
         order = torch.randperm(len(rows), generator=self.generator).to(self.device)
         for part in order.tensor_split(min(self.algo.minibatches, len(rows))):
             yield rows[part]
 
     def update(self, rows: Rows, entropy_weight: float) -> dict[str, float | torch.Tensor]:
-        """Makes one update; gives what is told of it."""
+        """Makes one update; returns its metrics."""
         algo, mask = self.algo, rows.mask
         policy, values = rows.seen_by(self.network)
         log_ratio = policy.log_prob(rows.actions) - rows.log_probs
@@ -220,16 +220,16 @@ class PPOLearner(Learner):
         }
 
     def module_dict(self) -> dict[str, ActorCritic]:
-        """The network that agents act with."""
+        """Returns the network that agents act with."""
         return {"network": self.network}
 
     def saveables(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the parameters."""
+        """Returns what a checkpoint holds in addition to the parameters."""
         return {"optimizer": self.optimizer, "kl_penalty": self.kl_penalty}
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
@@ -242,7 +242,7 @@ class PPO(Algorithm):
 
 
 def _check(algo: Config) -> None:
-    """Raises ConfigError for a number that no update can be made with."""
+    """Raises ConfigError for an invalid number."""
     where = "learner_config.algo"
     for key in ("num_sgd_iter", "minibatches"):
         if algo[key] < 1:

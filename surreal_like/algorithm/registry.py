@@ -24,14 +24,14 @@ from surreal_like.algorithm.base import Algorithm
 
 
 class Registration(NamedTuple):
-    """What is known of a registered algorithm without importing it: torch comes with the import.
+    """Facts about a registered algorithm that need no import of it, which would import torch.
 
     Args:
         path: dotted path of its class.
-        actions: action specs that it takes.
-        learns_from: what a batch holds: rows, or unrolls.
+        actions: supported action specs.
+        learns_from: content of a batch: rows, or unrolls.
         bounded: continuous actions must have finite bounds.
-        memory: what `learner_config.model.memory` may be, beside nothing.
+        memory: supported values of `learner_config.model.memory`, besides none.
     """
 
     path: str
@@ -42,7 +42,7 @@ class Registration(NamedTuple):
 
     @property
     def replay(self) -> tuple[str, ...]:
-        """The replays of this library that give such batches."""
+        """Names of the replays of this library that give such batches."""
         rows = self.learns_from == "rows"
         return ("UniformReplay", "PrioritizedReplay") if rows else ("FIFOReplay",)
 
@@ -71,19 +71,19 @@ _REGISTERED: Mapping[str, Registration] = MappingProxyType(
 
 
 def list_algorithms() -> dict[str, str]:
-    """The registered names, each with the dotted path of its class."""
+    """Returns the registered names, each with the dotted path of its class."""
     return {name: entry.path for name, entry in _REGISTERED.items()}
 
 
 def describe_algorithms() -> dict[str, Registration]:
-    """The registered names, each with what it takes."""
+    """Returns the registered names, each with its :class:`Registration`."""
     return dict(_REGISTERED)
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
-    """The class that a config's `algorithm` names.
+    """Returns the class that a config's `algorithm` names.
 
-    Raises ConfigError if there is none, or its module cannot be imported.
+    Raises ConfigError if there is none, or if its module cannot be imported.
     """
     place, _, class_name = list_algorithms().get(name, name).partition(":")
     if place.endswith(".py"):
@@ -117,7 +117,7 @@ def _load_module(dotted: str, name: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Imports a file under a name of its own, once per process."""
+    """Imports a file under a unique module name, once per process."""
     resolved = path.expanduser().resolve()
     if not resolved.is_file():
         raise ConfigError(f"algorithm {str(path)!r}: there is no such file ({resolved})")
@@ -129,7 +129,7 @@ def _load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ConfigError(f"algorithm {str(path)!r} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses look for their module while it is being imported.
+    # Dataclasses look up their module during its import.
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
@@ -142,7 +142,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _class_of(module: ModuleType, class_name: str, name: str) -> type[Algorithm]:
-    """The class of that name; without a name the only Algorithm that the module itself defines."""
+    """Returns the class of that name; without a name the only Algorithm defined in the module."""
     found = {
         key: value
         for key, value in vars(module).items()
@@ -165,9 +165,9 @@ def _class_of(module: ModuleType, class_name: str, name: str) -> type[Algorithm]
 
 
 def _shown(error: Exception) -> str:
-    """The kind of the error, its message, and where in the user's code it was raised."""
+    """Formats the error's type and message, and the line of the user's code that raised it."""
     place = ""
-    # A syntax error says itself where it is.
+    # The message of a syntax error already has the position.
     trace = error.__traceback__ if not isinstance(error, SyntaxError) else None
     while trace is not None:
         place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"

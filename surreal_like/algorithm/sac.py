@@ -1,7 +1,7 @@
-"""SAC: off-policy learning of a stochastic policy that is paid for its entropy.
+"""SAC: off-policy learning of a stochastic policy with an entropy bonus.
 
 Haarnoja et al. 2018, Soft Actor-Critic Algorithms and Applications: two critics, of which the lower
-one counts, and a temperature that keeps the entropy of the policy near a target.
+value is used, and a temperature that keeps the entropy of the policy near a target.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from surreal_like.network.torso import TORSO_CONFIG
 
 
 def default_config() -> Config:
-    """What agent and learner add to the defaults of `learner_config`."""
+    """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
             "algo": {
@@ -44,20 +44,20 @@ def default_config() -> Config:
                     "start": 1e-3,
                     "end": 0.0,
                 },
-                # Longer gradients are scaled to this norm; 0: never.
+                # Gradients with a larger norm are scaled to this norm; 0: never.
                 "max_grad_norm": 0.0,
-                # How entropy is weighed against reward.
+                # Weight of the entropy against the reward.
                 "temperature": {
-                    # The weight at the beginning.
+                    # Initial weight.
                     "start": 1.0,
-                    # Step size of Adam for its logarithm; 0: it stays as it is.
+                    # Step size of Adam for its logarithm; 0: the weight is fixed.
                     "learning_rate": 1e-3,
-                    # Entropy that it keeps the policy at [nats]; None: minus the size of actions.
+                    # Target of the policy's entropy [nats]; None: minus the size of actions.
                     "target_entropy": None,
                 },
-                # Share of the way that the slow critics go towards the others at each update.
+                # Share by which the target critics move towards the trained ones at each update.
                 "tau": 0.01,
-                # Agents act at random up to this point of the run [environment steps].
+                # Agents take random actions until this point of the run [environment steps].
                 "random_steps": 1000,
             },
             "model": {
@@ -68,7 +68,7 @@ def default_config() -> Config:
             "replay": {
                 # Size of one batch of the learner [rows].
                 "batch_size": 128,
-                # How often each row is sampled on average; as many as a batch: an update per step.
+                # Average times that a row is sampled; equal to batch_size: one update per step.
                 "samples_per_insert": 128.0,
             },
         }
@@ -76,7 +76,7 @@ def default_config() -> Config:
 
 
 class SACAgent(Agent):
-    """Draws actions from its policy; in evaluation takes those in the middle of it."""
+    """Draws actions from its policy; in evaluation takes its mode."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -87,7 +87,7 @@ class SACAgent(Agent):
         self.random_steps: int = self.learner_config.algo.random_steps
 
     def act(self, obs: Any) -> npt.NDArray[np.float32]:
-        """Gives the actions `[N, *dim]` of observations `[N, ...]`."""
+        """Returns the actions `[N, *dim]` of observations `[N, ...]`."""
         policy = self.policy(obs)
         if self.agent_mode == AgentMode.eval_deterministic:
             unit = policy.mode()
@@ -101,17 +101,17 @@ class SACAgent(Agent):
         return actions
 
     def module_dict(self) -> dict[str, nn.Module]:
-        """The network that acts."""
+        """Returns the network that acts."""
         return {"policy": self.policy}
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
 class Temperature(nn.Module):
-    """The weight of entropy, by its logarithm, which can be any number."""
+    """Weight of the entropy; its logarithm is the parameter, because it is unbounded."""
 
     def __init__(self, start: float) -> None:
         super().__init__()
@@ -123,12 +123,12 @@ class Temperature(nn.Module):
 
     @property
     def value(self) -> float:
-        """The weight itself."""
+        """The weight."""
         return math.exp(float(self.log.detach()))
 
 
 class SACLearner(ContinuousLearner[SquashedPolicy]):
-    """Moves critics towards soft targets, and the policy up the lower one of them."""
+    """Moves critics towards soft targets, and the policy up the gradient of the lower critic."""
 
     policy_class = SquashedPolicy
 
@@ -147,20 +147,20 @@ class SACLearner(ContinuousLearner[SquashedPolicy]):
         """Makes one update of critics, policy and temperature from a batch of transitions."""
         self.begin_update()
         alpha = self.temperature.value
-        told = self.follow(batch, self.bootstrap(batch, alpha))
-        told |= self.improve(batch, alpha) | self.end_update(batch)
+        metrics = self.follow(batch, self.bootstrap(batch, alpha))
+        metrics |= self.improve(batch, alpha) | self.end_update(batch)
         self.target.update()
-        return told
+        return metrics
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch, alpha: float) -> torch.Tensor:
-        """The targets `[B]` of both critics."""
+        """Returns the targets `[B]` of both critics."""
         actions, log_prob = self.policy(batch.obs_next).draw(self.generator)
         q_t = self.target.module(batch.obs_next, actions).amin(0)
         return td_target(batch.rewards, batch.discounts, soft_value(q_t, log_prob, alpha))
 
     def improve(self, batch: Batch, alpha: float) -> dict[str, Any]:
-        """Moves the policy, and the temperature after it; gives what is told of that."""
+        """Updates the policy, then the temperature; returns the metrics of both."""
         actions, log_prob = self.policy(batch.obs).draw(self.generator)
         with self.looking_through_critics():
             q = self.critics(batch.obs, actions).amin(0)
@@ -178,7 +178,7 @@ class SACLearner(ContinuousLearner[SquashedPolicy]):
         }
 
     def saveables(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the parameters."""
+        """Returns what a checkpoint holds in addition to the parameters."""
         return super().saveables() | {
             "target": self.target,
             "temperature": self.temperature,
@@ -187,7 +187,7 @@ class SACLearner(ContinuousLearner[SquashedPolicy]):
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 

@@ -14,7 +14,7 @@ from surreal_like.network.torso import TORSO_CONFIG
 
 
 def default_config() -> Config:
-    """What agent and learner add to the defaults of `learner_config`."""
+    """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
             "algo": {
@@ -32,7 +32,7 @@ def default_config() -> Config:
             "replay": {
                 # Size of one batch of the learner [rows].
                 "batch_size": 128,
-                # How often each row is sampled on average; as many as a batch: an update per step.
+                # Average times that a row is sampled; equal to batch_size: one update per step.
                 "samples_per_insert": 128.0,
             },
         }
@@ -44,7 +44,7 @@ class TD3Agent(DDPGAgent):
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
@@ -53,7 +53,7 @@ class TD3Learner(DDPGLearner):
 
     @classmethod
     def default_config(cls) -> Config:
-        """The defaults of `learner_config`."""
+        """Returns the defaults of `learner_config`."""
         return default_config()
 
 

@@ -1,1 +1,1 @@
-"""Exploration: numbers that change over a run, and one degree of curiosity for each agent."""
+"""Exploration: schedules over a run, and a different degree of exploration for each agent."""

@@ -1,4 +1,4 @@
-"""Noise on actions from -1 to 1: independent at each step, or with a memory."""
+"""Noise on actions from -1 to 1: independent at each step, or correlated over steps."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ KINDS = ("gaussian", "ou")
 
 NOISE_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
-        # gaussian, independent at each step, or ou: an Ornstein-Uhlenbeck process, with memory.
+        # gaussian: independent at each step; ou: Ornstein-Uhlenbeck process, correlated.
         "kind": "gaussian",
-        # Standard deviation of what agent 0 adds at a step [half widths of the action's bounds].
+        # Standard deviation of agent 0's noise per step [half widths of the action's bounds].
         "sigma": 0.1,
-        # The same of the last agent, those between lie between; 0: as agent 0.
+        # The same for the last agent; interpolated for agents between; 0: as agent 0.
         "last_sigma": 0.0,
-        # Of ou: how fast it returns to 0 [share per step].
+        # Of ou: rate of return to 0 [share per step].
         "theta": 0.15,
     }
 )
@@ -30,9 +30,9 @@ Array = npt.NDArray[np.float32]
 
 
 def agent_sigma(sigma: float, last_sigma: float, agent_id: int, num_agents: int) -> float:
-    """The deviation of one agent, on the line from the first one's to the last one's.
+    """Returns sigma of one agent, interpolated from the first agent's to the last one's.
 
-    Further agents begin again at the first place, so that the mixture stays the same.
+    Further agents start again at the first, so that the mixture stays the same.
     """
     if not last_sigma or num_agents <= 1:
         return sigma
@@ -40,14 +40,14 @@ def agent_sigma(sigma: float, last_sigma: float, agent_id: int, num_agents: int)
 
 
 class Noise:
-    """What is added to the actions of N streams.
+    """Noise for the actions of N streams.
 
-    The process of the second kind is `x += theta (0 - x) + sigma g`, g standard normal, from 0 at
-    the beginning of each episode: Lillicrap et al. 2016, section 7.
+    The `ou` process is `x += theta (0 - x) + sigma g`, g standard normal, from 0 at the beginning
+    of each episode: Lillicrap et al. 2016, section 7.
 
     Args:
         config: the keys of `NOISE_CONFIG`.
-        agent_id, num_agents: decide how strong it is.
+        agent_id, num_agents: determine the standard deviation.
 
     Raises:
         ConfigError: an unknown kind, or a number out of range.
@@ -78,7 +78,7 @@ class Noise:
         self._state: Array = np.zeros((0, 0), np.float32)
 
     def draw(self, first: npt.NDArray[np.bool_], size: int, rng: np.random.Generator) -> Array:
-        """What is added now, float32 `[N, size]`; `first` `[N]` says where an episode begins."""
+        """Draws noise, float32 `[N, size]`; `first` `[N]` is True where an episode begins."""
         fresh = rng.standard_normal((len(first), size), np.float32) * np.float32(self.sigma)
         if not self._remembers:
             return fresh

@@ -1,8 +1,8 @@
 """Schedules: numbers that change over a run, such as the share of random actions.
 
-In a config a schedule is a mapping with the keys of `SCHEDULE_CONFIG`, or one number that never
-changes. It is a function of the counters of the whole run and keeps none of its own, so a restarted
-process goes on where the run is.
+In a config a schedule is a mapping with the keys of `SCHEDULE_CONFIG`, or one constant number. It
+is a function of the counters of the whole run and has no counter of its own, so a restarted process
+continues at the run's position.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from session.errors import ConfigError
 KINDS = ("constant", "linear", "exponential", "piecewise")
 CLOCKS = ("env_steps", "iterations")
 
-# Keys that a kind does not need are ignored, so that a user can change `kind` alone.
+# Keys that a kind does not need are ignored, so that a user can change only `kind`.
 SCHEDULE_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
-        # constant, linear, exponential (by equal ratios), or piecewise (linear between points).
+        # constant, linear, exponential (equal ratios), or piecewise (linear between points).
         "kind": "linear",
-        # What moves it, counted over the whole run: env_steps, or iterations (updates).
+        # Counter that drives it, over the whole run: env_steps, or iterations (updates).
         "by": "env_steps",
-        # The value at the beginning; of a constant at any time.
+        # Value at the beginning; of a constant always.
         "start": 1.0,
-        # The value after `steps`, and from then on.
+        # Value after `steps`, and from then on.
         "end": 0.05,
-        # How long the way from start to end takes.
+        # Duration from start to end, in units of `by`.
         "steps": 10_000,
         # Of piecewise: [[step, value], ...], steps rising.
         "points": [],
@@ -39,7 +39,7 @@ SCHEDULE_CONFIG: Mapping[str, Any] = MappingProxyType(
 
 
 class Progress(Protocol):
-    """How far a run is."""
+    """Counters of a run."""
 
     @property
     def env_steps(self) -> int:
@@ -54,12 +54,12 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A value at every step: between two points it moves from one to the other, beyond it stands.
+    """A value at every step: interpolated between points, constant before and after them.
 
     Args:
         points: (step, value), steps rising; one point is a constant.
-        exponential: between points by equal ratios instead of equal differences.
-        by: which counter of a run is the step, env_steps or iterations.
+        exponential: interpolate by equal ratios instead of equal differences.
+        by: counter that is the step, env_steps or iterations.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -67,11 +67,11 @@ class Schedule:
     by: str = "env_steps"
 
     def at(self, progress: Progress) -> float:
-        """The value at this point of the run."""
+        """Returns the value at this point of the run."""
         return self.value(progress.env_steps if self.by == "env_steps" else progress.iteration)
 
     def value(self, step: float) -> float:
-        """The value at a step; before the first point and after the last it is theirs."""
+        """Returns the value at a step; constant before the first point and after the last."""
         index = bisect_right(self.points, step, key=lambda point: point[0])
         if index == 0 or index == len(self.points):
             return self.points[max(0, index - 1)][1]
@@ -83,7 +83,7 @@ class Schedule:
 
 
 def make_schedule(config: Mapping[str, Any] | float, where: str = "schedule") -> Schedule:
-    """The schedule that a config describes.
+    """Builds the schedule of a config.
 
     Raises ConfigError, which names the key `where`, for an unknown kind or clock, steps that do not
     rise, or an exponential that touches or crosses zero.

@@ -1,4 +1,4 @@
-"""The class that an algorithm's learner extends."""
+"""Base class of the learners of all algorithms."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _CLIENT_ID = "learner/learner"
 
 
 class Saveable(Protocol):
-    """What a checkpoint can hold: an optimiser, a target network, a schedule."""
+    """State that a checkpoint can hold: of an optimizer, a target network, a schedule."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Its state, of tensors and plain data."""
+        """Returns the state: tensors and plain data."""
         ...
 
     def load_state_dict(self, state: Any) -> Any:
-        """Goes on from that state."""
+        """Restores the state."""
         ...
 
 
 class Learner:
-    """Learns from batches and publishes what it has learned.
+    """Learns from batches and publishes parameters.
 
-    An algorithm overrides :meth:`learn`, :meth:`module_dict`, :meth:`default_config` and, so that
-    a run can be resumed, :meth:`saveables`.
+    An algorithm overrides :meth:`learn`, :meth:`module_dict`, :meth:`default_config` and, to
+    support resuming, :meth:`saveables`.
 
     Args:
         learner_config: the experiment's ``learner_config``.
@@ -57,12 +57,12 @@ class Learner:
         session_config: its ``session_config``.
 
     Attributes:
-        device: where the tensors of :meth:`learn` are.
-        iteration: updates that the present weights have had.
-        env_steps: environment steps of the whole run, as far as known; for schedules.
-        own_metrics: what :meth:`update_tensorplex` was last told, by name.
-        log: records what the learner does.
-        tensorplex: metrics; :meth:`update_tensorplex` is the usual way.
+        device: device of the tensors of :meth:`learn`.
+        iteration: number of updates of the current weights.
+        env_steps: newest known number of environment steps of the whole run; for schedules.
+        own_metrics: newest values given to :meth:`update_tensorplex`, by name.
+        log: log of the learner.
+        tensorplex: metrics client; :meth:`update_tensorplex` is the usual way to report.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Learner:
         self._feed = DeviceFeed(self.device)
         self.iteration = 0
         self.env_steps = 0
-        # What is recorded here waits until this learner is connected.
+        # Records made before connect() are kept and sent once it is called.
         self.log: Log = early_log("learner")
         self.tensorplex = TensorplexClient.early(_CLIENT_ID)
         self._context: Context | None = None
         self._sampled: Sampled | None = None
-        # Iteration and message of a publication that came before its time.
+        # Iteration and message of a publication that was too early.
         self._postponed: tuple[int, str] | None = None
         self._publish_due = Every(calls=1, clock=WallClock().now)
         self._metrics_due = self._publish_due
@@ -89,26 +89,26 @@ class Learner:
 
     @classmethod
     def default_config(cls) -> Mapping[str, Any]:
-        """Defaults for ``learner_config``, a Config or a dict; the agent's own are added."""
+        """Returns defaults for ``learner_config``, a Config or a dict; the agent's are added."""
         return Config({})
 
     def learn(self, batch: Batch) -> Mapping[str, float | torch.Tensor] | None:
-        """One update from a batch; returns metrics by name, as numbers or 0-dimensional tensors.
+        """Makes one update from a batch; returns metrics by name: numbers or 0-dimensional tensors.
 
-        A batch that it raises an exception for is kept in the folder ``quarantine/`` of the run and
-        left out; the third in a row ends the run.
+        If it raises an exception, the batch is stored in the folder ``quarantine/`` of the run and
+        skipped; the third in a row ends the run.
 
-        Their means over the last 100 updates are reported; a whole number (``int``) is a count, of
-        which the newest is. ``skipped`` that is not 0 says that the update was no good, see
+        The means over the last 100 updates are reported; of a whole number (``int``), which is a
+        count, the newest value. If ``skipped`` is not 0, the update counts as bad, see
         ``learner_config.max_bad_updates``.
         """
         raise unwritten(self, "learn(batch)", "your_own_algorithm.md")
 
     def update_priorities(self, priorities: torch.Tensor) -> None:
-        """Gives the rows of the newest batch new priorities; called in :meth:`learn`.
+        """Sets new priorities of the rows of the newest batch; called in :meth:`learn`.
 
         Args:
-            priorities: ``[B]``, 0 or above. A replay that samples without priorities gets none.
+            priorities: ``[B]``, 0 or above. Ignored if the replay samples without priorities.
         """
         sampled = self._sampled
         if sampled is not None and self.replay.takes_priorities(sampled):
@@ -116,19 +116,19 @@ class Learner:
             self.replay.update_priorities(sampled, array)
 
     def module_dict(self) -> Mapping[str, torch.nn.Module]:
-        """Name -> module: what is published. Must agree with the agent's."""
+        """Returns name -> module to publish. Must agree with the agent's."""
         raise unwritten(self, "module_dict()", "your_own_algorithm.md")
 
     def saveables(self) -> Mapping[str, Saveable]:
-        """Name -> everything beside the published modules that a resumed run needs."""
+        """Returns name -> state that a resumed run needs in addition to the published modules."""
         return {}
 
     def save(self, file_path: str | Path) -> None:
-        """Writes the published parameters to a file in the format of safetensors."""
+        """Writes the published parameters to a file in safetensors format."""
         save_parameters(self.module_dict(), file_path)
 
     def load(self, file_path: str | Path) -> None:
-        """Reads what :meth:`save` wrote.
+        """Reads a file of :meth:`save`.
 
         Raises:
             CheckpointError: the file cannot be read.
@@ -137,7 +137,7 @@ class Learner:
         load_parameters(self.module_dict(), file_path)
 
     def connect(self, context: Context) -> None:
-        """Connects to replay and begins to publish; done by the frame, or at first use."""
+        """Connects to replay and starts publishing; called by the service, or at first use."""
         self._context = context
         self.log = self.log.join(context.log)
         self.tensorplex = self.tensorplex.join(context.metrics(_CLIENT_ID))
@@ -148,7 +148,7 @@ class Learner:
             context.clock,
             shards=replay.replay_shards,
             batch_size=replay.batch_size,
-            # Unrolls come in one batch at a time: more that lay ready here would only grow older.
+            # Unrolls: one batch per request, because prefetched batches would only age here.
             batches_per_request=1 if kind.overlap else session.learner.batches_per_request,
             requests_in_flight=session.learner.prefetch_requests,
             collate=kind.collate(self.learner_config),
@@ -173,17 +173,17 @@ class Learner:
             from surreal_like.script import script_context
 
             self.connect(script_context(self.session_config, "learner"))
-            # More threads than cores to spare make small networks slower by an order.
+            # More threads than free cores slow small networks down by an order of magnitude.
             torch.set_num_threads(self.session_config.learner.threads)
         assert self._context is not None  # set by connect
         return self._context
 
     def fetch_iterator(self) -> Iterator[Batch]:
-        """Batches without end, for a script; each is learned from before the next is asked for.
+        """Yields batches endlessly, for a script; learn from each before requesting the next.
 
-        The memory of a batch may be used again for the next: copy what is to be kept.
+        The memory of a batch may be reused for the next: copy what has to be kept.
 
-        Ends when the process is asked to stop.
+        Ends when the process receives a stop request.
         """
         context = self._connected()
         accounts = RowAccounts()
@@ -201,10 +201,11 @@ class Learner:
             poll(self.replay.sockets(), _WAIT_SECONDS)
 
     def tick_replay(self, *, ask: bool = True) -> bool:
-        """Keeps requests under way, which say how far this learner is; True if a reply came.
+        """Keeps requests in flight, which report the learner's progress; returns True after a
+        reply.
 
         Raises:
-            RunError: replay refuses every request; says why.
+            RunError: replay refuses every request; the message gives the reason.
         """
         self.replay.env_steps, self.replay.iteration = self.env_steps, self.iteration
         came = self.replay.tick(ask=ask)
@@ -214,20 +215,20 @@ class Learner:
         return came
 
     def to_batch(self, sampled: Sampled) -> Batch:
-        """The batch on this learner's device."""
+        """Converts sampled columns to a batch on this learner's device."""
         self._sampled = sampled
         return make_batch(self._feed(sampled.columns))
 
     def publish_parameter(self, iteration: int, message: str = "", *, final: bool = False) -> bool:
-        """Publishes the present parameters, not more often than the config allows.
+        """Publishes the current parameters, at most as often as the config allows.
 
-        What comes before ``parameter_publish.min_publish_interval`` is over is published after it,
-        with the weights of that time, by :meth:`tick_publisher`.
+        A publication before the end of ``parameter_publish.min_publish_interval`` is postponed:
+        :meth:`tick_publisher` publishes later, with the weights of that time.
 
         Args:
-            iteration: updates that they have had.
-            message: travels with them, for ``fetch_parameter_info``.
-            final: the run is over; published at once.
+            iteration: number of updates of the parameters.
+            message: sent with them, for ``fetch_parameter_info``.
+            final: the run is over; publish at once.
 
         Returns:
             True if they were published.
@@ -256,9 +257,9 @@ class Learner:
         return True
 
     def tick_publisher(self) -> bool:
-        """Makes a postponed publication once it may be; True if it was made.
+        """Makes a postponed publication when it is due; returns True if it was made.
 
-        Whoever waits for the newest weights gets them, although no further update may ever come.
+        Agents that wait for the newest weights get them, even if no further update follows.
         """
         made = self._postponed is not None and self.publish_parameter(*self._postponed)
         self.publisher.tick()
@@ -269,11 +270,11 @@ class Learner:
     ) -> None:
         """Reports scalars, once per ``session_config.tensorplex.update_schedule.learner``.
 
-        The newest of each name is reported. It also counts as a number of each training episode
-        that ends, beside those of environment and agent.
+        Only the newest value of each name is reported. It is also added to the metrics of each
+        training episode that ends.
 
         Raises:
-            UsageError: a name or a value cannot be reported.
+            UsageError: a name or value is invalid.
         """
         numbers = self.tensorplex.checked(tag_value_dict)
         self.own_metrics |= numbers
@@ -285,10 +286,10 @@ class Learner:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of ``learner_config.device``; ``auto`` is CUDA where there is one.
+    """Returns the device of ``learner_config.device``; ``auto`` is CUDA if available.
 
     Raises:
-        ConfigError: there is no such device.
+        ConfigError: the device does not exist.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,4 +1,4 @@
-"""What a learner's checkpoint holds: tensors by name, optimisers, random states."""
+"""Content of a learner's checkpoint: tensors by name, optimizers, random states."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ OPTIMIZER = "optimizer.pt"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Everything that a learner goes on from, apart from the learner.
+    """State from which a learner can continue.
 
     Args:
         tensors: published parameters and buffers by name.
-        rest: ``saveables`` (name -> state), ``torch_rng`` and where there is CUDA ``cuda_rng``;
-            without ``torch_rng`` only networks are taken from it, and optimisers begin anew.
+        rest: ``saveables`` (name -> state), ``torch_rng`` and with CUDA ``cuda_rng``; without
+            ``torch_rng`` only networks are restored, and optimizers start anew.
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -36,14 +36,14 @@ class Content:
 
     @classmethod
     def of(cls, learner: Learner) -> Content:
-        """A copy of what a learner is now; state dicts share memory with what they are of."""
+        """Copies the state of a learner; state dicts share memory with their owners."""
         tensors = named_tensors(learner.module_dict()).items()
         copied = {name: each.detach().clone() for name, each in tensors}
         return cls(copied, copy.deepcopy(_rest(learner)))
 
     @classmethod
     def read(cls, learner: Learner, folder: Path, *, networks_only: bool = False) -> Content:
-        """The content of a checkpoint, checked as far as that goes without changing the learner.
+        """Reads a checkpoint; checks it as far as possible without changing the learner.
 
         Raises:
             CheckpointError: a file cannot be read, or lacks the state of a saveable.
@@ -65,10 +65,11 @@ class Content:
         return cls(tensors, rest)
 
     def give(self, learner: Learner) -> None:
-        """Makes a learner what this is.
+        """Restores the state into a learner.
 
         Raises:
-            CheckpointError: the state of a saveable does not fit; the learner is in between then.
+            CheckpointError: the state of a saveable does not fit; the learner is partly restored
+                then.
         """
         set_parameters(learner.module_dict(), self.tensors)
         whole = "torch_rng" in self.rest
@@ -93,10 +94,10 @@ class Content:
 
 
 def write_content(learner: Learner, folder: Path) -> None:
-    """Writes what a learner is now, for :meth:`Content.read`.
+    """Writes the state of a learner, for :meth:`Content.read`.
 
     Raises:
-        CheckpointError: the disk refused.
+        CheckpointError: the disk reported an error.
     """
     save_parameters(learner.module_dict(), folder / PARAMETERS)
     try:

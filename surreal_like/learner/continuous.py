@@ -1,4 +1,4 @@
-"""What learners of continuous actions share: a policy, critics of it, and the steps of both."""
+"""Shared code of learners of continuous actions: a policy, its critics, and the updates of both."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from surreal_like.network.obs_module import ObsModule
 
 P = TypeVar("P", bound=ObsModule)
 
-# Their `session_config`. With an update per step, agents soon wait for the learner: what waits in
-# chunks comes from old policies, and so do the actions of an agent that asks only once per episode.
+# Their `session_config`. At one update per step, agents soon wait for the learner: rows that wait
+# in chunks come from old policies, as do the actions of an agent that fetches only once per
+# episode.
 SESSION_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
         "agent": {"fetch_parameter_mode": "step:4", "fetch_interval_seconds": 0.02},
@@ -32,17 +33,17 @@ SESSION_CONFIG: Mapping[str, Any] = MappingProxyType(
 
 
 class ContinuousLearner(Learner, Generic[P]):
-    """Moves critics towards targets, and a policy up the critics.
+    """Moves critics towards targets, and a policy up the gradient of the critics.
 
-    An algorithm names its :attr:`policy_class`, says in `learn` what the targets are and what the
-    policy climbs, and calls :meth:`begin_update` first and :meth:`end_update` last.
+    An algorithm sets its :attr:`policy_class`, computes the targets and the policy's loss in
+    `learn`, and calls :meth:`begin_update` first and :meth:`end_update` last.
 
     Attributes:
-        policy_class: made of the observation spec, the size of actions and the config `model`.
-        num_critics: how many critics there are.
-        scale: between the environment's actions and those from -1 to 1.
-        policy: gives actions, or distributions over them, `[B, size]`.
-        critics: values of observations and actions, `[num_critics, B]`.
+        policy_class: called with the observation spec, the size of actions and the config `model`.
+        num_critics: number of critics.
+        scale: converts between the environment's actions and those from -1 to 1.
+        policy: computes actions, or distributions over them, `[B, size]`.
+        critics: compute values of observations and actions, `[num_critics, B]`.
         generator: source of the learner's randomness.
     """
 
@@ -72,12 +73,12 @@ class ContinuousLearner(Learner, Generic[P]):
         self.generator = torch.Generator(self.device).manual_seed(seed)
 
     def begin_update(self) -> None:
-        """Takes the step sizes of now."""
+        """Sets the current step sizes."""
         self.policy_optimizer.learning_rate = self.learning_rate.at(self)
         self.critic_optimizer.learning_rate = self.critic_learning_rate.at(self)
 
     def follow(self, batch: Batch, targets: torch.Tensor) -> dict[str, Any]:
-        """Moves all critics towards the targets `[B]`; gives what is told of that."""
+        """Moves all critics towards the targets `[B]`; returns their metrics."""
         q_tm1 = self.critics(batch.obs, self.scale.to_unit(batch.actions))
         losses = squared_loss(q_tm1, targets.expand_as(q_tm1)) * batch.weights
         loss = losses.mean(1).sum()
@@ -93,7 +94,7 @@ class ContinuousLearner(Learner, Generic[P]):
 
     @contextmanager
     def looking_through_critics(self) -> Iterator[None]:
-        """Gradients of the policy pass the critics and leave none there."""
+        """Lets the policy's gradients pass through the critics without gradients of the critics."""
         self.critics.requires_grad_(False)
         try:
             yield
@@ -101,7 +102,7 @@ class ContinuousLearner(Learner, Generic[P]):
             self.critics.requires_grad_(True)
 
     def end_update(self, batch: Batch) -> dict[str, Any]:
-        """Learns what observations are like; gives what is told of both optimizers."""
+        """Updates the moments of observations; returns the metrics of both optimizers."""
         for network in (self.policy, self.critics):
             network.learn_moments(batch.obs)
         optimizers = (self.critic_optimizer, self.policy_optimizer)
@@ -112,11 +113,11 @@ class ContinuousLearner(Learner, Generic[P]):
         }
 
     def module_dict(self) -> dict[str, nn.Module]:
-        """The network that agents act with."""
+        """Returns the network that agents act with."""
         return {"policy": self.policy}
 
     def saveables(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the parameters."""
+        """Returns what a checkpoint holds in addition to the parameters."""
         return {
             "critics": self.critics,
             "policy_optimizer": self.policy_optimizer,

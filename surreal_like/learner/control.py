@@ -19,11 +19,11 @@ Flat = npt.NDArray[np.uint8]
 
 
 def requests(flat_bytes: int, modes: Sequence[str]) -> Kinds:
-    """Schema of each kind of message to ``learner.control``.
+    """Returns the schema of each kind of message to ``learner.control``.
 
     Args:
-        flat_bytes: bytes of this learner's parameters, which an evaluation may bring along.
-        modes: that the run's evaluators play in.
+        flat_bytes: size of this learner's parameters, which an evaluation may contain, in bytes.
+        modes: of the run's evaluators.
     """
     return {
         "evaluated": Schema(
@@ -47,15 +47,15 @@ def requests(flat_bytes: int, modes: Sequence[str]) -> Kinds:
 
 
 class Control:
-    """Answers ``learner.control``.
+    """Replies to requests at ``learner.control``.
 
     Args:
         socket: the router of :func:`requests`.
-        evaluated: takes an evaluation and the parameters that played it, or None; returns what
-            is answered.
+        evaluated: called with an evaluation and the evaluated parameters or None; returns the
+            fields of the reply.
         save: writes a checkpoint, returns its path.
-        stop: ends the run for a reason; the second argument says if it was interrupted.
-        status: where the run stands.
+        stop: ends the run; called with a reason, and True if it was interrupted.
+        status: returns the state of the run.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Control:
         self._status = status
 
     def tick(self) -> bool:
-        """Answers what has come; True if something had."""
+        """Replies to one request; returns True if there was one."""
         request = self.socket.receive()
         if request is None:
             return False

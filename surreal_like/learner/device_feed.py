@@ -1,4 +1,4 @@
-"""How batches come to the learner's device: shared on the CPU, sent ahead of use on CUDA."""
+"""Transfers batches to the learner's device: shared memory on the CPU, asynchronous on CUDA."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 
 class DeviceFeed:
-    """Makes tensors of columns.
+    """Converts columns to tensors.
 
-    On the CPU they share the memory of the arrays. To CUDA they go through pinned memory on a
-    stream of their own, so that a batch travels while the device still computes with the one
-    before; the arrays can be used again as soon as the call returns.
+    On the CPU they share the memory of the arrays. To CUDA they are copied through pinned memory on
+    a separate stream, so that the transfer overlaps with computation on the previous batch; the
+    arrays may be reused as soon as the call returns.
 
     Args:
-        device: where the tensors are to be.
+        device: of the tensors.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -29,7 +29,7 @@ class DeviceFeed:
         self._cuda = _CudaFeed(device) if device.type == "cuda" else None
 
     def __call__(self, columns: Columns) -> dict[str, torch.Tensor]:
-        """The tensors of columns, by the same names."""
+        """Returns the tensors of the columns, by the same names."""
         if self._cuda is not None:
             return self._cuda.send(columns)
         return {name: to_tensor(column, self._device) for name, column in columns.items()}
@@ -53,13 +53,13 @@ class _CudaFeed:
         user = torch.cuda.current_stream(self._device)
         user.wait_stream(self._stream)
         for tensor in tensors.values():
-            # Or its memory could be given to the next batch while it is still computed with.
+            # Otherwise the allocator could give its memory to the next batch while it is in use.
             tensor.record_stream(user)
         return tensors
 
 
 class _Staging:
-    """Pinned memory for one batch; ``left`` says when the device has read it."""
+    """Pinned memory for one batch; the event ``left`` marks the end of the device's copy."""
 
     def __init__(self) -> None:
         self.left = torch.cuda.Event()  # type: ignore[no-untyped-call]

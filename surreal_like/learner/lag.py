@@ -1,4 +1,4 @@
-"""How old the policy was that made the rows of a batch, and where the time went on their way."""
+"""Measures the policy lag of the rows of batches, and the latency of each stage on their way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 _HISTORY = 2000
 
-# Parts of the way of traced experience, each between two stamps.
+# Stages of traced experience, each between two stamps.
 _WAY = (
     ("collect", "first", "cut"),
     ("wait_to_send", "cut", "sent"),
@@ -24,7 +24,7 @@ _WAY = (
 
 @dataclass(slots=True)
 class _Sums:
-    """Lag of some rows together."""
+    """Sums of the lag of some rows."""
 
     rows: int = 0
     versions: float = 0.0
@@ -50,16 +50,16 @@ class _Sums:
 
 
 def fresh_versions(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """The versions of a batch, ``[B]`` or ``[T, B]``, but for streams that were replayed.
+    """Returns the versions of a batch, ``[B]`` or ``[T, B]``, without replayed streams.
 
-    Those are old by intention, and say nothing of how far the agents are behind.
+    Those are old by intention, and carry no information about the agents' lag.
     """
     versions, replayed = columns["version"], columns.get("replayed")
     return versions if replayed is None else versions[..., ~replayed]
 
 
 class Lag:
-    """Policy lag in versions and in updates, and mean durations along the way of experience."""
+    """Policy lag in versions and in updates, and mean durations of the stages of experience."""
 
     def __init__(self) -> None:
         self._versions: list[int] = []
@@ -69,27 +69,27 @@ class Lag:
         self._way: dict[str, list[float]] = {}
 
     def add_publication(self, version: int, iteration: int) -> None:
-        """Remembers how many updates a version has had."""
+        """Records the number of updates of a version."""
         self._versions.append(version)
         self._iterations.append(iteration)
         if len(self._versions) > 2 * _HISTORY:
             del self._versions[:_HISTORY], self._iterations[:_HISTORY]
 
     def add_batch(self, versions: npt.NDArray[np.int64], iteration: int) -> None:
-        """Takes the versions, of any shape, that a batch's rows were acted with."""
+        """Adds the versions, of any shape, of the parameters that acted in a batch's rows."""
         if not self._versions:
             return
         newest = self._versions[-1]
         mean, oldest = float(versions.mean()), int(versions.min())
         recent = self._recent
         recent.rows += versions.size
-        # After a restart of the learner a row may be of a version that it does not know yet.
+        # After a restart the learner may get rows of versions that it does not know yet.
         recent.versions += max(0.0, newest - mean) * versions.size
         recent.max_versions = max(recent.max_versions, newest - oldest)
         recent.updates += max(0.0, iteration - self._updates_of(mean)) * versions.size
 
     def _updates_of(self, version: float) -> float:
-        """Updates that a version has had, between two known ones in proportion."""
+        """Returns the number of updates of a version, interpolated between known versions."""
         at = bisect_left(self._versions, version)
         if at == 0 or at == len(self._versions):
             return self._iterations[min(at, len(self._versions) - 1)]
@@ -98,7 +98,7 @@ class Lag:
         return self._iterations[at - 1] * (1 - share) + self._iterations[at] * share
 
     def add_stamps(self, stamps: Mapping[str, float]) -> None:
-        """Takes the stamps of one traced batch and the chunk that its rows came with."""
+        """Adds the stamps of one traced batch and of the chunk of its rows."""
         for name, begin, end in _WAY:
             if begin in stamps and end in stamps:
                 total = self._way.setdefault(name, [0.0, 0])
@@ -106,26 +106,26 @@ class Lag:
                 total[1] += 1
 
     def summary(self) -> dict[str, float | None]:
-        """``mean_versions``, ``max_versions``, ``mean_updates`` over the whole run."""
+        """Returns ``mean_versions``, ``max_versions``, ``mean_updates`` over the whole run."""
         return (self._before + self._recent).summary()
 
     def pop_recent(self) -> dict[str, float | None]:
-        """The same over the batches since the last call."""
+        """Returns the same over the batches since the last call."""
         recent, self._recent = self._recent, _Sums()
         self._before += recent
         return recent.summary()
 
     def latency(self) -> dict[str, float]:
-        """Part of the way -> mean seconds, of the traced experience."""
+        """Returns stage -> mean seconds, of the traced experience."""
         return {f"{name}_seconds": total / count for name, (total, count) in self._way.items()}
 
     def state(self) -> dict[str, Any]:
-        """Plain data for a file."""
+        """Returns plain data for a file."""
         every = self._before + self._recent
         sums = [every.rows, every.versions, every.updates, every.max_versions]
         return {"sums": sums, "latency": self._way}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what :meth:`state` gave."""
+        """Restores a result of :meth:`state`."""
         self._before = _Sums(*state["sums"])
         self._way = {name: list(total) for name, total in state["latency"].items()}

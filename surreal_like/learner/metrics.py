@@ -1,4 +1,4 @@
-"""What the `learn` of an author has returned."""
+"""Checks the result of an author's `learn`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Metrics = dict[str, Any]
 
 
 def checked_metrics(returned: object, learn: Callable[..., object]) -> Metrics:
-    """The metrics of one update; none if nothing was returned.
+    """Returns the metrics of one update; empty if nothing was returned.
 
     Args:
-        returned: by ``learn``.
+        returned: result of ``learn``.
         learn: the method, for the message.
 
     Raises:
-        DataError: that is no mapping of names to numbers; names the method, its file and line.
+        DataError: not a mapping of names to numbers; names the method, its file and line.
     """
     if returned is None:
         return {}

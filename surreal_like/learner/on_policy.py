@@ -1,4 +1,4 @@
-"""What learners of unrolls share: rows out of unrolls, a KL penalty, means of several updates."""
+"""Shared code of learners of unrolls: rows of unrolls, a KL penalty, means of several updates."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Told = Mapping[str, float | torch.Tensor]
 
 @dataclass(slots=True)
 class Rows:
-    """Rows of unrolls, from which updates are made.
+    """Rows of unrolls, input of updates.
 
-    Without a memory they are flat: `[M]` below is M rows in any order, from each of which an action
-    was taken. With one they are whole streams in order of time: `[M]` is `[T, B]`.
+    Without a memory they are flat: `[M]` below is M rows with an action, in any order. With a
+    memory they are whole streams in time order: `[M]` is `[T, B]`.
 
     Args:
         obs: nest of tensors `[M, ...]`.
         actions: `[M, ...]`; continuous ones `[M, size]`.
-        log_probs: of the actions, by the policy that acted, `[M]`.
+        log_probs: of the actions under the policy that acted, `[M]`.
         policy: columns of that policy, `[M, n]`.
         advantages: `[M]`.
         values: before the first update, `[M]`.
         targets: of the values, `[M]`.
-        mask: 0 at rows that no action was taken from, `[M]`.
-        first: where an episode begins, bool `[M]`.
+        mask: 0 at rows without an action, `[M]`.
+        first: True where an episode begins, bool `[M]`.
         state: of the memory before the first row, `[B, state_size]`; None without a memory.
     """
 
@@ -60,12 +60,12 @@ class Rows:
         targets: torch.Tensor,
         policy_of: Callable[[Mapping[str, torch.Tensor]], Distribution],
     ) -> Rows:
-        """The rows of a batch.
+        """Returns the rows of a batch.
 
         Args:
             batch: of unrolls, time first.
             advantages, values, targets: `[T, B]`.
-            policy_of: the policy of columns, `of` of the head.
+            policy_of: builds a policy from columns: `of` of the head.
         """
         steps, state = len(batch.rewards), state_before(batch)
         keep = batch.mask.flatten().nonzero().squeeze(1)
@@ -89,7 +89,7 @@ class Rows:
         )
 
     def __len__(self) -> int:
-        """Rows, or with a memory streams: what `[index]` chooses from."""
+        """Number of rows, or with a memory of streams: range of `[index]`."""
         return self.mask.shape[self._axis]
 
     @property
@@ -97,7 +97,7 @@ class Rows:
         return 0 if self.state is None else 1
 
     def __getitem__(self, index: torch.Tensor) -> Rows:
-        """The rows, or the streams, at `index`, int64 `[m]`."""
+        """Returns the rows, or the streams, at `index`, int64 `[m]`."""
         axis = self._axis
 
         def pick(x: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ class Rows:
         )
 
     def seen_by(self, network: ActorCritic) -> tuple[Distribution, torch.Tensor]:
-        """Policy and values `[M]` of these rows."""
+        """Returns policy and values `[M]` of these rows."""
         if self.state is not None:
             return network.unroll(self.obs, self.state, self.first)
         seen: tuple[Distribution, torch.Tensor] = network(self.obs)
@@ -125,26 +125,26 @@ class Rows:
 
 
 def state_before(batch: Batch) -> torch.Tensor | None:
-    """What the memory held before the first row of a batch, `[B, state_size]`; None without one."""
+    """Returns the memory before the first row of a batch, `[B, state_size]`; None without one."""
     return batch.extras["memory"][0] if "memory" in batch.extras else None
 
 
 def policy_columns(batch: Batch) -> list[str]:
-    """The names of the extras that are the policy that acted."""
+    """Returns the names of the extras that are columns of the policy that acted."""
     return [name for name in ("logits", "mean", "log_std") if name in batch.extras]
 
 
 def flat_actions(actions: torch.Tensor) -> torch.Tensor:
-    """Actions `[T, B, ...]` as networks know them: continuous ones `[T, B, size]`."""
+    """Returns actions `[T, B, ...]` in the shape of networks: continuous ones `[T, B, size]`."""
     return actions.flatten(2) if actions.is_floating_point() and actions.dim() > 2 else actions
 
 
 class KLPenalty:
-    """The weight of a penalty on divergence, adapted to what the divergence was.
+    """Weight of a penalty on divergence, adapted to the measured divergence.
 
     Args:
-        coefficient: the first weight; 0: no penalty, now and later.
-        target: divergence that it is adapted to [nats].
+        coefficient: the first weight; 0: no penalty, also later.
+        target: divergence that the adaptation aims at [nats].
     """
 
     def __init__(self, coefficient: float, target: float) -> None:
@@ -152,48 +152,48 @@ class KLPenalty:
         self._target = target
 
     def adapt(self, kl: float) -> None:
-        """Moves the weight after a batch, of whose last pass `kl` was the divergence [nats]."""
+        """Adapts the weight after a batch; `kl` is the divergence in its last pass [nats]."""
         self.coefficient = adapted_kl_coefficient(self.coefficient, kl, self._target)
 
     def state_dict(self) -> dict[str, Any]:
-        """The weight."""
+        """Returns the weight."""
         return {"coefficient": self.coefficient}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` gave."""
+        """Restores a result of `state_dict`."""
         self.coefficient = float(state["coefficient"])
 
 
 class Means:
-    """Means of what several updates told; tensors are looked at only when they are asked for."""
+    """Means of the metrics of several updates; tensors are read only when a mean is requested."""
 
     def __init__(self) -> None:
         self._told: list[Told] = []
 
     def add(self, told: Told) -> None:
-        """Takes what one update told, numbers or 0-dimensional tensors by name."""
+        """Adds the metrics of one update: numbers or 0-dimensional tensors by name."""
         self._told.append(told)
 
     def join(self, other: Means) -> None:
-        """Takes all that another has."""
+        """Adds all metrics of another instance."""
         self._told += other._told
 
     def value(self, name: str) -> float:
-        """The mean of one name."""
+        """Returns the mean of one name."""
         return float(sum(each[name] for each in self._told) / len(self._told))
 
     def values(self) -> dict[str, float]:
-        """The means of all names."""
+        """Returns the means of all names."""
         return {name: self.value(name) for name in self._told[0]}
 
 
 def explained_variance(
     values: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """How much of the targets' variance the values know: 1 is all, 0 no more than their mean does.
+    """Returns the share of the targets' variance explained by the values: 1 all, 0 as their mean.
 
-    A scalar, over the elements of mask 1, from tensors of one shape; not finite where the targets
-    do not vary.
+    A scalar, over the elements of mask 1, from tensors of one shape; not finite if the targets do
+    not vary.
     """
     return 1.0 - _variance(targets - values, mask) / _variance(targets, mask)
 
@@ -205,14 +205,14 @@ def _variance(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def check_synchronous(
     learner_config: Config, env_config: Config, session_config: Config, *, unrolls: bool
 ) -> None:
-    """Raises ConfigError where agents that wait for the version that follows would wait for ever.
+    """Raises ConfigError if agents that wait for the next version would wait for ever.
 
-    What every agent sends before it waits must be enough for an update, and every update must be
-    published.
+    The chunks that all agents send before they wait must be enough for an update, and every update
+    must be published.
 
     Args:
         learner_config, env_config, session_config: of the experiment.
-        unrolls: replay gives whole unrolls, so ``batch_size`` counts streams; otherwise rows.
+        unrolls: True if replay gives whole unrolls, so ``batch_size`` counts streams; else rows.
     """
     where = "agents are synchronous (they wait for a version after each chunk that they send)"
     publish = learner_config.parameter_publish
@@ -229,7 +229,7 @@ def check_synchronous(
             f"{where}, but a batch of learner_config.replay.batch_size {replay.batch_size} streams "
             f"is more than {by} = {together} streams: they would wait for ever"
         )
-    # The newest rows of each stream wait for those that follow.
+    # The newest rows of each stream are incomplete until later rows arrive.
     steps = session_config.sender.flush_iteration - learner_config.algo.n_step
     least = -(-replay.min_size // replay.replay_shards)
     if not unrolls and least > together * max(0, steps):

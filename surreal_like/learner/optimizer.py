@@ -1,4 +1,4 @@
-"""The optimiser of a learner: a rule on one flat tensor, with a clip and a guard against NaN."""
+"""Optimizer of a learner: a rule on one flat tensor, with gradient clipping and a NaN guard."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from surreal_like.network.flat import flatten_parameters
 class Adam:
     """Adam on one flat tensor: Kingma and Ba 2015, algorithm 1, with the order of section 2.
 
-    The same as `torch.optim.Adam`, which for one small tensor costs several times as much in Python
-    and at its first step imports the compiler of torch, a second that a run would wait for.
+    Computes the same as `torch.optim.Adam`, which needs several times as much Python time for one
+    small tensor, and imports torch's compiler at its first step: 1 s of waiting for a run.
 
     Args:
-        parameter: moved in place, of any shape.
-        learning_rate: the step size; may be changed between two steps.
+        parameter: updated in place, of any shape.
+        learning_rate: step size; may be changed between two steps.
         betas: decay of the first and of the second moment.
         epsilon: added to the root of the second moment.
     """
@@ -46,7 +46,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradient: torch.Tensor) -> None:
-        """Moves the parameter by a gradient of its shape."""
+        """Updates the parameter from a gradient of its shape."""
         beta_1, beta_2 = self._betas
         self._steps += 1
         self._moment_1.lerp_(gradient, 1 - beta_1)
@@ -60,25 +60,25 @@ class Adam:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps and both moments."""
+        """Returns the number of steps and both moments."""
         return {"steps": self._steps, "moment_1": self._moment_1, "moment_2": self._moment_2}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` gave."""
+        """Restores a result of `state_dict`."""
         self._steps = int(state["steps"])
         self._moment_1.copy_(state["moment_1"])
         self._moment_2.copy_(state["moment_2"])
 
 
 class RMSPropTF:
-    """RMSProp as TensorFlow 1 computes it, on one flat tensor: what A3C and IMPALA were tuned for.
+    """RMSProp as TensorFlow 1 computes it, on one flat tensor: A3C and IMPALA were tuned for it.
 
     The mean of squares begins at 1, not at 0, and `epsilon` is added inside the root: with their
-    epsilon of 0.1 that is another step than the one of `torch.optim.RMSprop`.
+    epsilon of 0.1 the step differs from that of `torch.optim.RMSprop`.
 
     Args:
-        parameter: moved in place, of any shape.
-        learning_rate: the step size; may be changed between two steps.
+        parameter: updated in place, of any shape.
+        learning_rate: step size; may be changed between two steps.
         decay: of the mean of squares.
         epsilon: added to the mean of squares.
     """
@@ -99,18 +99,18 @@ class RMSPropTF:
 
     @torch.no_grad()
     def step(self, gradient: torch.Tensor) -> None:
-        """Moves the parameter by a gradient of its shape."""
+        """Updates the parameter from a gradient of its shape."""
         share = 1.0 - self._decay
         self._mean_square.mul_(self._decay).addcmul_(gradient, gradient, value=share)
         root = (self._mean_square + self._epsilon).sqrt_()
         self._parameter.addcdiv_(gradient, root, value=-self.learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """The mean of squares."""
+        """Returns the mean of squares."""
         return {"mean_square": self._mean_square}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` gave."""
+        """Restores a result of `state_dict`."""
         self._mean_square.copy_(state["mean_square"])
 
 
@@ -120,17 +120,17 @@ _RULES: Mapping[str, type[Adam | RMSPropTF]] = MappingProxyType(
 
 
 class Optimizer:
-    """Moves a module down the gradient of a loss.
+    """Updates a module by the gradient of a loss.
 
     Args:
-        module: on the device where it learns; its parameters become views of one flat tensor.
-        learning_rate: the step size.
-        max_grad_norm: longer gradients are scaled to this norm; 0 leaves them as they are.
+        module: on its device; its parameters become views of one flat tensor.
+        learning_rate: step size.
+        max_grad_norm: gradients with a larger norm are scaled to this norm; 0: never.
         epsilon: of the rule.
         rule: adam or rmsprop_tf.
 
     Raises:
-        ConfigError: there is no such rule.
+        ConfigError: the rule does not exist.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> float:
-        """The step size of the next update; may be set between two of them."""
+        """Step size of the next update; may be set between two updates."""
         return self._rule.learning_rate
 
     @learning_rate.setter
@@ -161,15 +161,15 @@ class Optimizer:
         self._rule.learning_rate = value
 
     def step(self, loss: torch.Tensor) -> float:
-        """Makes one update from a scalar loss; gives the norm of the gradient, before any clip.
+        """Makes one update from a scalar loss; returns the norm of the gradient before clipping.
 
-        If the loss or the gradient is not finite nothing is changed, the moments of the rule
-        included: then `skipped` is true until the next step, and `nan_updates` rises.
+        If the loss or the gradient is not finite, nothing changes, including the moments of the
+        rule: `skipped` is True until the next step, and `nan_updates` rises by 1.
         """
         self._gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         norm = torch.linalg.vector_norm(self._gradient)
-        # One number for both: Huber's gradient of an infinite error is finite, its loss is not.
+        # One check for both: Huber's gradient of an infinite error is finite, its loss is not.
         self.skipped = not math.isfinite((norm + loss.detach()).item())
         if self.skipped:
             self.nan_updates += 1
@@ -181,10 +181,10 @@ class Optimizer:
         return grad_norm
 
     def state_dict(self) -> dict[str, Any]:
-        """The moments of the rule, under its name, and the number of updates that were skipped."""
+        """Returns the rule's state under its name, and the number of skipped updates."""
         return {self._name: self._rule.state_dict(), "nan_updates": self.nan_updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` gave; the learning rate stays the one of the config."""
+        """Restores a result of `state_dict`; the learning rate remains that of the config."""
         self._rule.load_state_dict(state[self._name])
         self.nan_updates = int(state["nan_updates"])

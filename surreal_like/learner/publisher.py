@@ -1,4 +1,4 @@
-"""The learner's publications: versions that only rise, repeated for whoever comes late."""
+"""Publications of the learner: rising versions, repeated for late subscribers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Publisher:
 
     Args:
         socket: publisher of ``learner.parameters``.
-        clock: for stamps and repeats.
-        incarnation: the learner's.
-        version: the largest ever published; the next is one more.
+        clock: for timestamps and repetitions.
+        incarnation: of the learner.
+        version: the largest version published so far; the next one is larger by 1.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Publisher:
         self._send()
 
     def tick(self) -> None:
-        """Sends the newest version again to a new subscriber, and when it has been quiet."""
+        """Repeats the newest version for new subscribers, and after 1 s without publication."""
         quiet = self._clock.now() - self._sent_at >= _REPEAT_SECONDS
         if (self._socket.new_subscribers() or quiet) and self.newest is not None:
             self._send()

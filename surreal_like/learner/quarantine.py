@@ -1,4 +1,4 @@
-"""Batches that made no good update: kept for inspection, counted in a row."""
+"""Stores batches that led to bad updates, and counts bad updates in a row."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class NotFinite(RunError):
 
 
 class Quarantine:
-    """Keeps the first batches that ``learn`` could not learn from.
+    """Stores the first batches that ``learn`` failed on.
 
-    An update is bad if ``learn`` raised, or if it says that it has skipped the batch. A batch goes
-    to ``<folder>/<number>.npz`` (its columns, unless they are larger than 64 MiB) and
-    ``<number>.json`` (why, and where its rows came from); at most ten of a run.
+    An update is bad if ``learn`` raised an exception, or reported that it skipped the batch. A
+    batch is written to ``<folder>/<number>.npz`` (its columns, up to 64 MiB) and ``<number>.json``
+    (the error, and the source of its rows); at most ten per run.
 
     Args:
-        folder: of the run's quarantine; made when it is needed.
-        max_bad_updates: not finite in a row.
+        folder: quarantine folder of the run; created when needed.
+        max_bad_updates: limit of bad updates in a row.
     """
 
     def __init__(self, folder: Path, max_bad_updates: int) -> None:
@@ -42,19 +42,19 @@ class Quarantine:
         self._bad = self._raised = 0
 
     def clear(self) -> None:
-        """An update was good."""
+        """Resets the counters after a good update."""
         self._first = None
         self._bad = self._raised = 0
 
     @property
     def in_a_row(self) -> int:
-        """Bad updates since the last good one."""
+        """Number of bad updates since the last good one."""
         return self._bad
 
     def add(self, sampled: Sampled, error: Exception, iteration: int) -> Path | None:
-        """Counts a bad update, and keeps its batch; returns where, None if it was not kept.
+        """Counts a bad update and stores its batch; returns the path, None if it was not stored.
 
-        Of updates in a row that are not finite only the first is kept.
+        Of non-finite updates in a row only the first is stored.
         """
         repeated = bool(self._bad) and isinstance(error, NotFinite)
         self._first = self._first or error
@@ -66,14 +66,14 @@ class Quarantine:
         return self._keep(sampled, error, iteration)
 
     def end(self) -> Exception | None:
-        """The first error of the row if that is too long to go on."""
+        """Returns the first error of the row if the row has reached its limit."""
         over = self._raised >= RAISED_LIMIT or self._bad >= self._max_bad_updates
         return self._first if over else None
 
     def _keep(self, sampled: Sampled, error: Exception, iteration: int) -> Path | None:
         columns = sampled.columns
         path = self._folder / f"{self._kept}.json"
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "error": describe(error),
             "traceback": "".join(traceback.format_exception(error)),
             "iteration": iteration,
@@ -82,13 +82,13 @@ class Quarantine:
         }
         if "version" in columns:
             versions = columns["version"]
-            told["versions"] = [int(versions.min()), int(versions.max())]
+            record["versions"] = [int(versions.min()), int(versions.max())]
         try:
             self._folder.mkdir(exist_ok=True)
             if sum(each.nbytes for each in columns.values()) <= _MOST_BYTES:
                 np.savez(path.with_suffix(".npz"), allow_pickle=False, **columns)
-            write_atomically(path, json.dumps(told, indent=2) + "\n")
+            write_atomically(path, json.dumps(record, indent=2) + "\n")
         except OSError:
-            # A full disk must not end a run; the event still says why.
+            # A full disk must not end a run; the event still has the error.
             return None
         return path

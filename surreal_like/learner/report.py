@@ -1,4 +1,4 @@
-"""What the learner tells of a run while it goes on: lines of ``progress.jsonl``, and curves."""
+"""Reports the progress of a run: lines of ``progress.jsonl``, and curves."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _SECTIONS = ("return", "steps_per_second", "lag", "replay", "performance", "lear
 
 
 class Report:
-    """Appends lines to ``progress.jsonl``, and draws the same numbers as curves.
+    """Appends lines to ``progress.jsonl``, and reports the same numbers as curves.
 
     Args:
         context: of the learner's process.
-        record: what is known of the run.
+        record: statistics of the run.
         path: of the file.
 
     Attributes:
-        due: says when the next line is.
-        line: the newest one.
+        due: True when called if the next line is due.
+        line: the newest line.
     """
 
     def __init__(self, context: Context, record: RunStats, path: Path) -> None:
@@ -49,18 +49,18 @@ class Report:
         self._empty_since: float | None = self._began
 
     def add_batch(self, there: bool) -> None:
-        """Takes whether there was a batch when the learner wanted one."""
+        """Records if a batch was available when the learner needed one."""
         now = self._clock.now()
         if self._empty_since is not None:
             self._waited += now - self._empty_since
         self._empty_since = None if there else now
 
     def add_update(self, metrics: Mapping[str, Any]) -> None:
-        """Takes what ``learn`` returned."""
+        """Adds the result of one ``learn``."""
         self._updates.append(metrics)
 
     def add_evaluation(self, score: Mapping[str, Any], *, judges: bool) -> None:
-        """Draws the return of one evaluation; of a mode that does not judge, under its name."""
+        """Reports the return of one evaluation as a curve; other modes by their names."""
         judged = "confirmed" if score["confirm"] else "greedy"
         name = judged if judges else mode_name(score["mode"])
         self._curves["return"].add_scalar(name, score["mean_return"], score["env_steps"])
@@ -73,19 +73,19 @@ class Report:
         *,
         standstill: str | None = None,
     ) -> None:
-        """Tells where the run stands.
+        """Writes a line with the state of the run.
 
         Args:
-            iteration: updates that the present weights have had.
+            iteration: number of updates of the current weights.
             version: newest publication.
             counts: of all replay shards.
-            standstill: which component waits for what, where nothing moves.
+            standstill: the component that waits, and for what, if the run stands still.
         """
         line = self._record.line(iteration, version, counts)
         line["waiting_share"] = self._waiting_share()
         line["learn"] = recent_means(self._updates)
         line["standstill"] = standstill
-        # While the disk is full lines wait; they must not end the run.
+        # While the disk is full, lines wait in memory; the error must not end the run.
         self._file.add((json.dumps(line) + "\n").encode())
         self._file.flush()
         self._draw(line)
@@ -122,15 +122,15 @@ class Report:
             self._curves[name].add_scalars(known, line["env_steps"])
 
     def close(self) -> None:
-        """Writes what may still wait."""
+        """Writes lines that are still waiting."""
         self._file.flush()
 
 
 def recent_means(updates: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
-    """What several updates returned, as one number for each name.
+    """Combines the metrics of several updates to one number for each name.
 
-    A whole number is a count, of which the newest is told; of everything else the mean over those
-    that are finite, None where none is.
+    Of a whole number, which is a count, the newest value; of other values the mean over the finite
+    ones, None if there are none.
     """
     values: dict[str, list[Any]] = {}
     for metrics in updates:
@@ -145,7 +145,7 @@ def _told(values: list[Any]) -> float | None:
     finite = [number for number in _numbers(values) if math.isfinite(number)]
     if not finite:
         return None
-    # From the first one on, so that the mean of equal numbers is that very number.
+    # Relative to the first value, so that the mean of equal numbers is exact.
     return finite[0] + math.fsum(number - finite[0] for number in finite) / len(finite)
 
 
