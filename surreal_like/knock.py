@@ -156,7 +156,7 @@ def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None)
     session.folder = str(folder)
     session.launcher.host, session.launcher.transport = None, "ipc"
     session.tensorplex.start_tensorboard, session.tensorplex.prometheus_port = False, 0
-    # Component names and specs derive from the first agent: plan at least one.
+    # The first planned agent is the template of all agents: keep at least one.
     session.agent.num = max(1, int(session.agent.num))
     session.at_end = "exit"
     book = AddressBook({name: Address.same(at) for name, at in fields["addresses"].items()})

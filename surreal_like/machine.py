@@ -1,4 +1,4 @@
-"""Whether this machine has what a run will need, asked before anything is started."""
+"""Checks, before anything is started, that this machine has the resources of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.replay.storage import LINK_BYTES
 
-# step_type, reward, discount, version, and what links a row to its neighbours.
+# step_type, reward, discount, version, and the links of a row to its neighbours.
 _FIXED_BYTES = 1 + 4 + 4 + 8 + LINK_BYTES
 _LAST_PORT = 65_535
 _CGROUPS = (
@@ -26,7 +26,7 @@ _CGROUPS = (
 
 
 class Need(NamedTuple):
-    """The memory that replay fills in the end.
+    """Memory of a full replay.
 
     Extras that an algorithm adds to a row are known only to its agents, so they are not counted.
     """
@@ -49,9 +49,9 @@ class Need(NamedTuple):
 
 
 def replay_need(config: Config) -> Need:
-    """What the replay of a resolved experiment needs, over all shards."""
+    """Returns the memory needed by the replay of a resolved experiment, over all shards."""
     env, replay = config.env_config, config.learner_config.replay
-    # Of a stack only the newest frame is stored: the others are those of the rows before.
+    # Of a stack only the newest frame is stored: the previous rows have the others.
     obs = nest.leaves(parse_obs_spec(frame_spec(env.obs_spec, stack_size(env))))
     action = parse_action_spec(env.action_spec).array
     rows = replay.capacity + (replay.replay_capacity if replay.replay_proportion else 0)
@@ -59,14 +59,14 @@ def replay_need(config: Config) -> Need:
 
 
 def check_memory(config: Config, available_bytes: int | None = None) -> Need:
-    """Refuses an experiment whose replay cannot fit into this machine.
+    """Rejects an experiment whose replay exceeds the memory of this machine.
 
     Args:
         config: resolved.
-        available_bytes: what there is; None: asks the machine.
+        available_bytes: available memory; None: measured.
 
     Raises:
-        UsageError: with the arithmetic, and with what would fit.
+        UsageError: with the calculation, and the settings that would fit.
     """
     need = replay_need(config)
     available = find_available_bytes() if available_bytes is None else available_bytes
@@ -82,7 +82,7 @@ def check_memory(config: Config, available_bytes: int | None = None) -> Need:
 
 
 def check_ports(config: Config) -> None:
-    """Refuses an experiment that names a port which somebody else uses, or a host that is not here.
+    """Rejects an experiment with a port that is in use, or a host that is not this machine.
 
     Raises:
         UsageError: names the setting, and the port or the host.
@@ -107,7 +107,7 @@ def check_ports(config: Config) -> None:
 
 
 def find_available_bytes() -> int:
-    """Memory that can still be had on this machine, inside the limit of its container."""
+    """Returns the memory that is available on this machine, within the limit of its container."""
     available = int(psutil.virtual_memory().available)
     for limit, usage in _CGROUPS:
         try:

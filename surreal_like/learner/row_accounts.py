@@ -1,4 +1,4 @@
-"""Who has pushed how many rows, and where each of them went; kept over every restart."""
+"""Accounts of rows: pushed by each sender, and their fates; kept over every restart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class RowFates(NamedTuple):
-    """RowFates and their fate; a clean stop has ``pushed = inserted + dropped`` exactly."""
+    """Row counts by fate; after a clean stop ``pushed = inserted + dropped`` holds exactly."""
 
     pushed: int = 0
     inserted: int = 0
@@ -19,14 +19,14 @@ class RowFates(NamedTuple):
 
 @dataclass(slots=True)
 class SenderRows:
-    """What is known of one incarnation of one agent; apart from ``unacked`` it only rises.
+    """Known counts of rows of one incarnation of an agent; all but ``unacked`` only rise.
 
-    ``pushed``, ``inserted``, ``dropped`` and ``unacked`` are what the sender said of itself,
-    ``seen``, ``handled`` and ``refused`` what replay saw of it, and ``received`` (for each start of
-    each shard) what replay counted by itself, while the others repeat numbers of the sender. All
-    count rows.
+    ``pushed``, ``inserted``, ``dropped`` and ``unacked`` are reported by the sender; ``seen``,
+    ``handled`` and ``refused`` were observed by replay. ``received`` (for each incarnation of each
+    shard) is counted by replay itself, while the others repeat numbers of the sender.
 
-    A guest is of a machine that has joined. Its numbers count as far as replay has received rows.
+    A guest is an agent of a machine that has joined. Its numbers count only up to the rows that
+    replay has received.
     """
 
     pushed: int = 0
@@ -44,19 +44,19 @@ class SenderRows:
 
     @property
     def bound(self) -> int:
-        """RowFates from this sender that replay has certainly received."""
+        """Number of rows of this sender that replay has certainly received."""
         return sum(self.received.values())
 
     def counted(self, number: int) -> int:
-        """Steps or episodes that count of those that the sender has named: at most one a row."""
+        """Returns the part of the reported steps or episodes that counts: at most one per row."""
         return min(number, self.bound) if self.guest else number
 
     def rows(self) -> RowFates:
-        """The rows of this incarnation.
+        """Returns the row counts of this incarnation.
 
-        A sender that left counts as it counted itself. One that was killed ends with the
-        last chunk whose header a receiver saw; what came before and was never handled is missing.
-        A guest that counted more than replay received counts as replay saw it.
+        For a sender that left, its own counts hold. For a killed one, the last chunk whose header a
+        receiver has seen is the end; earlier rows that were never handled are missing. For a guest
+        that reported more rows than replay received, the counts of replay hold.
         """
         settled = self.inserted + self.dropped
         if self.guest and not (self.final and settled + self.unacked == self.pushed):
@@ -75,13 +75,13 @@ class SenderRows:
         return RowFates(self.bound, self.bound - dropped, dropped)
 
     def rise(self, **values: int) -> None:
-        """Takes each value that is larger than the known one."""
+        """Raises each given field to the given value if that is larger."""
         for name, value in values.items():
             setattr(self, name, max(getattr(self, name), int(value)))
 
 
 class RowAccounts:
-    """The accounts of a whole run, as the learner keeps them.
+    """Row accounts of a whole run, kept by the learner.
 
     Args:
         first_joined_agent: number of the first agent of a joined machine; None: none can join.
@@ -94,10 +94,10 @@ class RowAccounts:
         self._replayed: dict[str, int] = {}
 
     def add_sender(self, key: str, account: Mapping[str, Any]) -> None:
-        """Takes what a sender (``name/incarnation``) said of itself.
+        """Adds the account that a sender (``name/incarnation``) reported.
 
-        Its steps count from its chunks, as replay has seen them, until it leaves: what a killed
-        sender took with it was in no row that anybody knows.
+        Until a sender leaves, its steps are counted from its chunks, as replay has seen them: the
+        unsent steps of a killed sender are in no known row.
         """
         sender = self._sender(key)
         if sender.final:
@@ -109,7 +109,7 @@ class RowAccounts:
         sender.final = bool(account["final"])
 
     def add_shard(self, key: str, counts: Mapping[str, Any]) -> None:
-        """Takes the counts of one incarnation of a shard (``name/incarnation``)."""
+        """Adds the counts of one incarnation of a shard (``name/incarnation``)."""
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
         for name, seen in counts["senders"].items():
@@ -119,7 +119,7 @@ class RowAccounts:
                 sender.received[key] = max(sender.received.get(key, 0), received)
             sender.rise(
                 seen=seen["rows"],
-                # What came before this shard's first chunk had been handled by the one before.
+                # The previous shard handled everything before the first chunk that this shard got.
                 handled=seen["base"] + seen["inserted"] + seen["dropped"],
                 refused=seen["dropped"],
                 env_steps=seen["env_steps"],
@@ -138,27 +138,27 @@ class RowAccounts:
 
     @property
     def env_steps(self) -> int:
-        """Environment steps of all senders that ever were."""
+        """Environment steps of all senders of the whole run."""
         return sum(sender.counted(sender.env_steps) for sender in self.senders.values())
 
     @property
     def episodes(self) -> int:
-        """Finished episodes of all senders that ever were."""
+        """Finished episodes of all senders of the whole run."""
         return sum(sender.counted(sender.episodes) for sender in self.senders.values())
 
     @property
     def sampled(self) -> int:
-        """RowFates given out by all shards that ever were."""
+        """Number of rows sampled from all shards of the whole run."""
         return sum(self._sampled.values())
 
     @property
     def replayed(self) -> int:
-        """RowFates of unrolls that were given out once more, which are not in :attr:`sampled`."""
+        """Number of rows of unrolls that were given out again, which :attr:`sampled` excludes."""
         return sum(self._replayed.values())
 
     @property
     def killed(self) -> int:
-        """Senders that have been replaced by a later incarnation without a leave message."""
+        """Number of senders that a later incarnation replaced without a leave message."""
         newest: dict[str, int] = {}
         for key in self.senders:
             name, incarnation = _split(key)
@@ -169,11 +169,11 @@ class RowAccounts:
         )
 
     def rows(self) -> RowFates:
-        """The rows of all senders together."""
+        """Returns the row counts of all senders together."""
         return _sum(self.senders.values())
 
     def by_name(self) -> dict[str, dict[str, int]]:
-        """RowFates and environment steps of each sender, all of its incarnations together."""
+        """Returns row counts and environment steps by sender name, over all incarnations."""
         found: dict[str, list[SenderRows]] = {}
         for key, sender in self.senders.items():
             found.setdefault(_split(key)[0], []).append(sender)
@@ -186,13 +186,13 @@ class RowAccounts:
         }
 
     def state(self) -> dict[str, Any]:
-        """Plain data for a file."""
+        """Returns plain data for a file."""
         senders = {key: asdict(sender) for key, sender in self.senders.items()}
         given = {"sampled": dict(self._sampled), "replayed": dict(self._replayed)}
         return {"senders": senders, **given}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what :meth:`state` gave."""
+        """Restores a result of :meth:`state`."""
         self.senders = {key: SenderRows(**sender) for key, sender in state["senders"].items()}
         self._sampled = dict(state["sampled"])
         self._replayed = dict(state.get("replayed", {}))

@@ -1,4 +1,4 @@
-"""What is known of a run, and the lines and the result that are made of it."""
+"""Statistics of a run, and the lines and the result derived from them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from surreal_like.learner.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.ps.tokens import FIRST_INDEX
 
 _RECENT_EPISODES = 100
-# What a line says the speed of.
+# Counters whose rates a line of progress contains.
 _COUNTED = ("env_steps", "updates")
-# In a line of progress -> in the counts of a shard.
+# Key in a line of progress -> key in the counts of a shard.
 _REPLAY = {
     "size": "size",
     "sampleable": "sampleable",
@@ -34,17 +34,17 @@ _REPLAY = {
 
 
 class RunStats:
-    """Everything that ``progress.jsonl`` and ``result.json`` tell, over all restarts.
+    """All contents of ``progress.jsonl`` and ``result.json``, over all restarts.
 
     Args:
         config: the resolved experiment.
-        clock: for durations; ``config.run`` says when the command began.
+        clock: for durations; ``config.run`` has the start time of the command.
     """
 
     def __init__(self, config: Config, clock: Clock) -> None:
         session = config.session_config
         run = config.get("run") or {}
-        # By hand, and on Kubernetes, nobody has written down when the run began.
+        # Without a launcher, and on Kubernetes, no command has recorded the start time.
         self._by_hand = "started" not in run
         joinable = session.launcher.host and not session.security.insecure
         self.accounts = RowAccounts(FIRST_INDEX if joinable else None)
@@ -52,9 +52,9 @@ class RunStats:
         self.lag = Lag()
         self.iterations = 0
         self.repeated_iterations = 0
-        # Of the run's part that wrote what was restored; 0: nothing was.
+        # Part of the run in which the restored state was written; 0: nothing was restored.
         self.restored_part = 0
-        # The newest that was published before, and how many updates are lost with a learner.
+        # Newest version published before the restart, and the number of updates lost in it.
         self.restored_version = 0
         self.lost_iterations = 0
         self._config = config
@@ -71,17 +71,17 @@ class RunStats:
 
     @property
     def wall_seconds(self) -> float:
-        """Seconds of this run since its command's start, earlier parts of it included."""
+        """Wall time since the start of the run's command, including earlier parts [seconds]."""
         return max(0.0, self._clock.time() - self._started) + self._before
 
     def add_episodes(
         self, finished: Iterable[Mapping[str, Any]], own: Mapping[str, float] | None = None
     ) -> None:
-        """Takes summaries of finished training episodes.
+        """Adds summaries of finished training episodes.
 
         Args:
             finished: ``return``, ``length`` and the environment's and agent's own ``metrics``.
-            own: the learner's own numbers when they ended.
+            own: the learner's own metrics at their end.
         """
         for episode in finished:
             metrics = {**(own or {}), **(episode.get("metrics") or {})}
@@ -89,27 +89,27 @@ class RunStats:
             self._new_episodes += 1
 
     def add_counts(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
-        """Takes the newest counts of every shard."""
+        """Adds the newest counts of every shard."""
         for key, shard in counts.items():
             self.accounts.add_shard(key, shard)
             if shard["size"]:
                 self._row_bytes = shard["bytes"] / shard["size"]
 
     def progress(self) -> RunProgress:
-        """Where the run stands, for the judge."""
+        """Returns the counters and metrics for the stop rule."""
         return RunProgress(
             self.accounts.env_steps, self.iterations, self.wall_seconds, self.user_metrics()
         )
 
     def train(self) -> dict[str, float | None]:
-        """Means over the last 100 training episodes, None before the first."""
+        """Returns means over the last 100 training episodes, None before the first."""
         return {
             "mean_return_100": _mean([episode["return"] for episode in self._episodes]),
             "episode_length_100": _mean([episode["length"] for episode in self._episodes]),
         }
 
     def user_metrics(self) -> dict[str, float]:
-        """Means of the users' own numbers over the last 100 episodes, NaN left out."""
+        """Returns means of the users' own metrics over the last 100 episodes, without NaN."""
         means = {name: _finite(row, np.mean) for name, row in self._own_numbers().items()}
         return {name: mean for name, mean in means.items() if mean is not None}
 
@@ -121,14 +121,14 @@ class RunStats:
         return dict(sorted(values.items()))
 
     def judge_training(self) -> None:
-        """Lets the judge look at the training episodes."""
+        """Passes the training episodes to the stop rule."""
         mean = self.train()["mean_return_100"]
         self.judge.on_training(mean, len(self._episodes), self.progress())
 
     def line(
         self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """One line of ``progress.jsonl``; the lag is that since the line before."""
+        """Returns one line of ``progress.jsonl``; its lag is that since the previous line."""
         self._rates["env_steps"].reach(self.accounts.env_steps)
         self._rates["updates"].reach(self.iterations)
         new_episodes, self._new_episodes = self._new_episodes, 0
@@ -155,7 +155,7 @@ class RunStats:
         }
 
     def result(self, verdict: Verdict, iteration: int) -> dict[str, Any]:
-        """The content of ``result.json``, its ``components`` aside."""
+        """Returns the content of ``result.json`` without its ``components``."""
         seconds = max(1e-9, self.wall_seconds)
         config = self._config
         return {
@@ -181,7 +181,7 @@ class RunStats:
         }
 
     def experience(self) -> dict[str, int]:
-        """Rows by their fate."""
+        """Returns row counts by fate."""
         accounts = self.accounts
         unknown = accounts.killed * self._unacked_rows()
         return {
@@ -192,7 +192,7 @@ class RunStats:
         }
 
     def _unacked_rows(self) -> int:
-        """Rows that one sender may hold without anyone's knowledge, at most."""
+        """Returns the upper bound of rows that one sender may hold unreported."""
         sender = self._config.session_config.sender
         chunk = sender.flush_iteration * self._config.env_config.num_envs
         by_bytes = int(sender.max_unacked_bytes / max(1.0, self._row_bytes))
@@ -221,11 +221,11 @@ class RunStats:
         }
 
     def state(self, iteration: int, version: int) -> dict[str, Any]:
-        """What a restarted learner must not forget, as plain data.
+        """Returns the state that a restarted learner needs, as plain data.
 
         Args:
-            iteration: of the present weights.
-            version: of the newest parameters that were published.
+            iteration: of the current weights.
+            version: of the newest published parameters.
         """
         return {
             "run_id": self.run_id,
@@ -248,15 +248,15 @@ class RunStats:
     def restore(
         self, path: Path, iteration: int, saved: Mapping[str, Any] | None = None
     ) -> str | None:
-        """Goes on from what :meth:`save` wrote; nothing if there is no such file.
+        """Restores a file of :meth:`save`; does nothing if it does not exist.
 
         Args:
             path: the file; a damaged one is set aside.
-            iteration: that of the weights that the learner goes on with.
-            saved: the state that the checkpoint holds, for where the file is damaged or gone.
+            iteration: of the restored weights.
+            saved: the state in the checkpoint, used if the file is damaged or missing.
 
         Returns:
-            What was wrong, None if nothing was.
+            A description of the error, None without one.
         """
         complaint: str | None = None
         if path.exists():
@@ -274,14 +274,14 @@ class RunStats:
         return complaint
 
     def _take(self, state: Mapping[str, Any], iteration: int) -> None:
-        """Takes a state over; one that lacks something raises, and nothing has changed then."""
+        """Takes over a state; if it is incomplete, raises an error and changes nothing."""
         session = self._config.session_config
         accounts, judge, lag = RowAccounts(), StopRule(session.stop, session.evaluator.mode), Lag()
         accounts.restore(state["accounts"])
         judge.restore(state["judge"])
         lag.restore(state["lag"])
         episodes = list(state["episodes"])
-        # The checkpoint may be older than this state, and by some updates younger.
+        # The weights may be older than this state, or some updates newer.
         ahead = iteration - state["iteration"]
         iterations = state["iterations"] + max(0, ahead)
         repeated = state["repeated_iterations"] + max(0, -ahead)

@@ -1,4 +1,4 @@
-"""The learner's checkpoints: when they are due, how they are restored, and the best ones."""
+"""Checkpoints of the learner: schedule, restoring, and the best parameters."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from surreal_like.learner.base import Learner
 from surreal_like.learner.content import PARAMETERS, Content, write_content
 from surreal_like.network.files import read_parameters
 
-# A disk that has refused one checkpoint will not take the next a moment later.
+# After a disk error the next attempt waits.
 _RETRY_SECONDS = 1.0
-# What a learner has learned in its first minute must not be lost either.
+# The first checkpoint comes earlier, so that an early crash loses little.
 _FIRST_SECONDS = 10.0
-# Of the time between two checkpoints; what takes longer to save is saved less often.
+# Longest share of time spent on saving; a slow save prolongs the interval.
 _SHARE = 0.01
 _NUMBERS = ("iteration", "version", "env_steps")
 
@@ -42,15 +42,15 @@ class Saver:
     """Saves and restores one learner.
 
     Args:
-        learner: what is saved.
+        learner: learner to save.
         folder: the run folder.
         config: ``session_config.checkpoint``.
-        clock: for the time between two checkpoints, and what they cost.
-        note: is told in a line of each checkpoint that is set aside.
+        clock: for the time between two checkpoints, and the duration of saving.
+        note: called with a line for each checkpoint that is set aside.
 
     Attributes:
-        record: path of what is saved between two checkpoints.
-        best_return: of the best parameters that are kept, None while there are none.
+        record: path of the statistics saved between two checkpoints.
+        best_return: of the best stored parameters, None if there are none.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Saver:
     def due(self) -> bool:
         """True once enough iterations or seconds have passed since the last checkpoint.
 
-        After one that failed a second has to pass, too.
+        After a failed one, at least 1 s must have passed, too.
         """
         iteration, seconds = self._saved
         updates, now = self._learner.iteration - iteration, self._clock.now()
@@ -92,16 +92,16 @@ class Saver:
     def save(
         self, version: int, env_steps: int, run_id: str, record: Mapping[str, Any] | None = None
     ) -> Path:
-        """Writes a checkpoint of the present weights, optimiser and random state.
+        """Writes a checkpoint of the current weights, optimizer and random state.
 
         Args:
-            version: of the newest parameters that were published.
+            version: of the newest published parameters.
             env_steps: of the whole run.
             run_id: of the run.
-            record: its counters, for the case that their own file is damaged.
+            record: statistics of the run, in case their own file is damaged.
 
         Raises:
-            CheckpointError: the disk refused.
+            CheckpointError: the disk reported an error.
         """
         learner, now = self._learner, self._clock.now()
         self._saved, self._retry_at = (learner.iteration, now), now + _RETRY_SECONDS
@@ -121,10 +121,10 @@ class Saver:
         return saved
 
     def restore(self) -> Mapping[str, Any] | None:
-        """Restores the newest checkpoint that is whole and fits; sets aside what does not.
+        """Restores the newest complete checkpoint that fits; sets aside the others before it.
 
         Returns:
-            Its state, None where there is none: the learner is as it was then.
+            Its state; None if there is none: then the learner is unchanged.
         """
         learner = self._learner
         initial: Content | None = None
@@ -151,7 +151,7 @@ class Saver:
         return state
 
     def _restore_best(self) -> None:
-        """Finds the best that there is; parameters of another network are set aside."""
+        """Finds the best stored parameters; sets aside those of another network."""
         for path in earlier_ones(self._best):
             try:
                 state = read_state(path)
@@ -171,15 +171,15 @@ class Saver:
         manifest: Manifest,
         score: Mapping[str, Any],
     ) -> None:
-        """Writes the parameters that an evaluator played best, with their score.
+        """Writes the parameters with the best evaluation, and their score.
 
         Args:
-            flat: as the evaluator sent them back, uint8 ``[bytes]``.
+            flat: parameters returned by the evaluator, uint8 ``[bytes]``.
             manifest: of this learner's parameters.
-            score: goes into ``state.json``.
+            score: content of ``state.json``.
 
         Raises:
-            CheckpointError: the disk refused, or the buffer does not fit the manifest.
+            CheckpointError: the disk reported an error, or the buffer does not fit the manifest.
         """
         if self._keep_best > 0:
             tensors = _tensors(flat, manifest)
@@ -203,7 +203,7 @@ def _check_numbers(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def _tensors(flat: npt.NDArray[np.uint8], manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
-    """Views on the tensors of a flat buffer."""
+    """Returns views on the tensors of a flat buffer."""
     try:
         return {
             entry.name: np.ascontiguousarray(

@@ -1,4 +1,4 @@
-"""How a run ends: who must have said goodbye before the result is written."""
+"""Shutdown of a run: determines when all senders have left, so that the result can be written."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from surreal_like.learner.stop_rule import Verdict
 def ended_before(
     config: Config, result: Mapping[str, Any] | None, written_in_part: int
 ) -> Verdict | None:
-    """How this part of the run has ended before this start of the learner, None if it goes on.
+    """Returns the verdict if this part of the run ended before this start of the learner, else
+    None.
 
-    Where components idle at the end nobody reads the result before the learner is started again;
-    those who still act must hear of it once more. What was only interrupted goes on.
+    If components idle at the end, the result is not read before the learner is restarted; agents
+    that still act must get the end announced again. A run that was only interrupted continues.
 
     Args:
         config: of the run.
         result: the content of ``result.json``.
-        written_in_part: which part of the run has left the learner's record.
+        written_in_part: part of the run in which the learner's statistics were written.
     """
     status = (result or {}).get("status")
     if config.session_config.at_end != "idle" or written_in_part != run_part(config):
@@ -32,10 +33,10 @@ def ended_before(
 
 
 def still_here(counts: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Senders, as ``name/incarnation``, whose goodbye some shard still waits for.
+    """Returns senders, as ``name/incarnation``, whose goodbye a shard still waits for.
 
-    A sender that a later incarnation has replaced cannot say goodbye any more; one that has changed
-    its shard says it only to the last one.
+    A sender replaced by a later incarnation can send no goodbye any more; one that changed its
+    shard sends it only to the last shard.
 
     Args:
         counts: shard -> its newest counts.
@@ -63,8 +64,8 @@ class Shutdown:
     """The end of a run as a state machine: drain, wait for goodbyes, or for the deadline.
 
     Args:
-        now: when it began, seconds.
-        timeout_seconds: how long it may take.
+        now: start of the shutdown [s].
+        timeout_seconds: limit of its duration.
         shards: number of replay shards.
     """
 
@@ -78,12 +79,12 @@ class Shutdown:
         counts: Mapping[str, Mapping[str, Any]],
         senders_final: Mapping[str, bool],
     ) -> bool:
-        """True once nobody needs to be waited for.
+        """Returns True once no sender has to be waited for, or at the deadline.
 
         Args:
             now: seconds.
             counts: shard -> newest counts.
-            senders_final: sender -> True once its leave message has been heard.
+            senders_final: sender -> True once its leave message has arrived.
         """
         if now >= self._deadline:
             return True

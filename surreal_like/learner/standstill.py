@@ -1,4 +1,4 @@
-"""A run in which nothing moves: when that is reported, and which component waits for what."""
+"""Detects a run that stands still, and explains which component waits for what."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 SECONDS = 30.0
 
-# What a component says of itself with its heartbeat.
+# Status that a component reports in its heartbeat.
 Status = Mapping[str, float]
 
-# Environment steps stand, updates stand.
+# (environment steps stand still, updates stand still) -> text.
 _STANDS = {
     (True, True): "nothing has moved",
     (True, False): "no environment step",
@@ -19,7 +19,7 @@ _STANDS = {
 
 
 class Standstill:
-    """Decides when a standstill is reported: after 30 s, then after twice the time, and so on.
+    """Schedules reports of a standstill: after 30 s, then after twice the time, and so on.
 
     Args:
         now: the time [s].
@@ -32,11 +32,11 @@ class Standstill:
         self._report_after = SECONDS
 
     def look(self, now: float, numbers: Mapping[str, int]) -> dict[str, float]:
-        """How long each number has stood still, if that is long enough for a look [s].
+        """Returns for each number that has stood still for at least 30 s its duration [s].
 
         Args:
             now: the time [s].
-            numbers: such as ``env_steps`` and ``updates``; whatever rises.
+            numbers: counters such as ``env_steps`` and ``updates``.
         """
         for name, number in numbers.items():
             if self._numbers.get(name, 0) != number:
@@ -45,7 +45,7 @@ class Standstill:
         return {name: each for name, each in seconds.items() if each >= SECONDS}
 
     def due(self, seconds: float | None) -> bool:
-        """Whether a standstill of so many seconds is reported now; None: there is none."""
+        """Returns True if a standstill of this length is to be reported now; None: none."""
         if seconds is None:
             self._report_after = SECONDS
             return False
@@ -58,31 +58,32 @@ class Standstill:
 def reported(
     accounts: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Status]:
-    """What agents and replay shards say of themselves in their messages: component -> status.
+    """Collects the statuses that agents and replay shards report in messages: component -> status.
 
-    Where components share no folder, as on Kubernetes, the learner sees no heartbeat of them.
+    If components share no folder, as on Kubernetes, the learner cannot read their heartbeats.
 
     Args:
-        accounts: agent with incarnation (``agent-0/17...``) -> its account, as the parameter server
-            passes it on; one that has left is left out.
+        accounts: agent with incarnation (``agent-0/17...``) -> its account, from the parameter
+            server; agents that have left are skipped.
         counts: shard with incarnation -> its newest counts.
     """
     newest: dict[str, tuple[int, Status]] = {}
-    for key, told in [*accounts.items(), *counts.items()]:
+    for key, source in [*accounts.items(), *counts.items()]:
         name, _, incarnation = key.rpartition("/")
-        status = None if told.get("final") else told.get("status")
+        status = None if source.get("final") else source.get("status")
         if name not in newest or int(incarnation) >= newest[name][0]:
             newest[name] = (int(incarnation), status or {})
     return {name: status for name, (_, status) in newest.items() if status}
 
 
 def explain(stood: Mapping[str, float], statuses: Mapping[str, Status]) -> str | None:
-    """What stands still and which component waits for what, in a sentence; None if all is well.
+    """Explains in a sentence which component waits for what; None if no part stands still.
 
-    Updates may stand while replay fills up, environments while replay waits for the learner.
+    Updates may stop while replay fills up, environment steps while replay waits for the learner.
 
     Args:
-        stood: of ``env_steps``, ``updates`` and ``inserted`` those that stand -> for how long [s].
+        stood: those of ``env_steps``, ``updates`` and ``inserted`` that stand still -> duration
+            [s].
         statuses: component -> its newest status.
     """
     steps, updates = "env_steps" in stood, "updates" in stood
@@ -97,7 +98,7 @@ def explain(stood: Mapping[str, float], statuses: Mapping[str, Status]) -> str |
 
 
 def shortest(stood: Mapping[str, float]) -> float:
-    """For how long all of it has stood [s]."""
+    """Returns the duration of the standstill of all of them together [s]."""
     return min(seconds for name, seconds in stood.items() if name != "inserted")
 
 

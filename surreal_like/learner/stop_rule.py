@@ -1,4 +1,4 @@
-"""Every stop condition of a run, and what evaluations mean for it; no sockets, no clock."""
+"""Stop conditions of a run, and the evaluation of scores against them; no sockets, no clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PUBLIC = (
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """Where a run stands, for judging it."""
+    """Counters and metrics of a run, input of the stop rule."""
 
     env_steps: int = 0
     iterations: int = 0
@@ -33,12 +33,12 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a run ends.
+    """Outcome of a run and its reason.
 
     Args:
         status: ``stopped``, ``failed`` or ``interrupted``.
-        goal_met: None where the run has no goal.
-        reason: in words.
+        goal_met: None if the run has no goal.
+        reason: text for users.
     """
 
     status: str
@@ -47,15 +47,15 @@ class Verdict:
 
 
 class StopRule:
-    """Decides when a run ends.
+    """Decides if a run ends.
 
     Args:
         stop: ``session_config.stop``: ``eval_return`` or ``metric`` with ``above`` is a goal,
             ``env_steps``, ``iterations`` and ``seconds`` are budgets.
-        modes: ``session_config.evaluator.mode``: the first one judges.
+        modes: ``session_config.evaluator.mode``: evaluations in the first one decide.
 
     Attributes:
-        others: mode that does not judge -> its newest evaluation, None before the first.
+        others: mode that does not decide -> its newest evaluation, None before the first.
     """
 
     def __init__(self, stop: Mapping[str, Any], modes: Sequence[str]) -> None:
@@ -73,15 +73,15 @@ class StopRule:
 
     @property
     def has_goal(self) -> bool:
-        """True if the run has something to reach."""
+        """True if the run has a goal."""
         return self._stop["eval_return"] is not None or self._stop["metric"] is not None
 
     def judges(self, mode: str) -> bool:
-        """True for the mode whose evaluations decide; those of other modes are only shown."""
+        """Returns True for the mode whose evaluations decide; other modes are only shown."""
         return mode == self._mode
 
     def on_evaluation(self, evaluation: Evaluation) -> bool:
-        """Takes a finished evaluation; True if the same version must play again to confirm it.
+        """Adds a finished evaluation; returns True if its version must be evaluated again.
 
         Args:
             evaluation: ``mode``, ``mean_return`` and its spread, ``episodes``, ``incarnation``,
@@ -106,12 +106,12 @@ class StopRule:
             return False
         self._candidates[order] = mean
         if len(self._candidates) > _CANDIDATES:
-            # An evaluator that was killed never plays its version again.
+            # The confirmation of a killed evaluator never arrives.
             del self._candidates[next(iter(self._candidates))]
         return True
 
     def on_training(self, mean_return: float | None, episodes: int, progress: RunProgress) -> None:
-        """Notes when the mean of the last 100 training episodes first reaches the goal."""
+        """Records when the mean of the last 100 training episodes first reaches the goal."""
         goal = self._stop["eval_return"]
         if goal is None or mean_return is None or self.rolling is not None or episodes < 100:
             return
@@ -119,7 +119,7 @@ class StopRule:
             self.rolling = (progress.wall_seconds, progress.env_steps)
 
     def verdict(self, progress: RunProgress) -> Verdict | None:
-        """How the run ends now, None while it goes on."""
+        """Returns the verdict if the run has to end now, else None."""
         stop = self._stop
         if self.confirmed is not None:
             first, second = self.confirmed
@@ -138,7 +138,7 @@ class StopRule:
         return None
 
     def results(self) -> dict[str, Any]:
-        """``eval``, ``best_eval`` and ``solved`` of ``result.json``."""
+        """Returns ``eval``, ``best_eval`` and ``solved`` of ``result.json``."""
         last = _public(self.last)
         if last is not None:
             last["confirmed"] = list(self.confirmed) if self.confirmed else None
@@ -155,11 +155,11 @@ class StopRule:
         }
 
     def shown(self) -> dict[str, Any]:
-        """Mode that does not judge -> its newest evaluation, for a line of progress."""
+        """Returns mode that does not decide -> its newest evaluation, for a line of progress."""
         return {mode: _public(evaluation) for mode, evaluation in self.others.items()}
 
     def state(self) -> dict[str, Any]:
-        """Plain data for a checkpoint."""
+        """Returns plain data for a checkpoint."""
         return {
             "others": self.others,
             "last": self.last,
@@ -169,11 +169,11 @@ class StopRule:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what :meth:`state` gave; what was confirmed is confirmed once only."""
+        """Restores a result of :meth:`state`; an old confirmation does not end the run again."""
         self.last, self.best = state["last"], state["best"]
         self.greedy = tuple(state["greedy"]) if state["greedy"] else None
         self.rolling = tuple(state["rolling"]) if state["rolling"] else None
-        # The modes may have changed since; earlier states have none.
+        # The modes may have changed since; states of older releases have none.
         others = state.get("others", {})
         self.others = {mode: others.get(mode) for mode in self.others}
 

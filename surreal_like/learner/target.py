@@ -1,4 +1,4 @@
-"""Target networks: a slower copy of a network, which its updates are measured against."""
+"""Target networks: slowly updated copies of networks, for bootstrap targets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ModuleT = TypeVar("ModuleT", bound=Module)
 
 
 class TargetNetwork(Generic[ModuleT]):
-    """Follows an online network, with one call of `update` after each of its updates.
+    """Follows an online network; call `update` after each of its updates.
 
     A *hard* target becomes equal to the online network at every `period`th call; a *soft* one moves
-    by the share `tau` of the way at every call (Lillicrap et al. 2016, algorithm 1). Buffers are
-    copied whenever parameters move. Raises ConfigError for another mode or numbers out of range.
+    by the share `tau` at every call (Lillicrap et al. 2016, algorithm 1). Buffers are copied
+    whenever parameters move. Raises ConfigError for another mode or numbers out of range.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class TargetNetwork(Generic[ModuleT]):
         self._soft = mode == "soft"
         self._period = period
         self._tau = tau
-        # Listed once: walking the modules takes longer than moving a small network. Parameters, not
-        # their tensors: an optimiser made later may give them others.
+        # Listed once: traversing the modules takes longer than updating a small network.
+        # Parameters, not their tensors: an optimizer made later may replace the tensors.
         self._ours: list[torch.Tensor] = list(self.module.parameters())
         self._theirs: list[torch.Tensor] = list(online.parameters())
         self._our_buffers = list(self.module.buffers())
@@ -44,7 +44,7 @@ class TargetNetwork(Generic[ModuleT]):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Follows, after one update of the online network."""
+        """Updates the target, after one update of the online network."""
         self.updates += 1
         if self._soft:
             torch._foreach_lerp_(self._ours, self._theirs, self._tau)
@@ -54,16 +54,16 @@ class TargetNetwork(Generic[ModuleT]):
 
     @torch.no_grad()
     def copy_online(self) -> None:
-        """Becomes equal to the online network now, whatever the mode."""
+        """Makes the target equal to the online network now, in any mode."""
         torch._foreach_copy_(self._ours, self._theirs)
         self._copy_buffers()
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters, buffers and the number of updates."""
+        """Returns parameters, buffers and the number of updates."""
         return {"module": self.module.state_dict(), "updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` gave."""
+        """Restores a result of `state_dict`."""
         self.module.load_state_dict(state["module"])
         self.updates = int(state["updates"])
 

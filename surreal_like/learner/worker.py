@@ -1,4 +1,4 @@
-"""The learner's process: learn, publish, count, judge, save, and bring the run to its end."""
+"""Service of the learner process: learns, publishes, counts, saves, and ends the run."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _ENDING_SHARE = 0.6
 
 
 class LearnerService(Service):
-    """Owns the run: nobody else decides when it ends or writes what came of it.
+    """Owns the run: only the learner decides when it ends, and writes its result.
 
     Args:
         context: of this process.
-        learner: what learns; not yet connected.
+        learner: not yet connected.
         folder: the run folder.
     """
 
@@ -74,7 +74,7 @@ class LearnerService(Service):
         bad = context.config.learner_config.max_bad_updates
         self._quarantine = Quarantine(folder.quarantine, bad)
         self._standstill = Standstill(clock.now())
-        # Sender with incarnation -> what it has told the parameter server.
+        # Sender with incarnation -> the account that it reported to the parameter server.
         self._told: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
         self._verdict: Verdict | None = None
@@ -110,7 +110,7 @@ class LearnerService(Service):
         self._context.event("checkpoint_bad", text)
 
     def tick(self) -> bool:
-        """Learns from one batch if there is one, and does what is due."""
+        """Learns from one batch if available, and does the work that is due."""
         learner = self._learner
         busy = self._control.tick()
         busy |= self._tick_replay(ask=self._ending is None and not self._control.paused)
@@ -140,9 +140,9 @@ class LearnerService(Service):
             return False
 
     def _fail(self, error: Exception) -> None:
-        """Ends the run as failed: after a restart the same would come again."""
+        """Ends the run as failed: a restart would repeat the error."""
         if (self._context.config.get("run") or {}).get("launcher") == "serial":
-            # There an exception goes through, to whoever debugs.
+            # The serial launcher passes exceptions on, for debugging.
             raise error
         goal_met = False if self._record.judge.has_goal else None
         self._begin_ending(Verdict("failed", goal_met, f"learner: {describe(error)}"))
@@ -180,10 +180,10 @@ class LearnerService(Service):
         return True
 
     def _on_bad_update(self, sampled: Sampled, error: Exception) -> None:
-        """Keeps the batch and goes on without it, unless that happens again and again.
+        """Stores the batch and continues without it, unless bad updates repeat.
 
         Raises:
-            RunError: too many in a row were not finite; a restart goes back to a checkpoint.
+            RunError: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
         quarantine, iteration = self._quarantine, self._learner.iteration
         path = quarantine.add(sampled, error, iteration)
@@ -208,7 +208,7 @@ class LearnerService(Service):
     def _take_accounts(self) -> None:
         while (answer := self._ps.receive()) is not None:
             if answer.kind == "refused":
-                # A younger learner has taken over, and two of them must not write one folder.
+                # A newer learner has taken over; two learners must not write to one folder.
                 raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
             self._told = answer.fields.get("accounts", {})
             for key, account in self._told.items():
@@ -255,14 +255,14 @@ class LearnerService(Service):
         self._done = True
 
     def drain(self) -> None:
-        """SIGTERM: the run ends, interrupted; or it goes on when this process is started again."""
+        """Handles SIGTERM: ends the run as interrupted, or leaves it to the next process."""
         if self._session.launcher.on_sigterm == "resume" and not self._context.orphaned:
             self._leave()
         else:
             self._begin_ending(Verdict("interrupted", None, "the learner was told to stop"))
 
     def _leave(self) -> None:
-        """Saves what the next process goes on from; an end that has begun is finished first."""
+        """Saves the state for the next process; a shutdown that has begun is completed first."""
         if self._verdict is None:
             self._context.event("leaving", "saved, to be started again")
             self._save()
@@ -271,21 +271,21 @@ class LearnerService(Service):
 
     @property
     def done(self) -> bool:
-        """True once the result is written, or the process only leaves."""
+        """True once the result is written, or the process leaves without one."""
         return self._done or self._left
 
     @property
     def exit_code(self) -> int:
-        """0, unless the run is to go on without this process."""
+        """0, unless another process has to continue the run."""
         resumes = self._session.launcher.on_sigterm == "resume"
         return START_AGAIN if resumes and not self._done else 0
 
     def wait_on(self) -> list[Socket]:
-        """Wakes on batches and on control."""
+        """Returns the sockets of batches, control and parameter server."""
         return [*self._learner.replay.sockets(), self._control.socket, self._ps]
 
     def status(self) -> dict[str, float]:
-        """Rates and queue lengths for the heartbeat."""
+        """Returns rates and queue lengths for the heartbeat."""
         return {
             "updates_per_second": self._updates.per_second(),
             "batches_waiting": float(self._learner.replay.waiting),
@@ -316,7 +316,7 @@ class LearnerService(Service):
                 record.state(learner.iteration, version),
             )
         except CheckpointError as error:
-            # A full disk must not end a run; the older checkpoint is still whole.
+            # A full disk must not end a run; the older checkpoint is still complete.
             context.event("checkpoint_failed", str(error))
             return ""
         context.event("checkpoint", f"iteration {learner.iteration}")
@@ -360,7 +360,7 @@ class LearnerService(Service):
     def _tell(self) -> None:
         learner, record = self._learner, self._record
         self._count()
-        # First what a successor goes on from: it must not begin below what has been told.
+        # Saved before it is reported: a successor must not start below reported numbers.
         with self._writing():
             self._saver.record.parent.mkdir(exist_ok=True)
             record.save(self._saver.record, learner.iteration, learner.publisher.version)
@@ -373,7 +373,7 @@ class LearnerService(Service):
         )
 
     def _look_for_standstill(self) -> str | None:
-        """Which component waits for what, where nothing moves; also an event, now and then."""
+        """Explains a standstill, None without one; also sends an event at growing intervals."""
         record, now = self._record, self._context.clock.now()
         accounts = record.accounts
         numbers = {
@@ -402,13 +402,13 @@ class LearnerService(Service):
         with self._writing():
             write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
         if self._session.at_end == "idle" and verdict.status != "running":
-            # Once this process has ended, only its output can still be read from elsewhere.
+            # After the end of this process, other machines can only read its output.
             sys.stdout.write(json.dumps(result) + "\n")
             sys.stdout.flush()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A full disk must not end a run: the old file stays, which is told once."""
+        """Catches errors of a full disk, which must not end a run; reports the first one."""
         try:
             yield
         except OSError as error:

@@ -1,1 +1,1 @@
-"""Losses and returns: pure functions of tensors, named after the time their arguments belong to."""
+"""Losses and returns: pure functions of tensors; argument names carry the time step."""

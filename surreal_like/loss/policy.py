@@ -1,8 +1,8 @@
 """Losses of policies, element by element: mostly `[B]` or `[T, B]`, all of one shape.
 
-To be minimised. Gradients flow through what the policy that learns says of itself: `log_prob`,
-`entropy`, `kl`, and a critic's value of its actions. Advantages and what the policy was before the
-update are constants, whoever made them.
+To be minimised. Gradients flow through outputs of the learning policy: `log_prob`, `entropy`, `kl`,
+and a critic's value of its actions. Advantages and outputs of the policy before the update are
+constants.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import torch
 
 
 def masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The mean of those elements whose mask is 1, of one shape; 0 if there is none."""
+    """Returns the mean of the elements whose mask is 1, of one shape; 0 if there are none."""
     return (x * mask).sum() / mask.sum().clamp(min=1.0)
 
 
 def normalized(x: torch.Tensor, mask: torch.Tensor, epsilon: float = 1e-8) -> torch.Tensor:
-    """`x` with mean 0 and standard deviation 1 over the elements of mask 1; 0 at the others."""
+    """Returns `x` with mean 0 and standard deviation 1 over the elements of mask 1; 0 elsewhere."""
     centred = (x - masked_mean(x, mask)) * mask
     deviation = masked_mean(centred.square(), mask).sqrt()
     return centred / (deviation + epsilon)
 
 
 def policy_gradient_loss(log_prob: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """Minus log-probability times advantage: Sutton et al. 2000, theorem 1."""
+    """Computes minus log-probability times advantage: Sutton et al. 2000, theorem 1."""
     return -log_prob * advantage.detach()
 
 
 def surrogate_loss(log_ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """Minus probability ratio times advantage: Schulman et al. 2017 (PPO), equation 6.
+    """Computes minus probability ratio times advantage: Schulman et al. 2017 (PPO), equation 6.
 
-    `log_ratio` is log pi(a|x) of the policy that learns, less that of the policy that acted.
+    `log_ratio` is log pi(a|x) of the learning policy minus that of the policy that acted.
     """
     return -log_ratio.exp() * advantage.detach()
 
@@ -38,7 +38,7 @@ def surrogate_loss(log_ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Te
 def clipped_surrogate_loss(
     log_ratio: torch.Tensor, advantage: torch.Tensor, clip: float
 ) -> torch.Tensor:
-    """The same where nothing is gained by a ratio beyond 1 +- `clip`: equation 7 there.
+    """Computes the same with the ratio clipped at 1 +- `clip`: equation 7 there.
 
     Raises ValueError unless `clip` is positive.
     """
@@ -49,16 +49,16 @@ def clipped_surrogate_loss(
 
 
 def kl_estimate(log_ratio: torch.Tensor) -> torch.Tensor:
-    """How far the policy has gone from the one that acted, in expectation KL(old, new) [nats].
+    """Estimates the divergence from the policy that acted; its expectation is KL(old, new) [nats].
 
-    `ratio - 1 - log ratio`, unbiased where actions are those of the old policy, and never negative:
+    `ratio - 1 - log ratio`, unbiased if the old policy drew the actions, and never negative:
     Schulman 2020, Approximating KL Divergence, estimator k3.
     """
     return log_ratio.exp() - 1.0 - log_ratio
 
 
 def adapted_kl_coefficient(coefficient: float, kl: float, target: float) -> float:
-    """The next weight of a KL penalty: doubled beyond 1.5 `target`, halved below `target` / 1.5.
+    """Returns the next weight of a KL penalty: doubled above 1.5 `target`, halved below target/1.5.
 
     Schulman et al. 2017 (PPO), section 4. Raises ValueError unless `target` is positive.
     """
@@ -70,12 +70,12 @@ def adapted_kl_coefficient(coefficient: float, kl: float, target: float) -> floa
 
 
 def deterministic_policy_loss(q: torch.Tensor) -> torch.Tensor:
-    """Minus the critic's value of the policy's own action: Silver et al. 2014, equation 9."""
+    """Computes minus the critic's value of the policy's action: Silver et al. 2014, equation 9."""
     return -q
 
 
 def soft_value(q: torch.Tensor, log_prob: torch.Tensor, temperature: float) -> torch.Tensor:
-    """The value of an action drawn from the policy, its entropy counted in.
+    """Computes the value of an action drawn from the policy, including the entropy bonus.
 
     Haarnoja et al. 2018 (Soft Actor-Critic), equation 3.
     """
@@ -83,7 +83,7 @@ def soft_value(q: torch.Tensor, log_prob: torch.Tensor, temperature: float) -> t
 
 
 def soft_policy_loss(q: torch.Tensor, log_prob: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Minus the soft value of the policy's own action, drawn so that it has a gradient.
+    """Computes minus the soft value of the policy's own action, drawn with reparametrization.
 
     Haarnoja et al. 2018 (Algorithms and Applications), equation 9.
     """
@@ -96,6 +96,6 @@ def temperature_loss(
     """Raises the temperature while the policy has less entropy than `target_entropy` [nats].
 
     `log_temperature` is a scalar. Haarnoja et al. 2018 (Algorithms and Applications), equation 18,
-    taken in the logarithm, which keeps the temperature positive.
+    with the logarithm as parameter, which keeps the temperature positive.
     """
     return -log_temperature * (log_prob.detach() + target_entropy)

@@ -1,13 +1,12 @@
-"""Returns and advantages of unrolls, by their rewards and by values of their observations.
+"""Returns and advantages of unrolls, from their rewards and the values of their observations.
 
-Time comes first: step t of T, in B streams. `rewards[t]` and `discounts[t]` are those of the step
-that follows row t: `discounts` is gamma times the environment's discount, 0 after a termination.
-`values[t]` is the value of row t, `bootstrap` that of the row behind the last.
+Time comes first: step t of T, in B streams. `rewards[t]` and `discounts[t]` belong to the step
+after row t: `discounts` is gamma times the environment's discount, 0 after a termination.
+`values[t]` is the value of row t, `bootstrap` that of the row after the last.
 
-An unroll may hold several episodes. `mask` is 0 at the last row of each, from which no action was
-taken: there a trace begins anew, and the row lends its value to the row before it. So a time limit
-is bootstrapped from its own last observation and never from the episode that follows. No result
-carries a gradient.
+An unroll may hold several episodes. `mask` is 0 at the last row of each, which has no action: a
+trace restarts there, and the row only provides its value to the row before it. So a time limit is
+bootstrapped from its own last observation, never from the next episode. Results carry no gradient.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import torch
 def check_time_major(bootstrap: torch.Tensor, **steps: torch.Tensor) -> None:
     """Raises ValueError, with both shapes, unless all `steps` are `[T, B]` and `bootstrap` `[B]`.
 
-    A shape such as `[T, B, 1]` would broadcast to `[T, B, B]` in silence.
+    A shape such as `[T, B, 1]` would silently broadcast to `[T, B, B]`.
     """
     first, like = next(iter(steps.items()))
     if like.dim() != 2:
@@ -37,13 +36,13 @@ def check_time_major(bootstrap: torch.Tensor, **steps: torch.Tensor) -> None:
 
 
 def following(steps: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-    """What stands one row later, `[T, B]`: `steps` `[T, B]` from its second row on, then `last`."""
+    """Returns the values one row later, `[T, B]`: `steps` `[T, B]` without row 0, then `last`."""
     return torch.cat((steps[1:], last.unsqueeze(0)))
 
 
 @torch.no_grad()
 def backward_sum(terms: torch.Tensor, decays: torch.Tensor) -> torch.Tensor:
-    """The sums `s_t = terms_t + decays_t s_{t+1}`, from 0 behind the end; all `[T, B]`."""
+    """Returns the sums `s_t = terms_t + decays_t s_{t+1}`, from 0 after the end; all `[T, B]`."""
     sums = torch.empty_like(terms)
     after = torch.zeros_like(terms[0])
     rows = zip(terms.unbind(), decays.unbind(), sums.unbind(), strict=True)
@@ -62,13 +61,14 @@ def gae(
     lambda_: float,
     mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Generalised advantages `[T, B]`: Schulman et al. 2016, equations 11 to 16.
+    """Computes generalised advantages `[T, B]`: Schulman et al. 2016, equations 11 to 16.
 
     Args:
         rewards, discounts, values: `[T, B]`; see the module.
         bootstrap: `[B]`.
-        lambda_: 0 trusts the values, 1 the rewards.
-        mask: `[T, B]`, 0 where an episode had ended; None: nowhere. The advantage is 0 there.
+        lambda_: 0 relies on the values, 1 on the rewards.
+        mask: `[T, B]`, 0 at the last rows of episodes; None: 1 everywhere. The advantage is 0
+            there.
 
     Raises:
         ValueError: shapes differ; names both.
@@ -89,10 +89,10 @@ def lambda_returns(
     lambda_: float,
     mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The targets `[T, B]` of TD(lambda): Sutton and Barto 2018, equation 12.18.
+    """Computes the targets `[T, B]` of TD(lambda): Sutton and Barto 2018, equation 12.18.
 
-    They are the values plus the advantages of :func:`gae`, whose arguments these are. At a row of
-    mask 0 it is the row's value.
+    They are the values plus the advantages of :func:`gae`, with the same arguments. At a row of
+    mask 0 the target is the row's value.
     """
     advantages = gae(rewards, discounts, values, bootstrap, lambda_=lambda_, mask=mask)
     return values + advantages
@@ -108,9 +108,9 @@ def n_step_returns(
     n: int,
     mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The targets `[T, B]` of n steps, fewer before the end of an episode or of the unroll.
+    """Computes n-step targets `[T, B]`; fewer steps before the end of an episode or of the unroll.
 
-    They are n rewards and the value behind them, each discounted: Sutton and Barto 2018, equation
+    They are n rewards and the value after them, each discounted: Sutton and Barto 2018, equation
     7.1. Arguments as those of :func:`gae`; raises ValueError also for n below 1.
     """
     if n < 1:

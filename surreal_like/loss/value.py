@@ -1,8 +1,8 @@
-"""Losses of action values. `tm1` is the step an action is taken at, `t` the step that follows.
+"""Losses of action values. `tm1` is the step of an action, `t` the next step.
 
-With n-step transitions `r_t` is the discounted sum of the n rewards, and `discount_t` is what
-multiplies the value n steps on: gamma**n, or 0 after a termination. B is the batch, A the actions.
-Errors and losses are taken element by element, so `[T, B]` will do where `[B]` is written.
+With n-step transitions `r_t` is the discounted sum of the n rewards, and `discount_t` is the factor
+of the value n steps later: gamma**n, or 0 after a termination. B is the batch, A the actions.
+Errors and losses are elementwise, so `[T, B]` also works where `[B]` is written.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from torch.nn import functional
 
 
 def taken_value(q_tm1: torch.Tensor, a_tm1: torch.Tensor) -> torch.Tensor:
-    """The values `[B]` of the actions `a_tm1` `[B]`, int64, of all values `q_tm1` `[B, A]`."""
+    """Returns the values `[B]` of actions `a_tm1` `[B]`, int64, from values `q_tm1` `[B, A]`."""
     return q_tm1.gather(1, a_tm1.unsqueeze(1)).squeeze(1)
 
 
 def greedy_value(q_t: torch.Tensor) -> torch.Tensor:
-    """The largest value `[B]` of `q_t` `[B, A]`: Mnih et al. 2015, equation 2."""
+    """Returns the largest value `[B]` of `q_t` `[B, A]`: Mnih et al. 2015, equation 2."""
     return q_t.amax(1)
 
 
 def double_q_value(q_t: torch.Tensor, selector_t: torch.Tensor) -> torch.Tensor:
-    """The value `[B]` in `q_t` `[B, A]` of the action that is best in `selector_t` `[B, A]`.
+    """Returns the value `[B]` in `q_t` `[B, A]` of the best action in `selector_t` `[B, A]`.
 
     With the target network's values and the online network's selector it is double Q-learning:
     van Hasselt et al. 2016, equation 4.
@@ -31,20 +31,20 @@ def double_q_value(q_t: torch.Tensor, selector_t: torch.Tensor) -> torch.Tensor:
 
 
 def td_target(r_t: torch.Tensor, discount_t: torch.Tensor, v_t: torch.Tensor) -> torch.Tensor:
-    """The target `[B]` of the value at the step before: reward plus discounted value, all `[B]`."""
+    """Returns the target `[B]` of the previous step: reward plus discounted value, all `[B]`."""
     return r_t + discount_t * v_t
 
 
 def td_error(q_tm1: torch.Tensor, target_tm1: torch.Tensor) -> torch.Tensor:
-    """How far the target lies above the value, `[B]`."""
+    """Returns target minus value, `[B]`."""
     return target_tm1 - q_tm1
 
 
 def huber_loss(q_tm1: torch.Tensor, target_tm1: torch.Tensor, kappa: float = 1.0) -> torch.Tensor:
-    """The loss of each value `[B]`: squared up to an error of `kappa`, linear beyond: Huber 1964.
+    """Computes the loss of each value `[B]`: quadratic up to `kappa`, linear beyond: Huber 1964.
 
-    0.5 e**2 where |e| <= kappa, else kappa (|e| - 0.5 kappa). No gradient is held back here: detach
-    the target. Raises ValueError unless kappa is positive.
+    0.5 e**2 where |e| <= kappa, else kappa (|e| - 0.5 kappa). Gradients are not stopped here:
+    detach the target. Raises ValueError unless kappa is positive.
     """
     if not kappa > 0.0:
         raise ValueError(f"kappa is {kappa}, expected a positive number")
@@ -52,17 +52,17 @@ def huber_loss(q_tm1: torch.Tensor, target_tm1: torch.Tensor, kappa: float = 1.0
 
 
 def squared_loss(q_tm1: torch.Tensor, target_tm1: torch.Tensor) -> torch.Tensor:
-    """Half the squared error of each value, `[B]`: the Huber loss without a linear part."""
+    """Returns half the squared error of each value, `[B]`: the Huber loss without a linear part."""
     return 0.5 * (target_tm1 - q_tm1) ** 2
 
 
 def clipped_value_loss(
     v_tm1: torch.Tensor, old_v_tm1: torch.Tensor, target_tm1: torch.Tensor, clip: float
 ) -> torch.Tensor:
-    """Half the squared error of each value, of any shape, that gains nothing from a large step.
+    """Returns half the squared error of each value, of any shape, without gain from large steps.
 
-    The larger one of the error of the value, and of the value kept within `clip` of what it was
-    before the update: the value loss of PPO as OpenAI's baselines compute it. Raises ValueError
+    It is the larger of two errors: of the value, and of the value clipped to within `clip` of the
+    old value; the value loss of PPO as OpenAI's baselines compute it. Raises ValueError
     unless `clip` is positive.
     """
     if not clip > 0.0:

@@ -13,7 +13,7 @@ from surreal_like.loss.returns import backward_sum, check_time_major, following
 
 
 class VTrace(NamedTuple):
-    """What `vtrace` gives.
+    """Result of `vtrace`.
 
     Args:
         targets: of the values, `[T, B]`; at rows of mask 0 the value itself.
@@ -38,19 +38,20 @@ def vtrace(  # noqa: PLR0913 - the quantities of the paper
     clip_rho: float | None = 1.0,
     clip_pg_rho: float | None = 1.0,
 ) -> VTrace:
-    """Corrects for what the policy has become since it acted.
+    """Computes targets and advantages, corrected for changes of the policy since it acted.
 
     Args:
-        log_rhos: log pi(a|x) - log mu(a|x), of the policy that learns and the one that acted,
-            `[T, B]`.
+        log_rhos: log pi(a|x) - log mu(a|x), of the learning policy and the policy that acted, `[T,
+            B]`.
         rewards: of the actions, `[T, B]`.
         discounts: gamma times the environment's discount of the next row, `[T, B]`.
-        values: of the rows, by the network that learns, `[T, B]`.
-        bootstrap: value of the row behind the last, `[B]`.
-        mask: `[T, B]`, 0 where an episode had ended; None: nowhere.
-        lambda_: mixes steps as in TD(lambda).
-        clip_c: upper bound of the weights c, which decide how far a trace reaches.
-        clip_rho: upper bound of the weights rho, which decide where the values go; None: none.
+        values: of the rows, by the learning network, `[T, B]`.
+        bootstrap: value of the row after the last, `[B]`.
+        mask: `[T, B]`, 0 at the last rows of episodes; None: 1 everywhere.
+        lambda_: mixes n-step returns as in TD(lambda).
+        clip_c: upper bound of the weights c, which set how far corrections propagate backwards.
+        clip_rho: upper bound of the weights rho, which set the fixed point of the values; None:
+            none.
         clip_pg_rho: upper bound of the weights of the advantages; None: none.
 
     Returns:
