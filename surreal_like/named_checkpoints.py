@@ -1,4 +1,4 @@
-"""The checkpoints of a run by name: ``best``, ``latest``, or a number."""
+"""Finds checkpoints of a run by name: ``best``, ``latest``, or a number."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NAMED = re.compile(r"(.+):(best(?:-\d+)?|latest|\d+)")
 
 
 def whole_checkpoint(run: RunFolder, checkpoint: str | int) -> Path:
-    """The folder of one of a run's checkpoints, every file of it verified.
+    """Returns the folder of a checkpoint of a run, after verification of every file.
 
     Args:
         run: its folder.
-        checkpoint: ``best``, ``best-2`` and so on, ``latest`` (the newest that is whole), or an
-            iteration of which there is a checkpoint.
+        checkpoint: ``best``, ``best-2`` and so on, ``latest`` (the newest complete one), or the
+            iteration of a checkpoint.
 
     Raises:
-        UsageError: there is no such checkpoint; names those that there are.
-        CheckpointError: it is not whole; names the file.
+        UsageError: the checkpoint does not exist; the message lists the existing ones.
+        CheckpointError: the checkpoint is incomplete; the message names the file.
     """
     numbered = list(Checkpoints(run.checkpoints / "learner").newest_first())
     best = earlier_ones(run.checkpoints / "best")
@@ -33,7 +33,7 @@ def whole_checkpoint(run: RunFolder, checkpoint: str | int) -> Path:
         paths["latest"] = numbered
     paths |= {path.name: [path] for path in best}
     if best:
-        # The name itself is missing for a moment while a new one is put in place.
+        # `best` is missing for a moment while a new one is moved into place.
         paths.setdefault("best", best[:1])
     if str(checkpoint) not in paths:
         raise UsageError(
@@ -55,15 +55,15 @@ def _first_whole(paths: list[Path], there: str) -> Path:
 
 
 def checkpoint_of(text: str) -> Path:
-    """The folder of a checkpoint, every file of it verified.
+    """Returns the folder of a checkpoint, after verification of every file.
 
     Args:
         text: ``RUN``, ``RUN:best``, ``RUN:latest`` or ``RUN:12000``, where RUN is a run folder or
             its name below ``runs/``; or the folder of the checkpoint itself.
 
     Raises:
-        UsageError: there is no such run, or no such checkpoint.
-        CheckpointError: it is not whole.
+        UsageError: the run or the checkpoint does not exist.
+        CheckpointError: the checkpoint is incomplete.
     """
     if (Path(text) / "state.json").is_file():
         read_state(Path(text))
@@ -80,14 +80,15 @@ def checkpoint_of(text: str) -> Path:
 
 
 def go_back_to(folder: RunFolder, path: Path, note: Note, *, keep_history: int) -> None:
-    """Makes a checkpoint of a run the newest one, which it goes on from.
+    """Makes a checkpoint of a run its newest one, from which the run continues.
 
-    Newer ones are set aside. Of best parameters the networks are taken; optimisers begin anew.
+    Newer ones are set aside. Of the best parameters only networks are restored; optimizers start
+    anew.
 
     Args:
         folder: of the run.
         path: a checkpoint of it, numbered or best.
-        note: is told in a line of each that is set aside.
+        note: called with a line for each checkpoint that is set aside.
         keep_history: ``session_config.checkpoint.keep_history``.
     """
     checkpoints = Checkpoints(folder.checkpoints / "learner", keep_history=keep_history, note=note)
@@ -100,15 +101,15 @@ def go_back_to(folder: RunFolder, path: Path, note: Note, *, keep_history: int) 
 
 
 def start_with(folder: RunFolder, source: Path, *, iteration: int = 0) -> None:
-    """Gives a run a first checkpoint that holds the networks of another one.
+    """Writes a first checkpoint of a run, with the networks of another checkpoint.
 
     Args:
         folder: of the run.
-        source: folder of the other checkpoint; ``start_from`` of the new one's state names it.
-        iteration: of the new one.
+        source: folder of the other checkpoint; recorded as ``start_from`` in the new state.
+        iteration: of the new checkpoint.
 
     Raises:
-        CheckpointError: the disk refused.
+        CheckpointError: the disk reported an error.
     """
 
     def write(new: Path) -> None:

@@ -1,4 +1,4 @@
-"""How a run is shown while it goes on: what shows it extends RunObserver."""
+"""Observers of a running run, to show its progress: subclass RunObserver."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event
 
-# The reason of an end by Ctrl-C.
+# Reason of a run that Ctrl-C ended.
 INTERRUPTED = "interrupted"
 
 
 class RunObserver:
-    """What is told of a run while it goes on; extend it to show something."""
+    """Receives reports about a running run; override methods to show them."""
 
     def prepare(self, path: Path) -> None:
-        """The experiment is being resolved, for a run in this folder; that takes some seconds."""
+        """Called before the experiment is resolved, which takes seconds; with the run folder."""
 
     def begin(self, folder: RunFolder, config: Config) -> None:
-        """The components are being started."""
+        """Called before the components are started."""
 
     def note(self, text: str) -> None:
-        """Something to say in one line."""
+        """Receives a message of one line."""
 
     def happened(self, happening: Event) -> None:
-        """The launcher did something, or lost somebody."""
+        """Receives an event of the launcher, such as a restart or a lost component."""
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
-        """Called often; must not take long.
+        """Receives the components; called often, so it must be fast.
 
         Args:
             components: name -> ``restarts``, ``exit_code``, ``alive_seconds``.
         """
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Called after the last report."""
 
 
 def show(
     watch: RunObserver, happenings: Iterable[Event], components: Mapping[str, Mapping[str, Any]]
 ) -> RunObserver:
-    """Tells the watch; returns who is to be told from now on."""
+    """Passes events and components to the observer; returns the observer for later reports."""
     try:
         for happening in happenings:
             watch.happened(happening)

@@ -1,4 +1,4 @@
-"""Draws curves of experiments: seeds faint, their mean and band, where the goal is."""
+"""Draws learning curves of experiments: thin lines of seeds, mean and band, goals."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Kind:
     """One kind of line.
 
     Args:
-        metric: what it shows.
-        name: what it is called.
+        metric: name of the drawn metric.
+        name: for the legend.
         dashes: lengths of dash and gap in line widths; empty: solid.
         width: points.
-        dots: mark the points between which the line is only a guess.
-        lasting: a run that ended at its goal would have gone on at its last value.
+        dots: mark the data points, because the line between them is interpolated.
+        lasting: hold the last value of runs that ended because they reached their goal.
     """
 
     metric: str
@@ -41,7 +41,7 @@ class Kind:
 
     @property
     def style(self) -> Any:
-        """The line style as matplotlib takes it."""
+        """The line style in the format of matplotlib."""
         return (0, self.dashes) if self.dashes else "-"
 
 
@@ -50,12 +50,12 @@ RETURNS = (
     Kind(GREEDY, "greedy evaluation", width=2.4, dots=True, lasting=True),
     Kind(TRAINING, "training, last 100 episodes", dashes=(3.0, 1.2), width=1.7, lasting=True),
 )
-# Evaluations of the modes that do not judge, for runs that have them.
+# Evaluations in modes that do not decide about the goal, for runs that have them.
 SHOWN = tuple(
     Kind(f"{mode}.mean_return", f"{mode_name(mode)} evaluation", dots=True, lasting=True)
     for mode in MODES
 )
-# The returns by their other names; of rates, losses and the like nobody knows how they go on.
+# Other names of the returns. Rates, losses and the like are not held after the end of a run.
 LASTING = (
     *(kind.metric for kind in (*RETURNS, *SHOWN)),
     *("best_eval.mean_return", "return/greedy", "return/train"),
@@ -66,9 +66,9 @@ class Picture:
     """Curves in one pair of axes.
 
     Args:
-        axes: empty ones.
-        kinds: the kinds of lines that each experiment gets.
-        x: what they are drawn over, one of AXES.
+        axes: empty axes.
+        kinds: line types drawn for each experiment.
+        x: quantity of the x axis, one of AXES.
     """
 
     def __init__(self, axes: Axes, kinds: Sequence[Kind], x: str) -> None:
@@ -81,7 +81,7 @@ class Picture:
 
     @property
     def empty(self) -> bool:
-        """True until a line was drawn."""
+        """True until a line has been drawn."""
         return not self._axes.lines
 
     def add(
@@ -90,9 +90,9 @@ class Picture:
         """Draws the runs of one experiment.
 
         Args:
-            experiment: whose runs they are.
+            experiment: owner of the runs.
             curves: of each run.
-            colour: of all of its lines; None: each kind has its own.
+            colour: of all its lines; None: each kind has its own.
         """
         most = 0
         for index, kind in enumerate(self._kinds):
@@ -144,10 +144,10 @@ class Picture:
         )
 
     def finish(self, experiments: Sequence[Experiment], names: tuple[str, str]) -> None:
-        """Goals, titles, legend.
+        """Adds goals, titles and the legend.
 
         Args:
-            experiments: what was drawn.
+            experiments: the drawn experiments.
             names: of the axes, x and y.
         """
         shown = [kind.metric for kind in self._kinds]
@@ -164,7 +164,7 @@ class Picture:
         self._legend(several=len(experiments) > 1)
 
     def _write(self, text: str, where: Any, place: tuple[float, float], off: Any) -> None:
-        """A small remark whose right end is so many points off a place."""
+        """Writes a small remark; its right end is at an offset in points from a position."""
         self._axes.annotate(
             text,
             place,
@@ -177,7 +177,7 @@ class Picture:
         )
 
     def _legend(self, *, several: bool) -> None:
-        """What lines and bands mean; below the axes where there are many of them."""
+        """Adds the legend of lines and bands; below the axes if there are several experiments."""
         if several and len(self._kinds) > 1:
             self._handles += [_line(kind.name, kind, FAINT) for kind in self._kinds]
         if self._banded:
@@ -203,7 +203,7 @@ def _reached(run: RunFolder) -> bool:
 
 
 def _goal(experiment: Experiment) -> tuple[str, float] | None:
-    """The metric that is the goal, and the value that is wanted."""
+    """Returns the metric of the goal, and its target value."""
     stop = experiment.config.session_config.stop
     if stop.eval_return is not None:
         return GREEDY, float(stop.eval_return)
@@ -213,7 +213,7 @@ def _goal(experiment: Experiment) -> tuple[str, float] | None:
 
 
 def _titles(experiments: Sequence[Experiment]) -> tuple[str, str]:
-    """The title, and the line below it."""
+    """Returns the title, and the line below it."""
     what = {f"{e.config.algorithm} on {e.config.env_config.env_name}": None for e in experiments}
     if len(experiments) > 1:
         return f"{len(experiments)} experiments", "; ".join(what)

@@ -1,4 +1,4 @@
-"""What a run would be, without starting it: its config, its processes, and who decided what."""
+"""Plans a run without starting it: its config, its processes, and the source of each setting."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from surreal_like.topology import make_topology
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What ``train`` would run.
+    """The run that ``train`` would start.
 
     Args:
         config: the resolved experiment.
-        topology: its components, in the order in which they are started.
+        topology: its components, in start order.
     """
 
     config: Config
@@ -38,12 +38,12 @@ def plan_experiment(
     algorithm: str | None = None,
     env_name: str | None = None,
 ) -> Plan:
-    """Resolves an experiment; where its environment is not installed, its specs must be given.
+    """Resolves an experiment; if its environment is not installed, its specs must be given.
 
     Args:
         path: experiment file.
         overrides: ``section.key=value``.
-        algorithm, env_name: instead of the file's.
+        algorithm, env_name: replace the file's.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -61,24 +61,24 @@ def explain_experiment(
     algorithm: str | None = None,
     env_name: str | None = None,
 ) -> dict[str, tuple[Any, str]]:
-    """Dotted key -> value, and who decided it: a default, the algorithm, the file, the command.
+    """Returns dotted key -> value, and its source: default, algorithm, file or command line.
 
     The algorithm is imported into this process.
 
     Args:
         path: experiment file.
         overrides: ``section.key=value``.
-        algorithm, env_name: instead of the file's.
+        algorithm, env_name: replace the file's.
 
     Raises:
         ConfigError: a setting is wrong.
     """
     user = read_experiment(path, overrides, algorithm=algorithm, env_name=env_name)
-    said = Config({})
+    chosen = Config({})
     if algorithm is not None:
-        said.algorithm = algorithm
+        chosen.algorithm = algorithm
     if env_name is not None:
-        said.env_config = {"env_name": env_name}
+        chosen.env_config = {"env_name": env_name}
     default = defaults(user.algorithm)
     extended(user, default.copy().extend(BASE_CONFIG, abstract=True))
     return explain(
@@ -86,13 +86,13 @@ def explain_experiment(
             ("default", BASE_CONFIG),
             (f"algorithm {user.algorithm}", default),
             (str(path), user),
-            ("command line", apply_overrides(said, overrides)),
+            ("command line", apply_overrides(chosen, overrides)),
         ]
     )
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Writes the run folder that components need which are started by hand.
+    """Writes the run folder for components that are started by hand.
 
     Raises:
         UsageError: the folder is not empty.

@@ -1,4 +1,4 @@
-"""Shows a trained policy at work: episodes as a video, or in a window."""
+"""Shows a trained policy: episodes as a video, or in a window."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def play(
     deterministic: bool = True,
     import_path: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
-    """Plays episodes in the environment as evaluators see it, and shows what it renders.
+    """Plays episodes in the environment of evaluators, and shows its rendered frames.
 
     Args:
         video: ``.mp4`` or ``.gif`` to write; None: a window on this machine's screen.
-        episodes: how many; a closed window ends them early.
-        folder, checkpoint, seed, deterministic, import_path: as of :func:`evaluate`.
+        episodes: number of episodes; closing the window ends them early.
+        folder, checkpoint, seed, deterministic, import_path: as in :func:`evaluate`.
 
     Returns:
         ``returns`` and ``lengths`` of the episodes that ended, ``frames``, ``fps``, ``checkpoint``
         and ``video``, None for a window.
 
     Raises:
-        UsageError: as of :func:`evaluate`; no screen, no such kind of video, or an environment
-            without pictures.
-        MissingExtra: a package that writes videos or draws is not installed.
-        CheckpointError: the checkpoint is not whole.
+        UsageError: as in :func:`evaluate`; no screen, an unknown kind of video, or an environment
+            that cannot render.
+        MissingExtra: a package for videos or rendering is not installed.
+        CheckpointError: the checkpoint is incomplete.
     """
     if episodes < 1:
         raise UsageError(f"cannot play {episodes} episodes: ask for at least one")
@@ -94,10 +94,10 @@ def play(
 
 
 def _make_env(env_config: Mapping[str, Any], seed: int) -> VectorEnv:
-    """One stream that renders pictures.
+    """Builds one stream that renders frames.
 
     Raises:
-        UsageError: the environment has none.
+        UsageError: the environment cannot render.
     """
     with contextlib.closing(make_env(env_config, evaluation=True)) as env:
         modes = list(env.metadata.get("render_modes") or ())
@@ -114,7 +114,7 @@ def _make_env(env_config: Mapping[str, Any], seed: int) -> VectorEnv:
         mode = {"render_mode": _MODE}
         drawn = {**env_config, "env_args": {**(env_config.get("env_args") or {}), **mode}}
         drawn["eval_mode"] = {**(env_config.get("eval_mode") or {}), **mode}
-        # An environment of the user's own may draw without being asked to.
+        # A user's own environment may render without this argument.
         with contextlib.suppress(ConfigError):
             return make_sync(drawn, seeds, evaluation=True)
     return make_sync(env_config, seeds, evaluation=True)
@@ -125,7 +125,7 @@ def _innermost(env: Env) -> Env:
 
 
 def _fps(env: VectorEnv, env_config: Mapping[str, Any]) -> float:
-    """Pictures per second at which the environment runs as fast as its author meant it."""
+    """Returns the frames per second at the environment's intended speed."""
     usual = float(env.metadata.get("render_fps") or _USUAL_FPS)
     return usual / (env_config.get("action_repeat") or 1)
 
@@ -133,7 +133,7 @@ def _fps(env: VectorEnv, env_config: Mapping[str, Any]) -> float:
 def _pictures(
     policy: Policy, env: VectorEnv, played: Evaluation, deterministic: bool
 ) -> Iterator[Frame]:
-    """Plays, and gives what is to be seen after each reset and step."""
+    """Plays; yields a frame after each reset and step."""
     obs, _ = env.reset()
     yield _picture(env, policy)
     state = None

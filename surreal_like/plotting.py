@@ -1,4 +1,4 @@
-"""Learning curves of several runs and seeds in one picture."""
+"""Plots learning curves of several runs and seeds in one figure."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ def plot(
     x: str = "env_steps",
     out: str | Path | None = None,
 ) -> Path:
-    """Draws runs into a file; those whose configs differ in the seed only become mean and band.
+    """Draws runs into a file; runs whose configs differ only in the seed become mean and band.
 
     Args:
         runs: a run folder, or several.
-        metric: a number of ``progress.jsonl`` by its dotted name, or a tag of TensorBoard; None:
-            the returns of greedy evaluations and of training.
+        metric: name of a number of ``progress.jsonl``, with dots, or a TensorBoard tag; None: the
+            returns of greedy evaluations and of training.
         x: ``env_steps``, ``seconds`` or ``iterations``.
-        out: ``.png``, ``.svg`` or ``.pdf``; None: ``<experiment>-<metric>.png`` in this folder.
+        out: ``.png``, ``.svg`` or ``.pdf``; None: ``<experiment>-<metric>.png`` in the current
+            folder.
 
     Returns:
-        The file.
+        Path of the file.
 
     Raises:
-        UsageError: no run, no such metric, or no file of this kind.
+        UsageError: the run or the metric does not exist, or the file type is unknown.
         MissingExtra: matplotlib is not installed.
     """
     experiments = group(_folders(runs))
@@ -63,7 +64,7 @@ def plot(
 def draw(
     experiments: Sequence[Experiment], metric: str | None = None, x: str = "env_steps"
 ) -> Figure:
-    """The picture as a matplotlib Figure; arguments and errors as of :func:`plot`."""
+    """Draws a matplotlib Figure; arguments and errors as in :func:`plot`."""
     if x not in AXES:
         raise UsageError(f"no axis '{x}': there are {', '.join(AXES)}")
     curves = {run: RunCurves(run) for each in experiments for run in each.runs}
@@ -89,10 +90,10 @@ def draw(
 
 
 def metrics(runs: Runs) -> tuple[list[str], list[str]]:
-    """What runs can be drawn by: numbers of ``progress.jsonl``, and tags of TensorBoard.
+    """Returns the metrics that can be drawn: numbers of ``progress.jsonl``, and TensorBoard tags.
 
     Raises:
-        UsageError: no run.
+        UsageError: no run is given.
     """
     curves = [RunCurves(folder) for folder in _folders(runs)]
     names = {name for each in curves for name in each.numbers()}

@@ -1,4 +1,4 @@
-"""A trained policy, out of a run folder, in two lines."""
+"""Loads a trained policy from a run folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Policy:
     Args:
         agents: the algorithm's agent, once for greedy and once for stochastic actions.
         config: the run's config.
-        checkpoint: name of the checkpoint that was loaded, such as ``best`` or ``12000``.
+        checkpoint: name of the loaded checkpoint, such as ``best`` or ``12000``.
     """
 
     def __init__(self, agents: dict[bool, Agent], config: Config, checkpoint: str) -> None:
@@ -50,10 +50,11 @@ class Policy:
         """Returns actions and the recurrent state, None for a policy without memory.
 
         Args:
-            obs: nest of arrays as the environment gives them, or a batch with a leading axis.
-            state: what the last call returned, None at the start of an episode.
+            obs: nest of arrays in the environment's format, or a batch with a leading axis.
+            state: result of the last call, None at the start of an episode.
             deterministic: the best action, or one drawn from the policy.
-            first: where an episode begins in a batch, ``[N]``; None: nowhere, unless state is None.
+            first: True where an episode begins in a batch, ``[N]``; None: nowhere, unless state is
+                None.
 
         Raises:
             DataError: the observation does not fit the run's ``obs_spec``.
@@ -69,7 +70,7 @@ class Policy:
         return (actions if batched else nest.map(lambda a: a[0], actions)), agent.state
 
     def _batch(self, obs: Any) -> tuple[Any, bool]:
-        """The observation with a leading axis, and whether it came with one."""
+        """Returns the observation with a leading axis, and True if it already had one."""
         arrays = nest.map(lambda spec, x: np.asarray(x, spec.dtype), self._spec, obs)
         pairs = list(zip(nest.leaves(self._spec), nest.leaves(arrays), strict=True))
         extra = {array.ndim - len(spec.dim) for spec, array in pairs}
@@ -87,20 +88,20 @@ class Policy:
 def load_policy(
     folder: str | Path, checkpoint: str | int = "best", *, import_path: Sequence[str | Path] = ()
 ) -> Policy:
-    """The policy of a run.
+    """Loads the policy of a run.
 
-    Modules of the run's author are looked for in ``import_path``, where the run found them, and at
-    last in the run's own ``code/``.
+    Modules of the run's author are searched in ``import_path``, in the import path of the run, and
+    finally in the run's own ``code/``.
 
     Args:
         folder: the run folder.
-        checkpoint: ``best``, ``latest`` (the newest whole one), or an iteration of which there is
-            a checkpoint.
+        checkpoint: ``best``, ``latest`` (the newest complete one), or the iteration of a
+            checkpoint.
         import_path: further folders with modules that the run needs.
 
     Raises:
-        UsageError: this is no run folder, or it has no such checkpoint.
-        CheckpointError: the checkpoint is not whole, or does not fit the run's network.
+        UsageError: the folder is no run folder, or has no such checkpoint.
+        CheckpointError: the checkpoint is incomplete, or does not fit the run's network.
     """
     run = RunFolder(folder)
     if not run.config.exists():

@@ -1,7 +1,7 @@
-"""Builds what the components of a run will build, before any of them is started.
+"""Builds the objects of a run's components, before any component is started.
 
-Settings that an agent, a learner or a replay refuses are then refused at once, in one line, and no
-run folder is made. A mistake in their code is left to the run, which shows it with its traceback.
+Settings that an agent, a learner or a replay rejects are then reported at once, in one line, and no
+run folder is made. An error in their code is left to the run, which reports it with its traceback.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _Built = TypeVar("_Built")
 
 
 def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -> None:
-    """Builds one agent, the learner and one replay, all on the processor, and forgets them.
+    """Builds one agent, the learner and one replay, all on the CPU, and discards them.
 
     Args:
         config: the resolved experiment.
-        algorithm: that it names.
-        starts_here: the learner will run on this machine, so its device must be one that is here.
+        algorithm: named in the config.
+        starts_here: True if the learner will run on this machine, so its device must exist here.
 
     Raises:
-        ConfigError: a setting that one of them refuses.
+        ConfigError: one of them rejects a setting.
     """
     check_device(config.learner_config.device, must_be_here=starts_here)
     parse_mode(config.session_config.agent.fetch_parameter_mode)
@@ -48,7 +48,7 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     names = ("learner_config", "env_config", "session_config")
     configs = {name: config[name] for name in names}
     replay = load_replay_class(config.learner_config)
-    # Networks are drawn from the global generator: who comes after us shall find it unused.
+    # Networks use the global generator: later code must find its state unchanged.
     with torch.random.fork_rng(devices=[]):
         agent = _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
         if agent is not None and agent.synchronous:
@@ -80,7 +80,7 @@ def _try(build: Callable[[], _Built]) -> _Built | None:
 
 
 def check_device(name: str, *, must_be_here: bool) -> None:
-    """Raises ConfigError for a device that torch does not know or, if it must be, is not here."""
+    """Raises ConfigError for a device unknown to torch or, if required, missing on this machine."""
     if name == "auto":
         return
     try:

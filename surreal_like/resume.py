@@ -1,4 +1,4 @@
-"""Going on with a run: what may change, what must not, and what is put back to running."""
+"""Checks for resuming a run: permitted and forbidden changes, and resetting its state."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Change = tuple[str, str]
 
 
 def recorded_config(folder: RunFolder) -> Config:
-    """The config that a run was made with.
+    """Returns the config with which a run was made.
 
     Raises:
-        UsageError: this is no run folder.
+        UsageError: the folder is no run folder.
     """
     if not folder.config.is_file():
         raise UsageError(
@@ -34,7 +34,7 @@ def recorded_config(folder: RunFolder) -> Config:
 
 
 def changes(before: Config, now: Config, sections: Iterable[str]) -> dict[str, Change]:
-    """Dotted key -> what it was and what it is, of everything that differs.
+    """Returns dotted key -> old and new value, of everything that differs.
 
     Args:
         before, now: resolved configs.
@@ -55,12 +55,12 @@ def _shown(values: Mapping[str, Any], path: str) -> str:
 
 
 def check_home(before: Config, launcher: str, folder: RunFolder) -> None:
-    """Refuses to go on with a run where its checkpoints are not.
+    """Rejects resuming a run on a launcher that cannot reach its checkpoints.
 
-    Those of a run on Kubernetes lie on a volume of the cluster, those of others in its folder.
+    A run on Kubernetes has them on a volume of the cluster, other runs in their folder.
 
     Raises:
-        UsageError: says how to go on with it.
+        UsageError: the message explains how to resume it.
     """
     was = str((before.get("run") or {}).get("launcher", ""))
     if "kubernetes" not in (was, launcher) or was in (launcher, ""):
@@ -74,7 +74,7 @@ def check_home(before: Config, launcher: str, folder: RunFolder) -> None:
 
 
 def session_changes(before: Config, now: Config) -> dict[str, Change]:
-    """The changes of ``session_config``, which a resumed run simply takes."""
+    """Returns the changes of ``session_config``, all of which a resumed run accepts."""
     found = changes(before, now, ("session_config",))
     found.pop("session_config.folder", None)  # it may have been moved
     return found
@@ -83,15 +83,15 @@ def session_changes(before: Config, now: Config) -> dict[str, Change]:
 def check_same(
     before: Config, now: Config, folder: RunFolder, allowed: Iterable[str] = ()
 ) -> dict[str, Change]:
-    """Refuses to go on with another experiment; returns the changes that were allowed.
+    """Rejects resuming with another experiment; returns the allowed changes.
 
     Args:
         before, now: resolved configs.
         folder: the run.
-        allowed: dotted keys that may differ; a section allows what is below it.
+        allowed: dotted keys that may differ; a section allows all keys below it.
 
     Raises:
-        UsageError: names every key that differs, with both values.
+        UsageError: the message lists every key that differs, with both values.
     """
     found = changes(before, now, _LEARNED)
     names = list(allowed)
@@ -104,9 +104,9 @@ def check_same(
         if not any(path == name or path.startswith(f"{name}.") for name in names)
     }
     if refused:
-        said = ", ".join(f"{path} was {was}, is {now}" for path, (was, now) in refused.items())
+        listed = ", ".join(f"{path} was {was}, is {now}" for path, (was, now) in refused.items())
         raise UsageError(
-            f"run {folder} cannot go on with another experiment: {said}; put it back, leave the "
+            f"run {folder} cannot go on with another experiment: {listed}; put it back, leave the "
             "config file out to go on as recorded, or allow it: "
             f"--allow-change {','.join(refused)}"
         )
@@ -114,7 +114,7 @@ def check_same(
 
 
 def _check_known(names: Iterable[str], *configs: Config) -> None:
-    """Raises UsageError for a name that is no key of what is learned."""
+    """Raises UsageError for an unknown key."""
     known = [
         path for config in configs for path in paths(config) if path.partition(".")[0] in _LEARNED
     ]
@@ -124,14 +124,14 @@ def _check_known(names: Iterable[str], *configs: Config) -> None:
 
 
 def check_unused(config: Config, folder: RunFolder) -> None:
-    """Refuses a run of which a budget is used, or the goal met: it would end at once.
+    """Rejects a run that has used a budget: it would end at once.
 
     Args:
-        config: that it would go on with.
+        config: of the resumed run.
         folder: the run.
 
     Raises:
-        UsageError: names the key to raise.
+        UsageError: the message names the setting to raise.
     """
     stop = config.session_config.stop
     names = {"env_steps": "env_steps", "iterations": "iterations", "seconds": "wall_seconds"}
@@ -146,10 +146,10 @@ def check_unused(config: Config, folder: RunFolder) -> None:
 
 
 def check_checkpoints(folder: RunFolder) -> str:
-    """Refuses to go on from nothing but damage; returns what a person must know before it goes on.
+    """Rejects a run with only damaged checkpoints; returns a note for the user, or an empty text.
 
     Raises:
-        CheckpointError: there are checkpoints, but none of them is whole.
+        CheckpointError: there are checkpoints, but none of them is complete.
     """
     complaint = ""
     for path in Checkpoints(folder.checkpoints / "learner").newest_first():
@@ -169,28 +169,28 @@ def check_checkpoints(folder: RunFolder) -> str:
 
 
 def began_with(before: Config) -> str:
-    """The checkpoint of another run with whose networks a run began; empty: none."""
+    """Returns the checkpoint of another run whose networks a run began with; empty: none."""
     checkpoint = before.session_config.get("checkpoint") or {}
     return str(checkpoint.get("start_from", ""))
 
 
 def begins_anew(updates: int) -> str:
-    """What is said of a learner that has nothing to go on from.
+    """Returns the message about a learner without a checkpoint.
 
     Args:
-        updates: that it had done.
+        updates: number of updates lost.
     """
     return f"no checkpoint yet: begins anew, {count(updates)} updates repeated"
 
 
 def reached(folder: RunFolder, name: str) -> float:
-    """A counter of the run, over all its parts, as far as it was reported."""
+    """Returns a counter of the run over all its parts, as far as reported."""
     seen = [*_last_lines(folder), folder.read_result() or {}]
     return max(float(each.get(name) or 0.0) for each in seen)
 
 
 def reopen(folder: RunFolder) -> None:
-    """Makes an ended run a running one: until its end is written, its result says so."""
+    """Sets an ended run to running; its result has that status until its end is written."""
     result: Mapping[str, Any] | None = folder.read_result()
     if result is not None:
         running = {**result, "status": "running", "goal_met": None, "reason": ""}
@@ -200,7 +200,7 @@ def reopen(folder: RunFolder) -> None:
 
 
 def _last_lines(folder: RunFolder) -> list[dict[str, Any]]:
-    """The last line of progress, and the one before: a killed learner may leave half a line."""
+    """Returns the last two lines of progress: a killed learner may leave an incomplete line."""
     try:
         lines = folder.progress.read_text().splitlines()[-2:]
     except OSError:

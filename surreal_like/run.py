@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from session.launchers.launcher import Outcome
 
 _POLL_SECONDS = 0.05
-# By then everything is running, and nobody waits for the package list.
+# After this time the start is complete, and the package list delays nothing.
 _SETTLED_SECONDS = 20.0
-# Less than this and files of a run cannot be written any more.
+# With less free space, files of a run cannot be written any more.
 _LEAST_FREE_BYTES = 100_000
 _EXIT_CODES = {"interrupted": 130, "failed": 1}
 _BUDGET_BEFORE_GOAL = 3
@@ -39,7 +39,7 @@ class Run:
     Args:
         folder: the run folder.
         result: the content of ``result.json``.
-        details: all that the component said for which a run failed.
+        details: output of the component that caused a failure.
     """
 
     folder: Path
@@ -48,7 +48,7 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """0: the goal is met, or there was none; 3: a budget ended first; 130: interrupted; 1."""
+        """0: goal met, or no goal; 3: a budget was used up first; 130: interrupted; 1: failed."""
         status = self.result.get("status")
         if status != "stopped":
             return _EXIT_CODES.get(str(status), 1)
@@ -56,11 +56,11 @@ class Run:
 
     @property
     def ok(self) -> bool:
-        """True if the goal is met, or a budget is used where there was no goal."""
+        """True if the goal is met, or a budget is used up without a goal."""
         return self.exit_code == 0
 
     def progress(self) -> list[dict[str, Any]]:
-        """The lines of ``progress.jsonl``."""
+        """Returns the lines of ``progress.jsonl``."""
         try:
             lines = RunFolder(self.folder).progress.read_text().splitlines()
         except OSError:
@@ -89,24 +89,24 @@ def train(  # noqa: PLR0913 - one call says everything that a user may want
     """Trains until a stop condition of ``session_config.stop`` is met, and returns the run.
 
     Args:
-        experiment: YAML or JSON file; None: ``algorithm`` and ``env`` say it all, or, with
-            ``resume``, the config that the run was made with.
+        experiment: YAML or JSON file; None: only ``algorithm`` and ``env`` are given, or, with
+            ``resume``, the config of the run is used.
         overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
         launcher: ``local``, processes on this machine, or ``serial``, everything in this thread.
         folder: run folder; None: ``runs/<name>-<date>-<time>``.
         seed: ``session_config.seed``.
         agents: ``session_config.agent.num``.
         evals: ``session_config.evaluator.num``.
-        algorithm: name, ``package.module:Class`` or file, instead of the experiment's.
-        env: environment, such as ``gym:CartPole-v1``, instead of the experiment's.
-        resume: go on with the run in the folder, or with the newest of this experiment.
+        algorithm: name, ``package.module:Class`` or file; replaces the experiment's.
+        env: environment, such as ``gym:CartPole-v1``; replaces the experiment's.
+        resume: continue the run in the folder, or the newest run of this experiment.
         allow_change: keys outside ``session_config`` in which a resumed run may differ.
-        checkpoint: that a resumed run goes on from: ``best``, ``latest`` (None) or an iteration;
+        checkpoint: from which a resumed run continues: ``best``, ``latest`` (None) or an iteration;
             newer ones are set aside.
-        start_from: begin with the networks of another run's checkpoint: its folder, or
+        start_from: initialize the networks from another run's checkpoint: its folder, or
             ``FOLDER:best``, ``FOLDER:latest``, ``FOLDER:12000``.
-        watch: is told how the run goes.
-        started: when the command began, seconds since 1970.
+        watch: receives reports about the run.
+        started: start time of the command, seconds since 1970.
 
     Raises:
         ConfigError: a setting is wrong; nothing was started.
@@ -142,7 +142,8 @@ def _run(order: RunRequest, watch: RunObserver) -> Run:
         folder = stack.enter_context(held(order.path, name=order.name, resume=order.resume))
         stack.callback(watch.end)
         watch.prepare(folder.path)
-        # Not before: it imports numpy, and by now torch is being imported beside us.
+        # Imported late: it imports numpy, and at this point torch is already being imported in
+        # parallel.
         from surreal_like.machine import check_memory, check_ports
 
         clock = starter.started(order.started)
@@ -161,7 +162,7 @@ def _run(order: RunRequest, watch: RunObserver) -> Run:
 
 
 def _result(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
-    """The content of ``result.json``; where the disk refused it, how the run ended all the same."""
+    """Returns the content of ``result.json``; if not written, the launcher's outcome."""
     result = dict(folder.read_result() or {})
     if result.get("status", "running") == "running":
         reason = outcome.reason
@@ -176,14 +177,14 @@ def _result(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
 def _follow(
     launched: Launched, folder: RunFolder, watch: RunObserver, interrupts: Interrupts
 ) -> Outcome:
-    """Stays with the run until nobody is left of it."""
-    heard = 0
+    """Follows the run until no component is left."""
+    seen = 0
     began, listed = time.monotonic(), False
     while (outcome := launched.outcome) is None:
         watch = show(watch, launched.poll(_POLL_SECONDS), launched.components())
-        if interrupts.count > heard:
-            heard = interrupts.count
-            _interrupt(launched, watch, heard)
+        if interrupts.count > seen:
+            seen = interrupts.count
+            _interrupt(launched, watch, seen)
         if not listed and time.monotonic() - began > _SETTLED_SECONDS:
             keep_package_list(folder)
             listed = True

@@ -1,4 +1,4 @@
-"""The curves of a run by name: a number of ``progress.jsonl``, or a tag of TensorBoard."""
+"""Curves of a run by name: a number of ``progress.jsonl``, or a TensorBoard tag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS = "replay/"
 
 
 class RunCurves:
-    """What one run has reported over time.
+    """Curves of one run.
 
     Args:
         folder: the run folder.
@@ -30,11 +30,11 @@ class RunCurves:
         self._progress.read()
 
     def numbers(self) -> list[str]:
-        """Dotted names of the numbers in ``progress.jsonl``."""
+        """Returns the dotted names of the numbers in ``progress.jsonl``."""
         return self._progress.names()
 
     def tags(self) -> dict[str, list[str]]:
-        """Tags of the scalars in the event files -> the folders that have them."""
+        """Returns tags of the scalars in the event files -> the folders that have them."""
         return self._events.tags()
 
     @cached_property
@@ -42,9 +42,9 @@ class RunCurves:
         return EventCurves(self.folder.tensorboard)
 
     def curve(self, metric: str, axis: str) -> Curve:
-        """The points of one metric; without any where the run has none.
+        """Returns the points of one metric; empty if the run has none.
 
-        Several agents or evaluators give the mean of theirs.
+        Several agents or evaluators are averaged.
 
         Args:
             metric: dotted name in ``progress.jsonl``, else a tag.
@@ -63,11 +63,11 @@ class RunCurves:
         return self._on(axis, _mean(list(found.values())))
 
     def counts_rows(self, metric: str) -> bool:
-        """True for a tag whose steps are rows of a replay shard."""
+        """Returns True for a tag whose steps are rows of a replay shard."""
         return metric not in self._progress.names() and counts_rows(self.tags().get(metric, ()))
 
     def _on(self, axis: str, curve: Curve) -> Curve:
-        """A curve over environment steps, over another axis."""
+        """Converts a curve over environment steps to another axis."""
         if axis == "env_steps" or not curve.x:
             return curve
         known = self._progress.curve(AXES[axis], "env_steps")
@@ -77,15 +77,15 @@ class RunCurves:
 
 
 def counts_rows(folders: Iterable[str]) -> bool:
-    """True if one of the folders of a tag belongs to a replay shard."""
+    """Returns True if one of the folders of a tag belongs to a replay shard."""
     return any(folder.startswith(_ROWS) for folder in folders)
 
 
 def check_metric(metric: str, runs: Iterable[RunCurves]) -> None:
-    """Sees to it that at least one of the runs has the metric.
+    """Checks that at least one of the runs has the metric.
 
     Raises:
-        UsageError: none has; names those that are near.
+        UsageError: no run has it; the message lists similar ones.
     """
     known: dict[str, None] = {}
     for run in runs:
@@ -107,7 +107,7 @@ def check_metric(metric: str, runs: Iterable[RunCurves]) -> None:
 
 
 def _mean(curves: list[Curve]) -> Curve:
-    """The mean of several curves, where all of them have points or a line between two."""
+    """Averages several curves over their common range, interpolated linearly."""
     curves = [curve for curve in curves if curve.x]
     if len(curves) < 2:
         return curves[0] if curves else Curve([], [])

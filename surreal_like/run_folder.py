@@ -1,4 +1,4 @@
-"""Where a run goes: what it is called, its folder, and how long that is ours."""
+"""Run folders: their names, their creation, and the lock of a run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ RUNS = Path("runs")
 
 
 def experiment_name(path: str | Path | None, user: Config) -> str:
-    """The name that runs of an experiment begin with.
+    """Returns the name with which folders of an experiment's runs begin.
 
-    It is the file's name, with the environment and the algorithm behind it where they are not the
+    It is the file's name, followed by the environment and the algorithm if they differ from the
     file's; without a file, algorithm and environment.
 
     Args:
-        path: experiment file, None where there is none.
-        user: the experiment, with what replaces the file's settings.
+        path: experiment file, None without one.
+        user: the experiment, with the replaced settings.
     """
     algorithm, env_name = str(user.algorithm), str(user.env_config.env_name)
     words = [_algorithm_word(algorithm), _environment_word(env_name)]
@@ -46,7 +46,7 @@ def _environment_word(env_name: str) -> str:
 
 
 def new_path(name: str) -> Path:
-    """``runs/<name>-<date>-<time>``, with a number behind it where that is taken."""
+    """Returns ``runs/<name>-<date>-<time>``, followed by a number if that exists."""
     stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, number = RUNS / stem, 1
     while path.exists():
@@ -56,7 +56,7 @@ def new_path(name: str) -> Path:
 
 
 def _reserved(name: str) -> Path:
-    """A new folder of that name, made: of several that begin at once each gets its own."""
+    """Creates a new folder of that name; commands that begin together get different ones."""
     while True:
         path = new_path(name)
         try:
@@ -69,10 +69,10 @@ def _reserved(name: str) -> Path:
 
 
 def newest_path(name: str | None) -> Path:
-    """The folder of the newest run, of that name if one is given.
+    """Returns the folder of the newest run, of that name if one is given.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such run.
     """
     paths = [path for path in RUNS.glob("*") if (path / "config.yaml").is_file()]
     if name is not None:
@@ -86,15 +86,15 @@ def newest_path(name: str | None) -> Path:
 
 @contextmanager
 def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Iterator[RunFolder]:
-    """The folder of a run, locked while inside; a new one that came to nothing is removed again.
+    """Locks the folder of a run; afterwards removes a new one in which no run was begun.
 
     Args:
-        path: of the folder; None: a new one, which nobody else gets who begins at the same moment.
+        path: of the folder; None: a new one, different from those of commands that begin now, too.
         name: of the experiment, for a new folder.
-        resume: the run is there already.
+        resume: True if the run exists already.
 
     Raises:
-        UsageError: a new run's folder is not empty, or another launcher is at work there.
+        UsageError: a new run's folder is not empty, or another launcher holds the lock.
     """
     parent = path.parent if path is not None else RUNS
     made = [each for each in (parent, *parent.parents) if not each.exists()]
@@ -120,7 +120,7 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
 
 @contextmanager
 def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
-    """Where what is inside fails, the files of the folder that say what runs are as before."""
+    """Restores the files that describe the run in the folder if the code inside raises an error."""
     own = own_file(config)
     files = [folder.config, folder.topology, folder.addresses, folder.result]
     files += [folder.code / own.name] if own is not None else []
@@ -139,7 +139,7 @@ def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
 
 
 def _remove_empty(path: Path, top: Path) -> None:
-    """Removes the folders from ``path`` up to below ``top`` in which nothing is left."""
+    """Removes empty folders from ``path`` up to, but without, ``top``."""
     while top in path.parents:
         with suppress(OSError):
             path.rmdir()

@@ -1,4 +1,4 @@
-"""What is asked for when a run is begun or resumed, and the config that follows from it."""
+"""Requests of users to begin or resume a run, and the configs that follow from them."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _START_FROM = "session_config.checkpoint.start_from"
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What was asked for.
+    """The user's request.
 
     Args:
-        user: the experiment, before anything is added to it.
+        user: the experiment, without additions.
         path: run folder; None: ``runs/<name>-<date>-<time>``.
         name: of the experiment.
         launcher: ``serial``, ``local``, ``tmux`` or ``kubernetes``.
-        resume: go on with the run in the folder.
+        resume: continue the run in the folder.
         allow_change: keys outside ``session_config`` in which a resumed run may differ.
-        checkpoint: that a resumed run goes on from: ``best``, ``latest`` or a number.
-        started: when the command began, seconds since 1970.
+        checkpoint: from which a resumed run continues: ``best``, ``latest`` or a number.
+        started: start time of the command, seconds since 1970.
     """
 
     user: Config
@@ -72,23 +72,23 @@ def make_request(  # noqa: PLR0913 - what a command line may say
     checkpoint: str | int | None = None,
     start_from: str | Path | None = None,
 ) -> RunRequest:
-    """Reads an experiment as it was asked for.
+    """Reads an experiment with the user's settings.
 
     Args:
-        experiment: YAML or JSON file; None: ``algorithm`` and ``env`` say it all, or, with
-            ``resume``, the config that the run was made with.
-        settings: dotted key -> value, where it is not None: they come after the overrides.
-        launcher, started, resume, allow_change: as of :class:`RunRequest`.
-        checkpoint: as of :class:`RunRequest`; None: ``latest``.
-        start_from: checkpoint of another run, see :func:`checkpoint_of`, with whose networks a new
-            run begins; None: what ``session_config.checkpoint.start_from`` says.
+        experiment: YAML or JSON file; None: only ``algorithm`` and ``env`` are given, or, with
+            ``resume``, the config of the run is used.
+        settings: dotted key -> value or None; applied after the overrides unless None.
+        launcher, started, resume, allow_change: as in :class:`RunRequest`.
+        checkpoint: as in :class:`RunRequest`; None: ``latest``.
+        start_from: checkpoint of another run, see :func:`checkpoint_of`; its networks initialize a
+            new run; None: ``session_config.checkpoint.start_from``.
         overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
         folder: run folder; None: ``runs/<name>-<date>-<time>``.
-        algorithm, env: instead of the experiment's.
+        algorithm, env: replace the experiment's.
 
     Raises:
         ConfigError: a setting is wrong.
-        UsageError: there is no run to resume, or no checkpoint to start from.
+        UsageError: the run to resume or the checkpoint to start from does not exist.
     """
     if checkpoint is not None and not resume:
         raise UsageError(
@@ -96,7 +96,7 @@ def make_request(  # noqa: PLR0913 - what a command line may say
         )
     if start_from is not None and resume:
         raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
-    # What a run began with is in its folder: to go on with it the other run need not be there.
+    # A run's folder has the networks that it began with: to resume it, the other run is not needed.
     settings = {**settings, _START_FROM: "" if resume else _text(start_from)}
     given = {key: value for key, value in settings.items() if value is not None}
     path = Path(folder) if folder is not None else None
@@ -128,7 +128,7 @@ def _text(value: str | Path | None) -> str | None:
 
 
 def as_overrides(overrides: Overrides) -> list[str]:
-    """Overrides as ``key=value`` words; a mapping's values become YAML."""
+    """Returns overrides as ``key=value`` words; a mapping's values become YAML."""
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [override(key, value) for key, value in overrides.items()]
@@ -141,14 +141,14 @@ def resolve_request(
     watch: RunObserver,
     clock: float,
 ) -> Config:
-    """The config of this part of the run, its times, its launcher and its folder included.
+    """Returns the config of this part of the run, including its times, launcher and folder.
 
     Args:
-        order: what was asked for.
+        order: the user's request.
         resolve: completes a config.
         folder: the run folder, locked.
-        watch: is told what a resumed run takes over.
-        clock: when the run begins, on the clock of its components.
+        watch: receives reports about what a resumed run takes over.
+        clock: start time of the run, on the clock of its components.
     """
     before = recorded_config(folder) if order.resume else None
     config = resolve(_with_code(order.user, folder) if before is not None else order.user)
@@ -178,13 +178,13 @@ def resolve_request(
 
 
 def begin(order: RunRequest, config: Config, folder: RunFolder, watch: RunObserver) -> None:
-    """Puts a run folder into the state that its components begin with.
+    """Prepares a run folder for the start of its components.
 
     Args:
-        order: what was asked for.
+        order: the user's request.
         config: its resolved config.
         folder: the run folder, locked.
-        watch: is told which checkpoints are set aside.
+        watch: receives reports about checkpoints that are set aside.
     """
     settings = config.session_config.checkpoint
     if order.resume:
@@ -199,7 +199,7 @@ def begin(order: RunRequest, config: Config, folder: RunFolder, watch: RunObserv
 
 
 def _with_code(user: Config, folder: RunFolder) -> Config:
-    """The experiment of a run whose author's files may be gone: those in ``code/`` stand in."""
+    """Returns the experiment of a run; files of its author that are gone are found in ``code/``."""
     user = user.copy()
     there = [path for path in user.session_config.get("import_path", []) if Path(path).is_dir()]
     code = [str(folder.code.absolute())] if folder.code.is_dir() else []
@@ -212,7 +212,7 @@ def _with_code(user: Config, folder: RunFolder) -> Config:
 
 
 def _name_as_before(config: Config, before: Config, folder: RunFolder) -> None:
-    """Gives an algorithm that was taken from ``code/`` the name by which the run knows it."""
+    """Restores the recorded name of an algorithm that was loaded from ``code/``."""
     file = own_file(config)
     if file is not None and file == folder.code.absolute() / file.name:
         config.algorithm = before.algorithm

@@ -1,7 +1,7 @@
 """Components inside a script or a notebook: one context for the process, made at first use.
 
-The script's ``session_config.folder`` is a run folder that ``surreal-like plan CONFIG --format
-shell`` has written; its address book says where everybody is.
+The script's ``session_config.folder`` is a run folder written by ``surreal-like plan CONFIG
+--format shell``; its address book has the addresses of all components.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Idle(Service):
 
 @dataclass
 class _Background:
-    """A service that a thread of this process runs."""
+    """A service in a thread of this process."""
 
     frame: Frame
     thread: threading.Thread
@@ -50,16 +50,16 @@ class _Background:
 
 @dataclass
 class _Script:
-    """What this process is, as far as its components have said.
+    """State of this process in a run, as far as known from its components.
 
     Args:
         index: number of the agent.
         frame: of the component that the script itself is.
         background: services in threads.
-        closing: what is to be closed before them.
-        watched: it is known what happens at exit.
-        asked_to_end: a signal has come.
-        at_its_end: the script has run to its end; only its services go on.
+        closing: callbacks that run before the services end.
+        watched: True once exit and signal handlers are installed.
+        asked_to_end: True once a signal has arrived.
+        at_its_end: True once the script has run to its end and only its services continue.
     """
 
     index: int = 0
@@ -76,20 +76,20 @@ _SCRIPT = _Script()
 
 
 def this_is_agent(index: int) -> None:
-    """An agent of this process says its index, for a sender that is made before it."""
+    """Records the index of an agent of this process, for a sender that was made before it."""
     _SCRIPT.index = index
 
 
 def current_context() -> Context | None:
-    """The context of this script; None before its first component connects, and in a process."""
+    """Returns the context of this script; None before its first component connects."""
     return None if _SCRIPT.frame is None else _SCRIPT.frame.context
 
 
 def script_context(session_config: Config, kind: str) -> Context:
-    """The context of this script; the first component decides what it is called.
+    """Returns the context of this script; the first component determines its name.
 
-    Waits until the parameter server has answered the hello. Closed, with a deadline, at exit;
-    SIGTERM ends a script as ``sys.exit()`` does.
+    Waits until the parameter server has replied to the hello. Closed, with a deadline, at exit;
+    SIGTERM ends a script like ``sys.exit()``.
 
     Args:
         session_config: its ``folder`` is a planned run folder.
@@ -97,7 +97,7 @@ def script_context(session_config: Config, kind: str) -> Context:
 
     Raises:
         UsageError: there is no planned run folder.
-        DeadlineError: the parameter server did not answer in time.
+        DeadlineError: the parameter server did not reply in time.
         RefusedError: the parameter server belongs to another experiment.
     """
     if _SCRIPT.frame is None:
@@ -111,7 +111,8 @@ def script_context(session_config: Config, kind: str) -> Context:
         except BaseException:
             zmq_context.destroy(0)
             raise
-        # The script calls this whenever it waits or steps: heartbeat, telemetry, hello.
+        # The script calls `pulse` whenever it waits or steps: it sends heartbeat, telemetry and
+        # hello.
         frame.context.pulse = frame.step
         _SCRIPT.frame, _SCRIPT.zmq_context = frame, zmq_context
     return _SCRIPT.frame.context
@@ -122,7 +123,7 @@ def run_in_background(
 ) -> threading.Thread:
     """Runs a service in a thread of this process, and returns that thread.
 
-    A script that has come to its end stays until the service is done: when the run is over, or
+    A script that has come to its end waits until the service is done: at the end of the run, or
     after SIGTERM or Ctrl-C. :func:`leave` ends it earlier.
 
     Raises:
@@ -149,10 +150,10 @@ def at_leave(close: Callable[[], object]) -> None:
 
 
 def leave() -> None:
-    """Ends what this process has in the run: environments, services in threads, its context.
+    """Ends this process's part in the run: environments, services in threads, its context.
 
-    Done at exit; a notebook may do it earlier. Components that were made before are of no use any
-    more; new ones may be made.
+    Called at exit; a notebook may call it earlier. Components made before are unusable afterwards;
+    new ones may be made.
     """
     _SCRIPT.asked_to_end = True
     try:
@@ -182,7 +183,7 @@ def _give_back(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
 
 
 def _wait_for_services() -> None:
-    """Until all are done; they are told to end if this process is."""
+    """Waits until all services are done; stops them if this process has to end."""
     while any(each.thread.is_alive() for each in _SCRIPT.background):
         for each in _SCRIPT.background:
             each.frame.context.stopping |= _SCRIPT.asked_to_end
@@ -191,13 +192,13 @@ def _wait_for_services() -> None:
 
 def _leave_at_exit() -> None:
     _SCRIPT.at_its_end = True
-    # Whoever closes a notebook or an interpreter waits for nothing.
+    # Exiting an interactive interpreter or a notebook must not wait for services.
     _SCRIPT.asked_to_end |= hasattr(sys, "ps1")
     _leave()
 
 
 def serve(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
-    """Steps a service until it is done, then gives its sockets back; for a thread of its own."""
+    """Steps a service until it is done, then closes its sockets; runs in a separate thread."""
     try:
         while not frame.finished:
             if not frame.step():
@@ -221,7 +222,7 @@ def _make_frame(
 ) -> Frame:
     folder = _planned(session_config)
     config = folder.read_config()
-    # Behind everything else: a user's folder must not hide the library's own modules.
+    # Appended: a user's folder must not shadow the library's own modules.
     paths = config.session_config.import_path
     sys.path.extend(path for path in paths if path not in sys.path)
     topology: Topology = make_topology(config)
@@ -246,14 +247,14 @@ def _planned(session_config: Config) -> RunFolder:
 
 
 def _watch() -> None:
-    """Once: what is to happen at exit, and which signals lead there."""
+    """Installs the exit handler and the signal handlers, once."""
     if _SCRIPT.watched:
         return
     _SCRIPT.watched = True
     atexit.register(_leave_at_exit)
     if threading.current_thread() is not threading.main_thread():
         return
-    # Whoever has a handler of their own knows what to do.
+    # Handlers of the user are kept.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _on_signal)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -1,4 +1,4 @@
-"""Networks: the flat Module, torsos that fit any observation, cores with memory, heads."""
+"""Networks: the flat Module, torsos for any observation, recurrent cores, heads."""
 
 from surreal_like.network.distribution import (
     Categorical,

@@ -1,4 +1,4 @@
-"""A policy and the value of its states, by one network or by two side by side."""
+"""A policy and its state values, from one network or from two separate ones."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ from surreal_like.network.obs_module import ObsModule
 from surreal_like.network.recurrent import make_core
 from surreal_like.network.torso import TORSO_CONFIG, AnyTorso, make_torso
 
-# The keys of `learner_config.model` from which an ActorCritic is built.
+# The keys of `learner_config.model` for an ActorCritic.
 ACTOR_CRITIC_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
         **TORSO_CONFIG,
         # elu, gelu, relu, silu or tanh.
         "activation": "tanh",
-        # One torso for policy and value, as there always is with a memory; otherwise one for each.
+        # One torso for policy and value (always so with a memory); otherwise one for each.
         "shared": False,
-        # What remembers, between torso and heads: lstm, gru; empty: nothing does.
+        # Recurrent core between torso and heads: lstm, gru; empty: none.
         "memory": "",
-        # Units of that memory.
+        # Units of the recurrent core.
         "memory_size": 64,
-        # Where the logarithm of the deviation of continuous actions begins.
+        # Initial log standard deviation of continuous actions.
         "log_std": 0.0,
     }
 )
 
 
 class ActorCritic(ObsModule):
-    """Policy and value of a nest of observations.
+    """Computes policy and value of a nest of observations.
 
-    Layers begin orthogonal, the last one of the policy near 0, so that it begins undecided:
-    Andrychowicz et al. 2021, What Matters in On-Policy Reinforcement Learning, section 3.2.
+    Layers are initialized orthogonally; the last one of the policy is near 0, so that all actions
+    are initially about equally likely: Andrychowicz et al. 2021, What Matters in On-Policy
+    Reinforcement Learning, section 3.2.
 
     Args:
-        obs_spec: the one of the environment config.
-        action_spec: the one of the environment config.
+        obs_spec: from the environment config.
+        action_spec: from the environment config.
         model: the keys of `ACTOR_CRITIC_CONFIG`.
 
     Attributes:
-        core: what remembers, None where nothing does.
+        core: recurrent core, None without a memory.
     """
 
     def __init__(
@@ -70,9 +71,9 @@ class ActorCritic(ObsModule):
         _orthogonal(self.value_head, 1.0)
 
     def forward(self, obs: Any) -> tuple[Distribution, torch.Tensor]:
-        """Gives policy and values `[B]` of observations `[B, ...]`.
+        """Returns policy and values `[B]` of observations `[B, ...]`.
 
-        Raises ValueError where there is a memory: then an observation alone does not say enough.
+        Raises ValueError with a memory: then single observations are not sufficient.
         """
         if self.core is not None:
             raise ValueError("a network with a memory looks at unrolls: call unroll() or act()")
@@ -85,12 +86,12 @@ class ActorCritic(ObsModule):
     def unroll(
         self, obs: Any, state: torch.Tensor | None, first: torch.Tensor
     ) -> tuple[Distribution, torch.Tensor]:
-        """Gives policy `[T, B]` and values `[T, B]` of an unroll.
+        """Returns policy `[T, B]` and values `[T, B]` of an unroll.
 
         Args:
             obs: nest of tensors `[T, B, ...]`.
             state: before the first row, `[B, state_size]`; None without a memory.
-            first: bool `[T, B]`, where an episode begins.
+            first: bool `[T, B]`, True where an episode begins.
         """
         with self.parameter_lock:
             obs = self.seen(obs)
@@ -111,12 +112,12 @@ class ActorCritic(ObsModule):
     def act(
         self, obs: Any, state: torch.Tensor | None, first: torch.Tensor
     ) -> tuple[Distribution, torch.Tensor | None]:
-        """Gives the policy, and the state behind, at one row of each stream.
+        """Returns the policy and the next state, at one row of each stream.
 
         Args:
             obs: nest of tensors `[N, ...]`.
             state: `[N, state_size]`; None without a memory.
-            first: bool `[N]`, where an episode begins.
+            first: bool `[N]`, True where an episode begins.
         """
         with self.parameter_lock:
             features = self.torso(self.seen(obs))

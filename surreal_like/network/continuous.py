@@ -1,7 +1,7 @@
-"""Networks for continuous actions: policies that give them, critics that value them.
+"""Networks for continuous actions: policies and critics.
 
-Inside, actions are vectors `[B, size]` from -1 to 1; `ActionScale` knows what the environment calls
-them.
+Inside, actions are vectors `[B, size]` from -1 to 1; `ActionScale` converts them to actions of the
+environment.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from surreal_like.network.torso import ACTIVATIONS, make_torso
 
 
 class ActionScale:
-    """Between actions of the environment and their places from -1 to 1 within their bounds.
+    """Converts between actions of the environment and positions from -1 to 1 within their bounds.
 
     Args:
-        action_spec: the one of the environment config, continuous and bounded on all sides.
-        device: where the tensors are.
+        action_spec: from the environment config, continuous and bounded on all sides.
+        device: of the tensors.
 
     Raises:
-        SpecError: actions have no bounds, or empty ones.
+        SpecError: actions have no bounds, or low is not below high.
     """
 
     def __init__(self, action_spec: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
@@ -52,16 +52,16 @@ class ActionScale:
         self._half = (last - first) / 2
 
     def to_env(self, unit: torch.Tensor) -> torch.Tensor:
-        """The environment's actions, float32 `[B, *dim]`, of places `[B, size]`."""
+        """Returns the environment's actions, float32 `[B, *dim]`, of positions `[B, size]`."""
         return (self._middle + self._half * unit).reshape(-1, *self._dim)
 
     def to_unit(self, actions: torch.Tensor) -> torch.Tensor:
-        """The places `[B, size]` of the environment's actions `[B, *dim]`."""
+        """Returns the positions `[B, size]` of the environment's actions `[B, *dim]`."""
         return (actions.reshape(-1, self.size) - self._middle) / self._half
 
 
 class DeterministicPolicy(ObsModule):
-    """One action for each observation: a torso, and the tangent of a linear layer."""
+    """Computes one action per observation: a torso, a linear layer and tanh."""
 
     def __init__(self, obs_spec: Mapping[str, Any], size: int, model: Mapping[str, Any]) -> None:
         super().__init__(obs_spec, model)
@@ -69,12 +69,12 @@ class DeterministicPolicy(ObsModule):
         self.head = nn.Linear(self.torso.out_features, size)
 
     def forward(self, obs: Any) -> torch.Tensor:
-        """Gives actions from -1 to 1, `[B, size]`."""
+        """Returns actions from -1 to 1, `[B, size]`."""
         return torch.tanh(self.head(self.torso(self.seen(obs))))
 
 
 class SquashedPolicy(ObsModule):
-    """A squashed Gaussian for each observation."""
+    """Computes a squashed Gaussian per observation."""
 
     def __init__(self, obs_spec: Mapping[str, Any], size: int, model: Mapping[str, Any]) -> None:
         super().__init__(obs_spec, model)
@@ -82,20 +82,20 @@ class SquashedPolicy(ObsModule):
         self.head = SquashedGaussianHead(self.torso.out_features, size)
 
     def forward(self, obs: Any) -> SquashedGaussian:
-        """Gives the policy over actions from -1 to 1, `[B, size]`."""
+        """Returns the policy over actions from -1 to 1, `[B, size]`."""
         policy: SquashedGaussian = self.head(self.torso(self.seen(obs)))
         return policy
 
 
 class Critics(ObsModule):
-    """The values of actions by several networks that share nothing, computed at once.
+    """Computes the values of actions by several separate networks at once.
 
     Args:
-        obs_spec: the one of the environment config.
+        obs_spec: from the environment config.
         size: of actions.
-        model: `hidden_sizes` and `activation` of each network; a torso of one's own, one for each,
+        model: `hidden_sizes` and `activation` of each network; a user's torso, one per network,
             comes before its layers.
-        count: how many networks.
+        count: number of networks.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Critics(ObsModule):
         super().__init__(obs_spec, model)
         self.encoders = nn.ModuleList(_encoder(obs_spec, model) for _ in range(count))
         width = int(self.encoders[0].out_features)  # type: ignore[arg-type]
-        # Where nothing in them learns they are all the same, and one of them will do.
+        # Encoders without parameters are identical, so one of them is enough.
         self._learns = any(True for _ in self.encoders.parameters())
         self.layers = _StackedMLP(
             count, [width + size, *model["hidden_sizes"], 1], model["activation"]
         )
 
     def forward(self, obs: Any, actions: torch.Tensor) -> torch.Tensor:
-        """Gives the values `[count, B]` of actions `[B, size]`."""
+        """Returns the values `[count, B]` of actions `[B, size]`."""
         obs = self.seen(obs)
         if self._learns:
             features = torch.stack([encoder(obs) for encoder in self.encoders])
@@ -123,7 +123,7 @@ class Critics(ObsModule):
 
 
 class _StackedMLP(nn.Module):
-    """Several MLPs of one shape: for small ones a call takes as long as the computation."""
+    """Several MLPs of one shape, batched: a call of a small one takes as long as computing it."""
 
     def __init__(self, count: int, widths: Sequence[int], activation: str) -> None:
         super().__init__()
@@ -132,13 +132,13 @@ class _StackedMLP(nn.Module):
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
         for fan_in, fan_out in pairwise(widths):
-            # As nn.Linear begins.
+            # The initialization of nn.Linear.
             bound = 1.0 / math.sqrt(fan_in)
             self.weights.append(_uniform(bound, count, fan_in, fan_out))
             self.biases.append(_uniform(bound, count, 1, fan_out))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """From `[B, in]`, or `[count, B, in]`, to `[count, B, out]`."""
+        """Maps `[B, in]`, or `[count, B, in]`, to `[count, B, out]`."""
         x = x.expand(self.count, *x.shape[-2:])
         last = len(self.weights) - 1
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):

@@ -6,10 +6,11 @@
 | an image of at least 36 x 36 pixels | the Nature CNN |
 | anything else | flattened |
 
-An image has channels in front or behind, or none (two dimensions, uint8); or it is a stack of
-images, whose frames become channels.
+An image has channels first or last, or none (two dimensions, uint8); or it is a stack of images,
+whose frames become channels.
 
-Parts of type uint8 are scaled to [0, 1], on the device they are on: they travel as single bytes.
+Parts of type uint8 are scaled to [0, 1] on their device, so that they are transferred as single
+bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from session import nest
 from surreal_like.data.spec import ArraySpec, parse_obs_spec
 from surreal_like.errors import SpecError
 
-# Below this the Nature CNN has no pixel left after its third convolution.
+# In smaller images the Nature CNN has no pixel left after its third convolution.
 _MIN_IMAGE_SIDE = 36
 _BYTE_SCALE = 1.0 / 255.0
 
@@ -38,38 +39,38 @@ class FlatEncoder(nn.Module):
         self.out_features = math.prod(shape)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Gives float32 `[B, size]`."""
+        """Returns float32 `[B, size]`."""
         return _to_float(x if x.dim() == 2 else x.reshape(len(x), -1))
 
 
 class OneHotEncoder(nn.Module):
-    """Turns integers `[B, *shape]` into zeros and ones, float32 `[B, sum(nums)]`.
+    """Converts integers `[B, *shape]` to one-hot float32 `[B, sum(nums)]`.
 
-    `nums` has the number of values of each of the elements.
+    `nums` is the number of values of each element.
     """
 
     def __init__(self, nums: Sequence[int]) -> None:
         super().__init__()
         offsets = torch.tensor([0, *nums[:-1]]).cumsum(0)
-        # It follows from the spec, so it need not travel with the parameters.
+        # Derived from the spec, so it need not be sent with the parameters.
         self.register_buffer("offsets", offsets, persistent=False)
         self.offsets: torch.Tensor
         self.out_features = sum(nums)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Gives float32 `[B, sum(nums)]`."""
+        """Returns float32 `[B, sum(nums)]`."""
         index = x.reshape(len(x), -1).long() + self.offsets
         zeros = torch.zeros(len(x), self.out_features, device=x.device)
         return zeros.scatter_(1, index, 1.0)
 
 
 class NatureCNN(nn.Module):
-    """The three convolutions and one layer of Mnih et al. 2015 (Human-level control, Methods).
+    """Three convolutions and one layer of Mnih et al. 2015 (Human-level control, Methods).
 
-    Takes images of any dtype, `[B, height, width, channels]` or `[B, channels, height, width]`:
-    the shorter one of the outer axes is the channels. In front of either may stand an axis of
-    stacked frames; `[B, height, width]` has one channel. Gives float32 `[B, out_features]`.
-    Raises SpecError if the image is smaller than 36 x 36.
+    Input: images of any dtype, `[B, height, width, channels]` or `[B, channels, height, width]`:
+        the shorter one of the outer axes is the channels. An axis of stacked frames may precede
+        either; `[B, height, width]` has one channel. Output: float32 `[B, out_features]`. Raises
+        SpecError if the image is smaller than 36 x 36.
     """
 
     def __init__(self, shape: Sequence[int], *, out_features: int = 512) -> None:
@@ -97,34 +98,34 @@ class NatureCNN(nn.Module):
         self.out_features = out_features
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Gives the features, float32 `[B, out_features]`."""
+        """Returns the features, float32 `[B, out_features]`."""
         if self.channels_last:
             x = x.movedim(-1, -3)
         if x.dim() != 4:
             x = x.reshape(len(x), self.channels, *x.shape[-2:])
         x = _to_float(x)
         if torch.is_grad_enabled():
-            # Backwards, convolutions take a quarter less time where channels lie side by side.
+            # In the backward pass, convolutions take 25 % less time with channels last.
             x = x.contiguous(memory_format=torch.channels_last)
         features: torch.Tensor = self.layers(x)
         return features
 
 
 class NestEncoder(nn.Module):
-    """Encodes the leaves of a nest of observations and joins them, in the order of the spec.
+    """Encodes the leaves of a nest of observations and concatenates them, in the order of the spec.
 
-    `leaves` has the encoder of each leaf by its path in the nest.
+    `leaves` maps the path of each leaf in the nest to its encoder.
     """
 
     def __init__(self, leaves: Mapping[str, LeafEncoder]) -> None:
         super().__init__()
         self.paths = tuple(leaves)
-        # A list, because the path of a leaf may hold what a module's name may not.
+        # A list, because paths of leaves may contain characters that module names may not.
         self.parts = nn.ModuleList(leaves.values())
         self.out_features = sum(part.out_features for part in leaves.values())
 
     def forward(self, obs: Any) -> torch.Tensor:
-        """Gives float32 `[B, out_features]`."""
+        """Returns float32 `[B, out_features]`."""
         leaves = nest.flatten(obs)
         return torch.cat(
             [part(leaves[path]) for path, part in zip(self.paths, self.parts, strict=True)], dim=1
@@ -137,9 +138,10 @@ LeafEncoder = FlatEncoder | OneHotEncoder | NatureCNN
 def make_encoder(
     obs_spec: Mapping[str, Any], *, image_features: int = 512
 ) -> LeafEncoder | NestEncoder:
-    """The module that turns a nest of observations `[B, ...]` into float32 `[B, out_features]`.
+    """Builds the module that encodes a nest of observations `[B, ...]` as float32 `[B,
+    out_features]`.
 
-    `obs_spec` is the one of the environment config. Raises SpecError if it is malformed.
+    `obs_spec` is from the environment config. Raises SpecError if it is malformed.
     """
     specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec))
     leaves = {path: _leaf_encoder(spec, image_features) for path, spec in specs.items()}
@@ -155,7 +157,7 @@ def _leaf_encoder(spec: ArraySpec, image_features: int) -> LeafEncoder:
 
 
 def _is_image(spec: ArraySpec) -> bool:
-    """Whether two of the last three axes are those of an image; without channels only bytes are."""
+    """Returns True if two of the last three axes are large; without channels only for uint8."""
     large = [size >= _MIN_IMAGE_SIDE for size in spec.dim[-3:]]
     if len(spec.dim) == 2:
         return all(large) and spec.dtype == "uint8"
@@ -167,7 +169,7 @@ def _to_float(x: torch.Tensor) -> torch.Tensor:
 
 
 def _pixels_left(side: int) -> int:
-    """How many pixels of a side the three convolutions leave."""
+    """Returns the pixels of a side after the three convolutions."""
     for kernel, stride in ((8, 4), (4, 2), (3, 1)):
         side = (side - kernel) // stride + 1
     return side

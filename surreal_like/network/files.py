@@ -1,4 +1,4 @@
-"""Parameters of modules in a file, in the format of safetensors."""
+"""Saves and loads parameters of modules as safetensors files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def save_parameters(modules: Modules, file_path: str | Path) -> None:
     """Writes parameters and buffers under their names, such as ``q/torso.0.weight``.
 
     Raises:
-        CheckpointError: the disk refused.
+        CheckpointError: the disk reported an error.
     """
     # Copies, because the format refuses tensors that share memory, as tied weights do.
     tensors = {
@@ -25,37 +25,37 @@ def save_parameters(modules: Modules, file_path: str | Path) -> None:
         for name, tensor in named_tensors(modules).items()
     }
     try:
-        # Not save_file: what that writes only its owner may read, whatever the umask says.
+        # Not save_file: it creates files that only their owner may read, regardless of the umask.
         Path(file_path).write_bytes(safetensors.torch.save(tensors))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write parameters to {file_path}: {error}") from None
 
 
 def load_parameters(modules: Modules, file_path: str | Path) -> None:
-    """Reads what :func:`save_parameters` wrote into modules of the same shapes.
+    """Reads a file of :func:`save_parameters` into modules of the same shapes.
 
     Raises:
         CheckpointError: the file cannot be read.
-        SpecError: its tensors do not fit these modules; nothing has been changed then.
+        SpecError: its tensors do not fit these modules; nothing is changed then.
     """
     set_parameters(modules, read_parameters(modules, file_path))
 
 
 def read_parameters(modules: Modules, file_path: str | Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file by name, checked against modules that stay as they are.
+    """Returns the tensors of a file by name, checked against modules, which are not changed.
 
     Raises:
         CheckpointError: the file cannot be read.
         SpecError: its tensors do not fit these modules.
     """
     try:
-        # safetensors says of a file that it may not read that there is none.
+        # Opened first, because safetensors reports an unreadable file as missing.
         with Path(file_path).open("rb"):
             tensors = safetensors.torch.load_file(str(file_path))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot read parameters from {file_path}: {error}") from None
     own = named_tensors(modules)
-    # The file has an order of its own.
+    # The file has another order.
     ordered = {name: tensors.pop(name) for name in own if name in tensors} | tensors
     check_manifest(manifest_of(own), manifest_of(ordered))
     return ordered

@@ -1,4 +1,4 @@
-"""The tensors of modules as one contiguous piece of memory: for the wire, and for the optimiser."""
+"""Tensors of modules as one contiguous block of memory: for messages, and for the optimizer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Modules = nn.Module | Mapping[str, nn.Module]
 
 
 def named_tensors(modules: Modules) -> dict[str, torch.Tensor]:
-    """Gives name -> parameter or persistent buffer, sharing memory with the modules.
+    """Returns name -> parameter or persistent buffer, which share memory with the modules.
 
-    Of several modules the names are `<module>/<tensor>`.
+    With several modules the names are `<module>/<tensor>`.
     """
     if isinstance(modules, nn.Module):
         return dict(modules.state_dict())
@@ -37,7 +37,7 @@ def named_tensors(modules: Modules) -> dict[str, torch.Tensor]:
 
 
 def manifest_of(tensors: Mapping[str, torch.Tensor]) -> Manifest:
-    """Where each tensor lies in a flat buffer: name, dtype, shape and offset."""
+    """Returns the position of each tensor in a flat buffer: name, dtype, shape and offset."""
     return make_manifest(
         [
             (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
@@ -47,7 +47,7 @@ def manifest_of(tensors: Mapping[str, torch.Tensor]) -> Manifest:
 
 
 def check_manifest(mine: Manifest, theirs: Manifest) -> None:
-    """Raises SpecError, showing both sides, if parameters of `theirs` do not fit `mine`."""
+    """Raises SpecError, which shows both sides, if parameters of `theirs` do not fit `mine`."""
     for here, there in zip_longest(map(_describe, mine), map(_describe, theirs)):
         if here != there:
             raise SpecError(
@@ -59,7 +59,7 @@ def check_manifest(mine: Manifest, theirs: Manifest) -> None:
 def read_flat(modules: Modules) -> npt.NDArray[np.uint8]:
     """Copies all tensors into one new buffer of bytes on the CPU; gaps between tensors are zero.
 
-    A `Module` is not called meanwhile.
+    A `Module` cannot be called meanwhile.
     """
     tensors = named_tensors(modules)
     manifest = manifest_of(tensors)
@@ -73,14 +73,14 @@ def read_flat(modules: Modules) -> npt.NDArray[np.uint8]:
 def load_flat(modules: Modules, flat: npt.NDArray[np.uint8]) -> None:
     """Copies a buffer made by `read_flat` into the tensors, in place: one copy for each.
 
-    A `Module` is not called meanwhile. Raises SpecError if its size differs.
+    A `Module` cannot be called meanwhile. Raises SpecError if the size of the buffer differs.
     """
     tensors = named_tensors(modules)
     manifest = manifest_of(tensors)
     expected = manifest_size_bytes(manifest)
     if flat.nbytes != expected:
         raise SpecError(f"parameters have {flat.nbytes} bytes, this network {expected}")
-    # torch warns of memory that it may not write to, as frames from the wire are.
+    # torch warns about read-only memory, such as received frames.
     writable = flat if flat.flags.writeable else flat.copy()
     with _hold(modules), torch.no_grad():
         for tensor, view in _views(tensors, manifest, torch.from_numpy(writable)):
@@ -88,13 +88,13 @@ def load_flat(modules: Modules, flat: npt.NDArray[np.uint8]) -> None:
 
 
 def flatten_parameters(module: nn.Module) -> tuple[nn.Parameter, torch.Tensor]:
-    """Moves all parameters that learn into one contiguous tensor, of which they become views.
+    """Moves all trainable parameters into one contiguous tensor; they become views of it.
 
-    Gives that tensor as one parameter `[size]`, and its gradient, contiguous too: `backward` on the
-    module adds to it in place (zero it, never set the module's gradients to None). Clipping and an
-    optimiser then make one call each instead of one per layer, and such calls are a third of the
-    update of a small network. Raises ValueError if parameters differ in dtype or device, or if none
-    learns.
+    Returns that tensor as one parameter `[size]`, and its gradient, also contiguous: `backward` on
+    the module adds to it in place (zero it, never set the module's gradients to None). Gradient
+    clipping and an optimizer then need one call each instead of one per layer; such calls are a
+    third of the update time of a small network. Raises ValueError if parameters differ in dtype or
+    device, or if none is trainable.
     """
     parameters = [each for each in module.parameters() if each.requires_grad]
     kinds = {f"{each.dtype} on {each.device}" for each in parameters}
@@ -116,7 +116,7 @@ def flatten_parameters(module: nn.Module) -> tuple[nn.Parameter, torch.Tensor]:
 
 @contextmanager
 def _hold(modules: Modules) -> Iterator[None]:
-    """Keeps those modules that have a lock from being called meanwhile."""
+    """Prevents calls of those modules that have a lock."""
     with ExitStack() as locks:
         for module in [modules] if isinstance(modules, nn.Module) else modules.values():
             locks.enter_context(getattr(module, "parameter_lock", nullcontext()))
@@ -126,7 +126,7 @@ def _hold(modules: Modules) -> Iterator[None]:
 def _views(
     tensors: Mapping[str, torch.Tensor], manifest: Manifest, flat: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Each tensor with its place in the flat buffer."""
+    """Yields each tensor with its view of the flat buffer."""
     for tensor, entry in zip(tensors.values(), manifest, strict=True):
         place = flat[entry.offset_bytes : entry.offset_bytes + entry.size_bytes]
         yield tensor, place.view(tensor.dtype).view(tensor.shape)

@@ -1,6 +1,6 @@
-"""Heads: from features `[B, in_features]` to what an algorithm needs.
+"""Heads: from features `[B, in_features]` to the outputs of an algorithm.
 
-Those of policies and of state values take features with any leading axes, `[T, B, ...]` too.
+Heads of policies and of state values accept features with any leading axes, `[T, B, ...]` too.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LARGEST_LOG_STD = 2.0
 
 
 class QHead(nn.Linear):
-    """One linear layer that gives the value of each action, `[B, num_actions]`."""
+    """One linear layer for the value of each action, `[B, num_actions]`."""
 
 
 class DuelingHead(nn.Module):
-    """Q from a state value and advantages whose mean is taken off: Wang et al. 2016, equation 9.
+    """Computes Q from a state value and advantages minus their mean: Wang et al. 2016, equation 9.
 
-    Each of the two streams may have hidden layers of its own.
+    Each of the two streams may have its own hidden layers.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class DuelingHead(nn.Module):
         self.advantage = _stream(in_features, hidden_sizes, num_actions, activation)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Gives Q, `[B, num_actions]`."""
+        """Returns Q, `[B, num_actions]`."""
         advantage = self.advantage(features)
         q_values: torch.Tensor = self.value(features) + advantage - advantage.mean(1, keepdim=True)
         return q_values
@@ -63,23 +63,23 @@ def _stream(
 
 
 class ValueHead(nn.Linear):
-    """One linear layer that gives the value of the state, `[...]`."""
+    """One linear layer for the value of the state, `[...]`."""
 
     def __init__(self, in_features: int) -> None:
         super().__init__(in_features, 1)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Gives the values `[...]` of features `[..., in_features]`."""
+        """Returns the values `[...]` of features `[..., in_features]`."""
         return super().forward(features).squeeze(-1)
 
 
 class CategoricalHead(nn.Linear):
-    """One linear layer that gives the logits of one choice, or of several of them.
+    """One linear layer for the logits of one choice, or of several.
 
     Args:
         in_features: width of the features.
-        nums: actions to choose from, for each choice.
-        several: actions are `[..., choices]`, even where there is one choice.
+        nums: number of actions of each choice.
+        several: actions are `[..., choices]`, even with one choice.
     """
 
     def __init__(self, in_features: int, nums: Sequence[int], *, several: bool = False) -> None:
@@ -87,11 +87,11 @@ class CategoricalHead(nn.Linear):
         self._nums = None if not several and len(nums) == 1 else tuple(nums)
 
     def forward(self, features: torch.Tensor) -> Distribution:  # type: ignore[override]
-        """Gives the policy at features `[..., in_features]`."""
+        """Returns the policy at features `[..., in_features]`."""
         return self._of(super().forward(features))
 
     def of(self, columns: Mapping[str, torch.Tensor]) -> Distribution:
-        """The policy that has been written down as `columns`."""
+        """Rebuilds the policy of `columns`."""
         return self._of(columns["logits"])
 
     def _of(self, logits: torch.Tensor) -> Distribution:
@@ -99,10 +99,10 @@ class CategoricalHead(nn.Linear):
 
 
 class GaussianHead(nn.Linear):
-    """One linear layer that gives the mean of continuous actions, `[..., size]`.
+    """One linear layer for the mean of continuous actions, `[..., size]`.
 
-    The deviation is the same at all observations, and learned: Schulman et al. 2015 (TRPO),
-    appendix D. Its logarithm begins at `log_std`.
+    The standard deviation is the same for all observations, and learned: Schulman et al. 2015
+    (TRPO), appendix D. Its logarithm is initially `log_std`.
     """
 
     def __init__(self, in_features: int, size: int, *, log_std: float = 0.0) -> None:
@@ -110,27 +110,27 @@ class GaussianHead(nn.Linear):
         self.log_std = nn.Parameter(torch.full((size,), log_std))
 
     def forward(self, features: torch.Tensor) -> Gaussian:  # type: ignore[override]
-        """Gives the policy at features `[..., in_features]`."""
+        """Returns the policy at features `[..., in_features]`."""
         return Gaussian(super().forward(features), self.log_std)
 
     def of(self, columns: Mapping[str, torch.Tensor]) -> Gaussian:
-        """The policy that has been written down as `columns`."""
+        """Rebuilds the policy of `columns`."""
         return Gaussian(columns["mean"], columns["log_std"])
 
 
 class SquashedGaussianHead(nn.Linear):
-    """One linear layer that gives mean and deviation of actions from -1 to 1, `[..., size]`."""
+    """One linear layer for mean and deviation of actions from -1 to 1, `[..., size]`."""
 
     def __init__(self, in_features: int, size: int) -> None:
         super().__init__(in_features, 2 * size)
 
     def forward(self, features: torch.Tensor) -> SquashedGaussian:  # type: ignore[override]
-        """Gives the policy at features `[..., in_features]`."""
+        """Returns the policy at features `[..., in_features]`."""
         mean, log_std = super().forward(features).chunk(2, -1)
         return SquashedGaussian(mean, log_std.clamp(_LEAST_LOG_STD, _LARGEST_LOG_STD))
 
     def of(self, columns: Mapping[str, torch.Tensor]) -> SquashedGaussian:
-        """The policy that has been written down as `columns`."""
+        """Rebuilds the policy of `columns`."""
         return SquashedGaussian(columns["mean"], columns["log_std"])
 
 
@@ -140,15 +140,15 @@ PolicyHead = CategoricalHead | GaussianHead
 def make_policy_head(
     in_features: int, action_spec: Mapping[str, Any], *, log_std: float = 0.0
 ) -> PolicyHead:
-    """The head of a stochastic policy over the actions of a spec.
+    """Builds the head of a stochastic policy over the actions of a spec.
 
     Discrete actions are int64 `[...]`, several choices int64 `[..., choices]`, continuous ones
-    float32 `[..., size]`, whatever their shape in the environment, and not bounded.
+    float32 `[..., size]`, for any shape in the environment, and not bounded.
 
     Args:
         in_features: width of the features.
-        action_spec: the one of the environment config.
-        log_std: where the logarithm of the deviation of continuous actions begins.
+        action_spec: from the environment config.
+        log_std: initial log standard deviation of continuous actions.
     """
     spec = parse_action_spec(action_spec)
     if spec.type == "continuous":

@@ -1,4 +1,4 @@
-"""The base class of the networks that travel between learner and agents."""
+"""Base class of networks whose parameters are sent between learner and agents."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from surreal_like.network.flat import (
 
 
 class Module(nn.Module):
-    """A `torch.nn.Module` whose parameters and buffers can be read and loaded as one piece.
+    """A `torch.nn.Module` whose parameters and buffers can be read and loaded as one block.
 
-    Calling it and loading parameters into it exclude each other, so a thread that acts never sees
-    half of a new version.
+    Calls and loading exclude each other by a lock, so a thread that acts never uses a partly loaded
+    version.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Module(nn.Module):
         self.parameter_lock = threading.RLock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs `forward`, while no parameters are loaded."""
+        """Runs `forward`; loading of parameters waits meanwhile."""
         with self.parameter_lock:
             return super().__call__(*args, **kwargs)
 
@@ -55,26 +55,26 @@ class Module(nn.Module):
         load_flat(self, flat)
 
     def hash(self) -> str:
-        """A hash of parameters and buffers, the one that `fetch_parameter_info` gives."""
+        """Returns the hash of parameters and buffers that `fetch_parameter_info` also returns."""
         return parameter_hash(self.read_flat())
 
     def freeze(self) -> Self:
-        """Makes it one that only looks: no gradients, evaluation mode. Returns itself."""
+        """Switches off gradients and training mode. Returns itself."""
         self.requires_grad_(False)
         return self.eval()
 
     def unfreeze(self) -> Self:
-        """Undoes `freeze`: gradients, training mode. Returns itself."""
+        """Undoes `freeze`: gradients and training mode. Returns itself."""
         self.requires_grad_(True)
         return self.train()
 
     @property
     def is_cuda(self) -> bool:
-        """Whether its parameters are on a CUDA device; False without parameters."""
+        """True if its parameters are on a CUDA device; False without parameters."""
         return any(parameter.is_cuda for parameter in self.parameters())
 
     def clip_grad_norm(self, max_norm: float) -> float:
-        """Scales all gradients together to this norm at most; returns the norm before."""
+        """Scales all gradients together to at most this norm; returns the norm before."""
         return float(nn.utils.clip_grad_norm_(self.parameters(), max_norm))
 
     def clip_grad_value(self, limit: float) -> None:
@@ -82,7 +82,7 @@ class Module(nn.Module):
         nn.utils.clip_grad_value_(self.parameters(), limit)
 
     def copy_from(self, other: Module) -> Self:
-        """Takes over parameters and buffers of a module of the same shape. Returns itself.
+        """Copies parameters and buffers of a module of the same shape. Returns itself.
 
         Raises SpecError if they do not fit.
         """
@@ -94,21 +94,21 @@ class Module(nn.Module):
         return self
 
     def copy_to(self, other: Module) -> None:
-        """Gives its parameters and buffers to a module of the same shape; see `copy_from`."""
+        """Copies its parameters and buffers into a module of the same shape; see `copy_from`."""
         other.copy_from(self)
 
     def clone(self) -> Self:
-        """A copy that shares no memory with this one."""
+        """Returns a copy that shares no memory with this module."""
         with self.parameter_lock:
             return copy.deepcopy(self)
 
     def save(self, file_path: str | Path) -> None:
-        """Writes parameters and buffers to a file in the format of safetensors."""
+        """Writes parameters and buffers to a safetensors file."""
         with self.parameter_lock:
             save_parameters(self, file_path)
 
     def load(self, file_path: str | Path) -> None:
-        """Reads what `save` wrote.
+        """Reads a file of `save`.
 
         Raises CheckpointError if the file cannot be read, SpecError if its tensors do not fit.
         """
@@ -116,7 +116,7 @@ class Module(nn.Module):
             load_parameters(self, file_path)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A lock can be neither copied nor sent.
+        # A lock can be neither copied nor pickled.
         return {key: value for key, value in self.__dict__.items() if key != "parameter_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The base class of networks that look at observations, which they may normalise before."""
+"""Base class of networks with observations as input, which may normalise them first."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from surreal_like.transform.normalizer import Normalizer
 
 
 class ObsModule(Module):
-    """A `Module` that normalises observations where its model says `normalize_obs`.
+    """A `Module` that normalises observations if its model has `normalize_obs`.
 
     Args:
-        obs_spec: the one of the environment config.
-        model: of `learner_config`; without the key nothing is normalised.
+        obs_spec: from the environment config.
+        model: from `learner_config`; without the key nothing is normalised.
 
     Attributes:
-        normalizer: of observations, updated by the learner alone; None where there is none.
+        normalizer: of observations, updated only by the learner; None without one.
     """
 
     def __init__(self, obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> None:
@@ -25,10 +25,10 @@ class ObsModule(Module):
         self.normalizer = Normalizer(obs_spec) if model.get("normalize_obs", False) else None
 
     def seen(self, obs: Any) -> Any:
-        """The nest of observations `[..., *shape]` as the layers see it."""
+        """Returns the nest of observations `[..., *shape]` as input of the layers."""
         return obs if self.normalizer is None else self.normalizer(obs)
 
     def learn_moments(self, obs: Any) -> None:
-        """Takes rows `[M, ...]` that were learned from into the normaliser, where there is one."""
+        """Updates the normaliser, if there is one, with rows `[M, ...]` that were learned from."""
         if self.normalizer is not None:
             self.normalizer.update(obs)

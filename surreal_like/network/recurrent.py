@@ -1,7 +1,7 @@
-"""Cores with memory, between torso and heads: LSTM and GRU over unrolls of several episodes.
+"""Recurrent cores between torso and heads: LSTM and GRU over unrolls of several episodes.
 
-The state is one tensor `[B, state_size]`, so that it can travel as a column of experience. Where an
-episode begins it is taken for zero, also inside an unroll.
+The state is one tensor `[B, state_size]`, so that it can be a column of experience. It is reset to
+zero where an episode begins, also inside an unroll.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from session.errors import ConfigError
 
 
 class Core(nn.Module):
-    """Carries a state from row to row; `out_features` is the width of what it gives."""
+    """Carries a state from row to row; `out_features` is the width of its output."""
 
     def __init__(self, size: int, state_size: int) -> None:
         super().__init__()
@@ -25,21 +25,21 @@ class Core(nn.Module):
         self.state_size = state_size
 
     def initial_state(self, n: int) -> torch.Tensor:
-        """The state of `n` streams at the beginning of an episode, float32 `[n, state_size]`."""
+        """Returns the state of `n` streams at an episode's start, float32 `[n, state_size]`."""
         return torch.zeros(n, self.state_size, device=next(self.parameters()).device)
 
     def forward(
         self, features: torch.Tensor, state: torch.Tensor, first: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Runs through an unroll, row by row.
+        """Processes an unroll row by row.
 
         Args:
             features: float32 `[T, B, in_features]`.
             state: before the first row, `[B, state_size]`.
-            first: bool `[T, B]`, where an episode begins: the state before it does not count.
+            first: bool `[T, B]`, True where an episode begins: the state is reset there.
 
         Returns:
-            What the heads take, `[T, B, out_features]`, and the state behind the last row.
+            Input of the heads, `[T, B, out_features]`, and the state after the last row.
         """
         goes_on = (~first).to(features.dtype).unsqueeze(-1)
         outs = []
@@ -50,7 +50,7 @@ class Core(nn.Module):
 
     @abstractmethod
     def step(self, features: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """One row: features `[B, in_features]` and state to what is given and the next state."""
+        """Maps a row of features `[B, in_features]` and a state to the output and next state."""
 
 
 class LSTMCore(Core):
@@ -61,26 +61,26 @@ class LSTMCore(Core):
         self.cell = nn.LSTMCell(in_features, size)
 
     def step(self, features: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """One row."""
+        """Processes one row."""
         hidden, cell = self.cell(features, state.chunk(2, -1))
         return hidden, torch.cat((hidden, cell), -1)
 
 
 class GRUCore(Core):
-    """Cho et al. 2014: one gate less, and the state is what is given."""
+    """Cho et al. 2014: one gate less; the output is the state."""
 
     def __init__(self, in_features: int, size: int) -> None:
         super().__init__(size, size)
         self.cell = nn.GRUCell(in_features, size)
 
     def step(self, features: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """One row."""
+        """Processes one row."""
         hidden = self.cell(features, state)
         return hidden, hidden
 
 
 def make_core(kind: str, in_features: int, size: int) -> LSTMCore | GRUCore:
-    """The core of a `kind`, lstm or gru, with `size` units. Raises ConfigError for another."""
+    """Builds a core of a `kind`, lstm or gru, with `size` units. Raises ConfigError for another."""
     if kind == "lstm":
         return LSTMCore(in_features, size)
     if kind == "gru":

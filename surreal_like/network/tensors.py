@@ -1,4 +1,4 @@
-"""Between numpy and torch: nests of arrays and nests of tensors that share their memory."""
+"""Converts between nests of numpy arrays and nests of torch tensors that share their memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from session import nest
 
 
 def _cause_warning() -> None:
-    """Received arrays are read-only views; torch has no such tensors, and says so, once."""
+    """Triggers torch's one-time warning about read-only arrays, because received ones are."""
     array = np.zeros(1)
     array.flags.writeable = False
     with warnings.catch_warnings():
@@ -25,22 +25,22 @@ _cause_warning()
 
 
 def to_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
-    """A nest of tensors over a nest of arrays; nothing is copied on the CPU.
+    """Converts a nest of arrays to tensors; on the CPU nothing is copied.
 
     Args:
         arrays: nest of numpy arrays; read-only ones must not be written through the tensors.
-        device: where the tensors are to be.
+        device: of the tensors.
     """
     return nest.map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), arrays)
 
 
 def to_float_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
-    """A nest of float32 tensors from a nest of arrays or numbers of any dtype."""
+    """Converts a nest of arrays or numbers of any dtype to float32 tensors."""
     return nest.map(lambda a: torch.from_numpy(np.asarray(a)).to(device, torch.float32), arrays)
 
 
 def to_array(tensors: Any) -> Any:
-    """A nest of arrays from a nest of tensors, arrays or numbers, without gradient."""
+    """Converts a nest of tensors, arrays or numbers to arrays, without gradient."""
     return nest.map(_array, tensors)
 
 

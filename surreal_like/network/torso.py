@@ -1,6 +1,6 @@
-"""Torsos: from the observation that came in to features `[B, out_features]`.
+"""Torsos: from observations to features `[B, out_features]`.
 
-To call a submodule takes as long as to compute a small layer, so little is nested here.
+A call of a submodule takes as long as the computation of a small layer, so nesting is flat here.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxy
     }
 )
 
-# The keys of `learner_config.model` from which `make_torso` builds.
+# The keys of `learner_config.model` for `make_torso`.
 TORSO_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
-        # A network of your own before the heads, package.module:Class; empty: as written below.
+        # A user's own network before the heads, package.module:Class; empty: the keys below.
         "torso": "",
-        # Keyword arguments of that class, beside the observation spec.
+        # Keyword arguments of that class, in addition to the observation spec.
         "torso_args": {},
         # Widths of the fully connected layers.
         "hidden_sizes": [64, 64],
         # elu, gelu, relu, silu or tanh.
         "activation": "relu",
-        # Features that the Nature CNN makes of each image.
+        # Number of features that the Nature CNN computes for each image.
         "image_features": 512,
-        # Observations get mean 0 and deviation 1, by all that have been learned from.
+        # Normalize observations to mean 0 and deviation 1, by the moments of all learned rows.
         "normalize_obs": False,
     }
 )
@@ -50,7 +50,7 @@ TORSO_CONFIG: Mapping[str, Any] = MappingProxyType(
 class MLP(nn.Module):
     """Fully connected layers, each followed by the activation: `[B, in]` to `[B, out_features]`.
 
-    Without hidden sizes it gives its input back. Raises ConfigError for an unknown activation.
+    Without hidden sizes it returns its input. Raises ConfigError for an unknown activation.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class MLP(nn.Module):
         self.out_features = widths[-1]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Gives float32 `[B, out_features]`."""
+        """Returns float32 `[B, out_features]`."""
         for layer in self.layers:
-            # Called as a module, a layer takes twice as long as it computes at small batches, and
-            # to find a parameter as an attribute half as long.
+            # At small batches, a layer called as a module takes twice as long as its computation,
+            # and looking up a parameter as an attribute half as long.
             own = layer._parameters
             x = self.activation(functional.linear(x, own["weight"], own["bias"]))  # type: ignore[arg-type]
         return x
@@ -85,9 +85,10 @@ class AnyTorso(nn.Module):
 
 
 class Torso(AnyTorso):
-    """Encodes every part of an observation by its spec, joins the parts, and runs an MLP on them.
+    """Encodes every part of an observation by its spec, concatenates them, and applies an MLP.
 
-    An observation is a nest of tensors `[B, ...]` as `obs_spec` says; gives `[B, out_features]`.
+    An observation is a nest of tensors `[B, ...]` that matches `obs_spec`; output `[B,
+    out_features]`.
     """
 
     def __init__(
@@ -104,25 +105,25 @@ class Torso(AnyTorso):
         self.out_features = self.mlp.out_features
 
     def forward(self, obs: Any) -> torch.Tensor:
-        """Gives the features `[B, out_features]`, float32."""
+        """Returns the features `[B, out_features]`, float32."""
         # Not called as modules: each call costs as much as a small layer.
         features: torch.Tensor = self.mlp.forward(self.encoder.forward(obs))
         return features
 
 
 def make_torso(obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> AnyTorso:
-    """The network before the heads that `learner_config.model` describes.
+    """Builds the network before the heads, as described by `learner_config.model`.
 
     Args:
-        obs_spec: the one of the environment config.
-        model: has the keys of `TORSO_CONFIG`; others are left to whoever has added them.
+        obs_spec: from the environment config.
+        model: has the keys of `TORSO_CONFIG`; other keys are ignored here.
 
     Returns:
         A module from a nest of observations, leaves `[B, ...]`, to float32 `[B, out_features]`,
         with `out_features` as an attribute.
 
     Raises:
-        ConfigError: there is no such class, or it takes no such arguments, or gives no such module.
+        ConfigError: the class does not exist, rejects the arguments, or makes no such module.
     """
     path = model["torso"]
     if not path:

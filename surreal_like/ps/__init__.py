@@ -1,1 +1,1 @@
-"""The parameter server: newest parameters, and the roll of all components of a run."""
+"""Parameter server: newest parameters, and the membership of all components of a run."""

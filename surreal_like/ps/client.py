@@ -1,4 +1,4 @@
-"""The asking side of the parameter server: one request in flight, its answer taken later."""
+"""Client of the parameter server: one request in flight, the reply is read later."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Account = Mapping[str, Any]
 
 
 class Newest(NamedTuple):
-    """What is known of the newest publication.
+    """Description of the newest known publication.
 
     Args:
         order: ``(learner incarnation, version)``, ``(0, 0)`` before the first.
-        iteration: updates that it has had.
+        iteration: number of updates of it.
         info: ``time``, ``iteration``, ``message``, ``hash``, ``env_steps``, ``final``.
     """
 
@@ -32,18 +32,18 @@ class Newest(NamedTuple):
 
     @property
     def final(self) -> bool:
-        """True once the learner says that the run is over."""
+        """True once the learner has reported the end of the run."""
         return bool(self.info.get("final", False))
 
 
 class ParameterClient:
-    """Fetches parameters; never steps back.
+    """Fetches parameters; never returns to older ones.
 
     Args:
-        socket: a dealer of ``ps.requests`` for :data:`surreal_like.ps.schemas.ANSWERS`; nobody else
-            may receive on it.
-        clock: for giving up on an answer.
-        policy: whose parameters.
+        socket: a dealer of ``ps.requests`` for :data:`surreal_like.ps.schemas.ANSWERS`; no other
+            code may receive on it.
+        clock: for the timeout of a reply.
+        policy: name of the policy to fetch.
     """
 
     def __init__(self, socket: DealerSocket, clock: Clock, *, policy: str = "default") -> None:
@@ -56,31 +56,32 @@ class ParameterClient:
         self._look_at = self._give_up_at = 0.0
         self._leave_id: int | None = None
         self._noted = False
-        # The first call begins to watch the connection.
+        # The first call of connection_events() starts the monitoring of the connection.
         list(socket.connection_events())
 
     @property
     def waiting(self) -> bool:
-        """True while an answer is on its way."""
+        """True while a reply is pending."""
         return self._waiting_for is not None
 
     def ask(self, account: Account | None = None, *, patient: bool = False) -> bool:
-        """Asks for newer parameters without waiting; False if that cannot be asked now.
+        """Requests newer parameters without waiting; returns False if a request is impossible now.
 
         Args:
             account: of the sender of experience.
-            patient: the answer comes when there are newer ones; else at once, whether or not.
+            patient: the server replies once there are newer parameters; otherwise at once, in any
+                case.
         """
         fields = self._fetch_fields(account)
         return self._ask("fetch", {**fields, "patient": True} if patient else fields)
 
     def ask_info(self, account: Account | None = None) -> bool:
-        """Asks what the newest parameters are; False if that cannot be asked now."""
-        told = {} if account is None else {"account": account}
-        return self._ask("info", {"policy": self._policy, **told})
+        """Requests the info of the newest parameters; returns False if that is impossible now."""
+        part = {} if account is None else {"account": account}
+        return self._ask("info", {"policy": self._policy, **part})
 
     def leave(self, account: Account) -> bool:
-        """Leaves the final account; call it until it is True: then it has been noted."""
+        """Sends the final account; call it until it returns True: then it is acknowledged."""
         if False in self.socket.connection_events():
             self._leave_id = None
         if self._leave_id is None and not self._noted:
@@ -89,12 +90,12 @@ class ParameterClient:
         return self._noted
 
     def receive(self) -> Parameters | None:
-        """The parameters that have come, if they are newer than all that came before.
+        """Returns parameters that have arrived, if newer than all before, else None.
 
         Raises:
             RefusedError: this process has been replaced, or belongs to another run.
         """
-        # One at a time: nobody asks again before it has come.
+        # At most one reply is pending: no further request is sent before it.
         answer = self.socket.receive()
         newer = None if answer is None else self._take(answer)
         if self._waiting_for is not None and self._clock.now() >= self._look_at:
@@ -105,16 +106,16 @@ class ParameterClient:
         return newer
 
     def fetch(self, timeout_seconds: float, account: Account | None = None) -> Parameters | None:
-        """Waits for the newest parameters; None if there are none that are newer.
+        """Waits for the newest parameters; returns None if there are no newer ones.
 
         Raises:
-            DeadlineError: no answer in time, or this process is stopping.
+            DeadlineError: no reply in time, or this process is stopping.
             RefusedError: this process has been replaced, or belongs to another run.
         """
         return self._request("fetch", self._fetch_fields(account), timeout_seconds)
 
     def fetch_info(self, timeout_seconds: float) -> Newest:
-        """Waits to hear what the newest parameters are; raises as :meth:`fetch`."""
+        """Waits for the info of the newest parameters; raises as :meth:`fetch`."""
         self._request("info", {"policy": self._policy}, timeout_seconds)
         return self.newest
 
@@ -135,7 +136,7 @@ class ParameterClient:
     def _request(
         self, kind: str, fields: dict[str, Any], timeout_seconds: float
     ) -> Parameters | None:
-        # What was asked before is thrown away with its answer.
+        # Abandons an earlier request: its reply will be ignored.
         self._waiting_for = None
         answer = self.socket.request(kind, fields, timeout_seconds=timeout_seconds)
         self._waiting_for = answer.fields["id"]

@@ -1,4 +1,4 @@
-"""Lets agents of another machine into a run: a token for names, addresses and config."""
+"""Admits agents of other machines to a run: exchanges a token for names, addresses and config."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REQUESTS: Kinds = {
     "join": Schema(
         {
             "secret": Bytes(64),
-            # Without them only its scripts are let in.
+            # Without `agents` only scripts are admitted.
             "agents": Optional(Count(1, AGENTS_LIMIT)),
             # Names for the metrics and logs of scripts.
             "clients": Optional(ListOf(Type("the name of a script", _is_script), _CLIENTS_LIMIT)),
@@ -65,7 +65,7 @@ ANSWERS: Kinds = {
     )
 }
 _REQUESTS_PER_TICK = 4
-# A machine that joins gets the addresses of those endpoints only that let it in.
+# A machine that joins gets only the addresses of endpoints that admit guests.
 _AS_GUEST = Grant(GUEST)
 _WRONG_TOKENS = 20
 _WINDOW_SECONDS = 60.0
@@ -73,17 +73,17 @@ _AGAIN = "get another on the run's machine with: surreal-like join --print RUN"
 
 
 class _NotAdmittedError(Exception):
-    """Why a machine is not let in, in one line."""
+    """A machine is not admitted; carries the reason in one line."""
 
 
 class JoinServer:
-    """Answers ``join`` and nothing else; everybody with the run's public key may ask.
+    """Replies to ``join`` and nothing else; any machine with the run's public key may send it.
 
     Args:
         context: of the parameter server.
 
     Raises:
-        UsageError: the run has no keys, or its folder is not here.
+        UsageError: the run has no keys, or its folder is not on this machine.
     """
 
     def __init__(self, context: Context) -> None:
@@ -99,11 +99,11 @@ class JoinServer:
 
     @property
     def socket(self) -> Socket:
-        """What wakes it."""
+        """Socket of the requests."""
         return self._requests
 
     def tick(self) -> bool:
-        """Answers requests to join."""
+        """Replies to requests to join."""
         for answered in range(_REQUESTS_PER_TICK):
             request = self._requests.receive()
             if request is None:
@@ -113,7 +113,7 @@ class JoinServer:
             except _NotAdmittedError as refusal:
                 self._refuse(request, str(refusal))
             except (KeyError, ValueError, OSError) as error:
-                # Of a file of tokens that is damaged or cannot be written.
+                # A token file is damaged or not writable.
                 self._refuse(request, f"'join' failed: {error!r}")
         return True
 
@@ -135,7 +135,7 @@ class JoinServer:
         }
 
     def _redeem(self, key: str, fields: Mapping[str, Any]) -> JoinedMachine:
-        """Exchanges a token for names; a machine that comes back gets those that it had."""
+        """Exchanges a token for names; a machine that joins again gets its earlier names."""
         now, agents = self._context.clock.now(), fields.get("agents", 0)
         if len(self._wrong) == _WRONG_TOKENS and now - self._wrong[0] < _WINDOW_SECONDS:
             raise _NotAdmittedError("too many wrong tokens: try again in a minute")
@@ -161,7 +161,7 @@ class JoinServer:
         return replace(guest, names=guest.names[:agents])
 
     def _add_clients(self, guest: JoinedMachine, wanted: Sequence[str]) -> JoinedMachine:
-        """The machine with further names for its scripts."""
+        """Returns the machine with additional names for its scripts."""
         taken = self._tokens.taken(wanted, guest.key)
         if taken is not None:
             raise _NotAdmittedError(f"another machine reports as '{taken}': choose another name")
@@ -171,7 +171,7 @@ class JoinServer:
         return replace(guest, clients=clients)
 
     def _check_algorithm(self, theirs: object) -> None:
-        """The same file must lie on both machines, for no code goes over the network."""
+        """Checks that both machines have the same file: no code is sent over the network."""
         recorded = self._context.config.get("recorded") or {}
         ours = recorded.get("algorithm_sha256")
         if ours is None or theirs == ours:

@@ -1,4 +1,4 @@
-"""Who takes part in a run: the answer to every hello, decided without a socket."""
+"""Membership of a run: the reply to every hello, decided without a socket."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SHOWN_CHARACTERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A hello that is welcome.
+    """An accepted hello.
 
     Args:
-        starts: starts seen under this name, this one included.
-        incarnation: the one to use.
+        starts: number of starts under this name, including this one.
+        incarnation: incarnation to use.
     """
 
     starts: int
@@ -24,11 +24,12 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A hello that is not, and why.
+    """A refused hello.
 
     Args:
         reason: in one line, with the values of both sides.
-        stranger: nor would it be later: it belongs to another run or protocol.
+        stranger: True if a later hello would be refused, too: it belongs to another run or
+            protocol.
     """
 
     reason: str
@@ -37,7 +38,7 @@ class Refused:
 
 @dataclass(slots=True)
 class _Entry:
-    """The newest process of one name; ``peer`` and ``asked`` know a repeated hello again."""
+    """Newest process of a name; ``peer`` and ``asked`` identify a repeated hello."""
 
     starts: int
     incarnation: int
@@ -46,7 +47,7 @@ class _Entry:
 
 
 class Membership:
-    """All names and the newest incarnation of each; a new roll learns them from the hellos.
+    """All names with their newest incarnation; after a restart it learns them from the hellos.
 
     Args:
         protocol: version of the wire's protocol.
@@ -62,13 +63,13 @@ class Membership:
         return len(self._entries)
 
     def hello(self, peer: bytes, fields: Mapping[str, Any]) -> Accepted | Refused:
-        """Judges one hello.
+        """Accepts or refuses a hello.
 
         Args:
-            peer: the connection it came over.
+            peer: connection of the hello.
             fields: ``protocol``, ``fingerprint``, ``spec_hash``, ``name``, ``incarnation``,
-                ``fresh`` (True if this process was never accepted), and ``starts`` if it was;
-                they fit :data:`session.handshake.HELLO`.
+                ``fresh`` (True if this process was never accepted), and ``starts`` if it was; they
+                match :data:`session.handshake.HELLO`.
         """
         name, incarnation = fields["name"], fields["incarnation"]
         for what, ours in self._ours.items():
@@ -82,14 +83,14 @@ class Membership:
         elif (known.peer, known.asked) == (peer, incarnation):
             entry = known
         else:
-            # A node with a slow clock gets an incarnation that is newer for sure.
+            # The clock of another node may be slow: the new incarnation must be newer.
             newer = max(incarnation, known.incarnation + 1)
             entry = _Entry(known.starts + 1, newer, peer, incarnation)
         self._entries[name] = entry
         return Accepted(entry.starts, entry.incarnation)
 
     def _return(self, name: str, incarnation: int, starts: int, peer: bytes) -> Accepted | Refused:
-        """A process that was accepted before and has been connected anew."""
+        """Accepts again a process that was accepted before and has reconnected."""
         superseded = self.superseded(name, incarnation)
         if superseded is not None:
             return Refused(superseded)
@@ -100,7 +101,7 @@ class Membership:
         return Accepted(starts, incarnation)
 
     def superseded(self, name: str, incarnation: int) -> str | None:
-        """Why this incarnation has no say any more, None if it is the newest or unknown."""
+        """Returns the reason if a newer incarnation has replaced this one, else None."""
         known = self._entries.get(name)
         if known is None or incarnation >= known.incarnation:
             return None

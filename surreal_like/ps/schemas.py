@@ -1,4 +1,4 @@
-"""The messages of ``ps.requests``: what the parameter server takes, and what it answers."""
+"""Messages of ``ps.requests``: schemas of the requests and replies of the parameter server."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from session.wire.schema import (
 )
 from surreal_like.data.parameters import ABOUT, PARAMETERS
 
-# These and no more: the accounts of all senders must fit into one header.
+# No further fields: the accounts of all senders must fit into one header.
 _STATUS = Fields(
     dict.fromkeys(("version", "waits_for_acks", "waits_above_version"), Optional(Number()))
 )
-# What a sender of experience says of its rows.
+# Row counts that a sender of experience reports.
 ACCOUNT = Fields(
     {
         **dict.fromkeys(("pushed", "inserted", "dropped", "unacked"), Count()),
         **dict.fromkeys(("env_steps", "episodes"), Count(most=STEPS_LIMIT)),
         "final": Flag(),
-        # What it waits for, for the learner, which may not share a folder with it.
+        # For the learner, which may share no folder with the sender and so sees no heartbeat of it.
         "status": Optional(_STATUS),
     }
 )

@@ -1,4 +1,4 @@
-"""The parameter server's process: takes publications, answers agents, keeps the roll."""
+"""Service of the parameter server: receives publications, replies to agents, keeps membership."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _PATIENT_PEERS = 4096
 
 
 class ParameterServer(Service):
-    """Holds the newest parameters, and what senders of experience last said of their rows.
+    """Holds the newest parameters, and the newest accounts of the senders of experience.
 
-    It loses nothing that matters when it dies: the learner publishes to each new subscriber, and
-    everybody says hello to it again.
+    A crash loses nothing important: the learner publishes to each new subscriber, and all
+    components repeat their hello.
 
     Args:
         context: of this process.
@@ -48,7 +48,7 @@ class ParameterServer(Service):
         )
         self._accounts: dict[str, Mapping[str, Any]] = {}
         self._complained: set[str] = set()
-        # Who waits for parameters newer than theirs: the last such request of each peer.
+        # Requests that wait for newer parameters: the last such request of each peer.
         self._patient: dict[bytes, Request] = {}
         self._requests = context.wire.router("ps.requests", REQUESTS)
         self._publications = context.wire.subscriber("learner.parameters", PUBLICATIONS)
@@ -61,7 +61,7 @@ class ParameterServer(Service):
         self._fetches = 0
 
     def tick(self) -> bool:
-        """Takes the newest publication and answers what has been asked."""
+        """Receives the newest publication and replies to requests."""
         taken, answered = self._take_publications(), self._answer_requests()
         if taken or answered:
             self._last_message_at = self._context.clock.now()
@@ -73,7 +73,7 @@ class ParameterServer(Service):
         return more
 
     def _take_publications(self) -> int:
-        """Drains the socket, for only the newest counts; how many came."""
+        """Drains the socket, because only the newest counts; returns the number of messages."""
         for taken in range(_PUBLICATIONS_PER_TICK):
             message = self._publications.receive()
             if message is None:
@@ -122,7 +122,7 @@ class ParameterServer(Service):
             self._requests.reply(request, "accounts", {"accounts": self._accounts})
 
     def _unwanted(self, request: Request) -> Refused | None:
-        """Why a component may not ask, None if it may."""
+        """Returns a refusal for components with an outdated incarnation, else None."""
         sender = request.message.sender
         superseded = self._roll.superseded(sender.name, sender.incarnation)
         return None if superseded is None else Refused(superseded)
@@ -165,10 +165,10 @@ class ParameterServer(Service):
         self._requests.reply(request, "parameters", newest.fields(), {"flat": newest.flat})
 
     def _wait(self, request: Request) -> None:
-        """Answers with the next publication; a peer that asks anew no longer waits twice."""
+        """Replies with the next publication; a new request of a peer replaces its older one."""
         self._patient.pop(request.peer, None)
         if len(self._patient) >= _PATIENT_PEERS:
-            # Who went without a word gave up long ago.
+            # The oldest request: its client has given up long ago if it left without notice.
             del self._patient[next(iter(self._patient))]
         self._patient[request.peer] = request
 
@@ -179,7 +179,7 @@ class ParameterServer(Service):
         self._requests.reply(request, kind, newest.about())
 
     def _note(self, request: Request, account: Mapping[str, Any] | None) -> None:
-        """Keeps what a sender of experience says of its rows; nothing follows a final account."""
+        """Stores the account that a sender reports; ignores accounts after the final one."""
         if account is None:
             return
         sender = request.message.sender
@@ -190,7 +190,7 @@ class ParameterServer(Service):
             self._accounts[key] = account
 
     def _refuse(self, request: Request, refused: Refused) -> None:
-        """Says so to the peer, and once in the own log."""
+        """Sends a refusal to the peer, and logs each reason once."""
         reason = refused.reason
         if reason not in self._complained and len(self._complained) < _COMPLAINTS:
             self._complained.add(reason)
@@ -202,13 +202,13 @@ class ParameterServer(Service):
         self._over = folder is not None and folder.over
 
     def drain(self) -> None:
-        """Goes on answering until the others have taken their leave."""
+        """Continues to reply until the other components have left."""
         self._draining = True
         self._look()
 
     @property
     def done(self) -> bool:
-        """True once the run is over, or a drain has begun, and nobody asks any more."""
+        """True once the run is over, or a drain has begun, and requests have stopped for 2 s."""
         if self._draining and self._over:
             return True
         if not self._draining and (self._at_end != "exit" or not self._over):
@@ -216,12 +216,12 @@ class ParameterServer(Service):
         return self._context.clock.now() - self._last_message_at >= _QUIET_SECONDS
 
     def wait_on(self) -> list[Socket]:
-        """Wakes on requests and publications."""
+        """Returns the sockets of requests and publications."""
         join = [self._join_server.socket] if self._join_server is not None else []
         return [self._requests, self._publications, *join]
 
     def status(self) -> dict[str, float]:
-        """What the heartbeat tells."""
+        """Returns the numbers for the heartbeat."""
         incarnation, version = self._store.order()
         return {
             "version": float(version),

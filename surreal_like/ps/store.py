@@ -1,4 +1,4 @@
-"""The newest parameters of each policy; never a step back."""
+"""Store of the newest parameters of each policy; never returns to older ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ParameterStore:
         self._newest: dict[str, Parameters] = {}
 
     def put(self, parameters: Parameters) -> bool:
-        """Takes a publication; False if it is not newer than what is here."""
+        """Stores a publication; returns False if it is not newer than the stored one."""
         known = self._newest.get(parameters.policy)
         if known is not None and parameters.order <= known.order:
             return False
@@ -20,10 +20,10 @@ class ParameterStore:
         return True
 
     def newest(self, policy: str = "default") -> Parameters | None:
-        """The newest publication of a policy, None before the first."""
+        """Returns the newest publication of a policy, None before the first."""
         return self._newest.get(policy)
 
     def order(self, policy: str = "default") -> tuple[int, int]:
-        """``(learner incarnation, version)`` of the newest, ``(0, 0)`` before the first."""
+        """Returns ``(learner incarnation, version)`` of the newest, ``(0, 0)`` before the first."""
         known = self._newest.get(policy)
         return (0, 0) if known is None else known.order

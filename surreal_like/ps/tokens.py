@@ -1,7 +1,7 @@
-"""One-time tokens: what somebody must know to let agents of another machine into a run.
+"""One-time tokens: secrets that admit agents of another machine to a run.
 
-A token is the run's public key and a secret. The run keeps only a hash of the secret, in one file
-per token below its keys; the file says who has used it.
+A token is the run's public key and a secret. The run stores only a hash of the secret, in one file
+per token below its keys; the file records the machine that has used it.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ _FOLDER = "tokens"
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is handed over by other means than the network.
+    """Invitation that a user passes on by other means than the run's network.
 
     Args:
         server_public: the run's public key, in Z85.
-        secret: proves that its owner was invited.
+        secret: proof of the invitation.
     """
 
     server_public: bytes
     secret: bytes = field(repr=False)
 
     def encode(self) -> str:
-        """The token as one word."""
+        """Returns the token as one word."""
         content = z85.decode(self.server_public) + self.secret
         return _PREFIX + base64.urlsafe_b64encode(content + _check(content)).decode()
 
     @classmethod
     def decode(cls, text: str) -> Token:
-        """Reads the word.
+        """Decodes the word.
 
         Raises:
-            UsageError: it is none, or a part of it is missing.
+            UsageError: the word is no token, or is incomplete.
         """
         content = b""
         if text.startswith(_PREFIX):
@@ -76,10 +76,10 @@ def _check(content: bytes) -> bytes:
 
 
 def make_token(keys: Path) -> str:
-    """A further token for the run that has these keys.
+    """Makes a further token for the run with these keys.
 
     Raises:
-        UsageError: it has no keys, or they cannot be written to.
+        UsageError: the folder has no keys, or is not writable.
     """
     secret = secrets.token_bytes(_SECRET_BYTES)
     try:
@@ -94,7 +94,7 @@ def make_token(keys: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMachine:
-    """Who has used a token.
+    """Machine that has used a token.
 
     Args:
         key: public key of the machine, in Z85.
@@ -108,7 +108,7 @@ class JoinedMachine:
 
 
 class TokenFolder:
-    """The tokens of one run, as its parameter server sees them.
+    """Tokens of one run, used by its parameter server.
 
     Args:
         keys: folder of the run's keys.
@@ -118,24 +118,24 @@ class TokenFolder:
         self._folder = keys / _FOLDER
 
     def find(self, secret: bytes) -> Path | None:
-        """The file of a token; takes as long for every wrong secret."""
+        """Returns the file of a token; takes the same time for every wrong secret."""
         name = _name(secret)
         there = [path for path in self._files() if hmac.compare_digest(path.name, name)]
         return there[0] if there else None
 
     def guest(self, token: Path) -> JoinedMachine | None:
-        """Who has used a token, None if nobody has."""
+        """Returns the machine that has used a token, None if it is unused."""
         entry: dict[str, Any] = json.loads(token.read_text())
         if not entry:
             return None
         return JoinedMachine(entry["key"], tuple(entry["names"]), tuple(entry.get("clients", ())))
 
     def name(self, guest: JoinedMachine, agents: int) -> JoinedMachine:
-        """The machine with names for its agents that no other machine has.
+        """Returns the machine with names for its agents that no other machine has.
 
         Args:
-            guest: the machine, with the names that it has already.
-            agents: how many it wants to run.
+            guest: the machine, with its earlier names.
+            agents: number of agents that it will run.
         """
         taken = (int(name.rpartition("-")[2]) for each in self._guests() for name in each.names)
         first = max(taken, default=FIRST_INDEX - 1) + 1
@@ -143,12 +143,12 @@ class TokenFolder:
         return replace(guest, names=(*guest.names, *more))
 
     def taken(self, clients: Iterable[str], key: str) -> str | None:
-        """The first of these names of scripts that another machine than that of the key has."""
+        """Returns the first of these names of scripts that a machine with another key has."""
         others = {name for each in self._guests() if each.key != key for name in each.clients}
         return next((name for name in clients if name in others), None)
 
     def give(self, token: Path, guest: JoinedMachine) -> None:
-        """Notes that a machine has used a token.
+        """Records that a machine has used a token.
 
         Args:
             token: from :meth:`find`.
@@ -157,7 +157,7 @@ class TokenFolder:
         write_atomically(token, json.dumps(asdict(guest)) + "\n")
 
     def _guests(self) -> Iterator[JoinedMachine]:
-        """The machines that have used a token."""
+        """Yields the machines that have used a token."""
         return filter(None, map(self.guest, self._files()))
 
     def _files(self) -> list[Path]:
