@@ -1,7 +1,7 @@
-"""A real local run, measured from outside: start-up, speed, lag, and what each process costs.
+"""A real local run, measured from outside: start-up, speed, lag, and the cost of each process.
 
-Starts `surreal-like train` as a user would, looks at its processes while it goes on, and reads the
-run folder afterwards. Prints JSON and writes it to benchmarks/results/<name>.json.
+Starts `surreal-like train` as a user would, observes its processes meanwhile, and reads the run
+folder afterwards. Prints JSON and writes it to benchmarks/results/<name>.json.
 
     python benchmarks/run.py                                     the shipped CartPole, its own seed
     python benchmarks/run.py --seeds 1..5                        several seeds, median and spread
@@ -48,7 +48,7 @@ MEANINGS = {
 
 @dataclass
 class Cost:
-    """What a process has used so far, and whose it is."""
+    """Resource use of a process so far, and its component."""
 
     name: str
     cpu_seconds: float = 0.0
@@ -57,7 +57,7 @@ class Cost:
     last_seen: float = 0.0
 
     def plain(self) -> dict[str, float]:
-        """For JSON."""
+        """Returns plain data for JSON."""
         lived = max(LOOK_SECONDS, self.last_seen - self.first_seen)
         return {
             "cpu_seconds": round(self.cpu_seconds, 2),
@@ -67,7 +67,7 @@ class Cost:
 
 
 class Watcher:
-    """Looks at a process and all its descendants, again and again.
+    """Samples the resource use of a process and all its descendants.
 
     Args:
         pid: of the command.
@@ -78,7 +78,7 @@ class Watcher:
         self._costs: dict[tuple[int, float], Cost] = {}
 
     def look(self) -> None:
-        """Notes what each of them has used."""
+        """Records the current use of each of them."""
         try:
             family = [self._root, *self._root.children(recursive=True)]
         except psutil.NoSuchProcess:
@@ -88,7 +88,7 @@ class Watcher:
                 with process.oneshot():
                     self._note(process)
             except psutil.Error:
-                # It has just ended: what was seen last stands.
+                # It has just ended: the last sample is kept.
                 continue
 
     def _note(self, process: psutil.Process) -> None:
@@ -97,7 +97,7 @@ class Watcher:
             return
         began = process.create_time()
         cost = self._costs.setdefault((process.pid, began), Cost(name, first_seen=began))
-        # One that has just been forked is still called as its parent.
+        # A process that has just been forked still has the name of its parent.
         cost.name = name
         used = process.cpu_times()
         cost.cpu_seconds = used.user + used.system
@@ -105,7 +105,7 @@ class Watcher:
         cost.last_seen = time.time()
 
     def table(self) -> dict[str, dict[str, float]]:
-        """Component -> cost, the most expensive first; of a restarted one its longest life."""
+        """Returns component -> cost, most expensive first; for restarted ones the longest run."""
         longest: dict[str, Cost] = {}
         for cost in self._costs.values():
             name = cost.name
@@ -116,7 +116,7 @@ class Watcher:
 
 
 def component_of(command: list[str], is_root: bool) -> str | None:
-    """The component's name, which stands in the title of its process; None of what has ended."""
+    """Returns the component's name from its process title; None for an ended process."""
     words = " ".join(command).split()
     if is_root or not words:
         return "train" if words else None
@@ -128,7 +128,7 @@ def component_of(command: list[str], is_root: bool) -> str | None:
 def one_run(
     config: Path, overrides: Iterable[str], seed: int | None, folder: Path
 ) -> dict[str, Any]:
-    """Runs the command to its end; everything that was seen of it."""
+    """Runs the command to its end; returns all measurements."""
     command = [sys.executable, "-P", "-m", "main.cli", "train", str(config), *overrides, "--quiet"]
     command += ["--folder", str(folder)]
     command += ["--seed", str(seed)] if seed is not None else []
@@ -148,7 +148,7 @@ def one_run(
 
 
 def of_folder(folder: Path, result: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run folder says of a run that has ended."""
+    """Extracts the results of an ended run from its folder."""
     return {
         "seed": result["seed"],
         "status": result["status"],
@@ -168,7 +168,7 @@ def of_folder(folder: Path, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def startup(folder: RunFolder) -> dict[str, float | None]:
-    """Seconds from the command's start to what the events tell."""
+    """Returns the seconds from the command's start to events of the start-up."""
     began = Config.load_file(folder.config).run.started
     events = [json.loads(line) for line in folder.events.read_text().splitlines()]
 
@@ -183,7 +183,7 @@ def startup(folder: RunFolder) -> dict[str, float | None]:
 
 
 def steady(folder: RunFolder) -> dict[str, float | None]:
-    """Rates between the first and the last line of progress in which the learner learned."""
+    """Returns the rates between the first and the last line of progress with updates."""
     lines = [json.loads(line) for line in folder.progress.read_text().splitlines()]
     busy = [line for line in lines if line["iterations"]]
     if len(busy) < 2:
@@ -199,7 +199,7 @@ def steady(folder: RunFolder) -> dict[str, float | None]:
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Median and spread over the runs; how many were solved stands beside the seconds."""
+    """Returns median and spread over the runs, and the number of solved runs."""
     solved = [
         run["solved"]["greedy_seconds"]
         for run in runs
@@ -216,7 +216,7 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def seeds_of(text: str) -> list[int]:
-    """``1..5`` or ``1,4,9``."""
+    """Parses ``1..5`` or ``1,4,9``."""
     first, dots, last = text.partition("..")
     return (
         list(range(int(first), int(last) + 1)) if dots else [int(each) for each in text.split(",")]
@@ -224,7 +224,7 @@ def seeds_of(text: str) -> list[int]:
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measures, prints and writes the results."""
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else "", epilog=f"criterion: {CRITERION}"
     )
@@ -240,8 +240,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as scratch:
         for seed in seeds:
             runs.append(one_run(config, overrides, seed, Path(scratch) / f"run-{seed}"))
-            told = {key: runs[-1][key] for key in ("seed", "solved", "startup_seconds")}
-            print(json.dumps(told), file=sys.stderr)
+            shown = {key: runs[-1][key] for key in ("seed", "solved", "startup_seconds")}
+            print(json.dumps(shown), file=sys.stderr)
     found = {
         "machine": machine(),
         "criterion": CRITERION,

@@ -1,9 +1,9 @@
-"""How many environment steps learning takes, beside stable-baselines3 with its published settings.
+"""Environment steps until the goal, compared with stable-baselines3 with its published settings.
 
-Seed by seed, each algorithm on both sides in turn, ours by the command that a user would type. The
-rule that ends a run is the same, and so is how often each step is learned from; what that changes
-of the shipped experiments is in ROWS. Prints a table, writes benchmarks/results/<name>.json; the
-exit code is 1 if a row is missed.
+Runs each algorithm on both sides in turn, seed by seed; ours with the command that a user would
+type. Both sides use the same stop criterion and learn equally often from each step; ROWS has the
+resulting changes of the shipped experiments. Prints a table, writes benchmarks/results/<name>.json;
+the exit code is 1 if a row is missed.
 
     python benchmarks/samples.py [--seeds 101..103] [--rows dqn ppo]
 """
@@ -41,11 +41,11 @@ class Row:
     """One algorithm on one environment.
 
     Args:
-        name: what the peer's script calls it.
+        name: name in the peer's script.
         config: ours, in configs/.
-        overrides: so that each step is learned from as often as the peer does.
-        uses: how often that is.
-        every_steps: how often the peer's policy is looked at; ours is, as often as it can be.
+        overrides: adapt the number of uses of each step to the peer's.
+        uses: description of that number.
+        every_steps: interval of the peer's evaluations [steps]; ours follow each other directly.
     """
 
     name: str
@@ -76,7 +76,7 @@ ROWS = (
 
 
 def ours(wanted: Row, seed: int) -> dict[str, Any]:
-    """One run of ours, in fresh processes."""
+    """Runs ours once, in fresh processes."""
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as scratch:
         folder = Path(scratch) / "run"
         command = [sys.executable, "-P", "-m", "main.cli", "train"]
@@ -102,7 +102,7 @@ def ours(wanted: Row, seed: int) -> dict[str, Any]:
 
 
 def theirs(python: str, wanted: Row, seed: int) -> dict[str, Any]:
-    """One run of the peer's script."""
+    """Runs the peer's script once."""
     command = [python, str(HERE / "peers" / "sb3.py"), wanted.name, str(seed), repr(time.time())]
     done = subprocess.run(
         [*command, str(wanted.every_steps)],
@@ -119,13 +119,13 @@ def theirs(python: str, wanted: Row, seed: int) -> dict[str, Any]:
 
 
 def side(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """One side of a row: its runs, and the steps of those that got there."""
+    """Summarizes one side of a row: its runs, and the steps of those that met the goal."""
     steps = [run["solved_env_steps"] for run in runs if run["solved_env_steps"] is not None]
     return {"met": len(steps), "env_steps": spread(steps) if steps else None, "runs": runs}
 
 
 def judged(wanted: Row, mine: list[dict[str, Any]], peers: list[dict[str, Any]]) -> dict[str, Any]:
-    """A row of the table; it holds if all of ours got there in steps enough of the peer's."""
+    """Builds a row of the table; passed if all our runs met the goal within the allowed ratio."""
     sides = {"ours": side(mine), "peer": side(peers)}
     steps: list[Mapping[str, float] | None] = [each["env_steps"] for each in sides.values()]
     ratio = steps[0]["median"] / steps[1]["median"] if steps[0] and steps[1] else None
@@ -142,7 +142,7 @@ def judged(wanted: Row, mine: list[dict[str, Any]], peers: list[dict[str, Any]])
 
 
 def measured(python: str, wanted: Row, seeds: list[int]) -> dict[str, Any]:
-    """Both sides of one row, seed by seed; what comes of each is told at once."""
+    """Measures both sides of one row, seed by seed; reports each result as soon as it is known."""
     mine, peers = [], []
     for seed in seeds:
         mine.append(ours(wanted, seed))
@@ -153,7 +153,7 @@ def measured(python: str, wanted: Row, seeds: list[int]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measures, prints, writes; 1 if a row is missed."""
+    """Measures, prints and writes; returns 1 if a row is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else "",
         epilog=f"criterion: {LEARNED_CRITERION}",
@@ -176,7 +176,7 @@ def main() -> int:
     }
     for wanted in (each for each in ROWS if each.name in given.rows):
         kept["samples"].append(measured(python, wanted, seeds_of(given.seeds)))
-        # A row takes minutes: none is lost with one that comes after it.
+        # Written after each row: a row takes minutes, and a later failure must not lose it.
         (HERE / "results" / f"{given.name}.json").write_text(json.dumps(kept, indent=2) + "\n")
     print(samples_table(kept))
     return 0 if all(each["passed"] for each in kept["samples"]) else 1

@@ -1,8 +1,8 @@
-"""What one more agent costs, and what a second shard costs, in processor seconds of replay.
+"""Cost of a further agent, and of a second shard, in processor seconds of replay.
 
-Simulated senders, each with its own sockets and acks, send chunks that were made before at one
-fixed rate over all of them, so that what is compared is the cost and not the speed. Prints tables
-and JSON, and writes benchmarks/results/scale.json.
+Simulated senders, each with its own sockets and acks, send prebuilt chunks at one fixed total rate,
+so that costs are compared and not speeds. Prints tables and JSON, and writes
+benchmarks/results/scale.json.
 
     python benchmarks/scale.py [--rounds 15] [--seconds 0.7]
 """
@@ -28,22 +28,22 @@ from services import Services  # noqa: E402
 
 AGENTS = (1, 4, 16, 64, 256)
 CHUNKS_PER_SECOND = 300.0
-# A second process that has little to do costs its idling, so shards are looked at with little to
-# do and with much.
+# A second process costs processor time even when idle, so shards are measured at a low and at a
+# high rate.
 SHARDED_CHUNKS_PER_SECOND = (300.0, 1000.0)
 LENGTH, STREAMS = 100, 8
 PER_REQUEST = 8
 
 
 class Run:
-    """One run's services and the processes that play its agents and its learner.
+    """Services of one run, and the processes in the roles of its agents and its learner.
 
     Args:
         given: the command line.
-        stack: closes them.
+        stack: closes the processes.
         name: of the run folder.
-        agents: simulated senders.
-        shards: of replay.
+        agents: number of simulated senders.
+        shards: number of replay shards.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Run:
         )
 
     def cost(self, agents: int) -> dict[str, float]:
-        """Processor seconds of replay, and of all senders together, per million rows."""
+        """Returns processor seconds of replay, and of all senders together, per million rows."""
         count = max(agents, int(CHUNKS_PER_SECOND * self._seconds))
         before = self._services.cpu_seconds()
-        told = self._senders.ask(
+        answer = self._senders.ask(
             "paced",
             length=LENGTH,
             num_envs=STREAMS,
@@ -77,14 +77,14 @@ class Run:
             chunks=count,
             per_second=CHUNKS_PER_SECOND,
         )
-        rows = told["rows"] / 1e6
+        rows = answer["rows"] / 1e6
         return {
             "replay": (self._services.cpu_seconds() - before) / rows,
-            "senders": told["cpu_seconds"] / rows,
+            "senders": answer["cpu_seconds"] / rows,
         }
 
     def in_and_out(self, per_second: float) -> float:
-        """Processor seconds of all shards per million rows in, each sampled once."""
+        """Returns processor seconds of all shards per million rows in, each sampled once."""
         count = int(per_second * self._seconds)
         rows = count * LENGTH * STREAMS
         before = self._services.cpu_seconds()
@@ -102,7 +102,7 @@ class Run:
 
 
 def per_agent(given: Given, stack: ExitStack) -> Found:
-    """One run for each number of agents, in turn."""
+    """Measures one run for each number of agents, in turn."""
     sides = []
     for agents in AGENTS:
         run = Run(given, stack, f"agents-{agents}", agents=agents)
@@ -128,7 +128,7 @@ def per_agent(given: Given, stack: ExitStack) -> Found:
 
 
 def two_shards(given: Given, stack: ExitStack) -> Found:
-    """The same traffic on one shard and on two."""
+    """Measures the same traffic on one shard and on two."""
     sides = []
     for shards in (1, 2):
         run = Run(given, stack, f"shards-{shards}", agents=2, shards=shards)
@@ -157,7 +157,7 @@ def two_shards(given: Given, stack: ExitStack) -> Found:
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measures, prints the tables and writes the results."""
     with arguments(__doc__, seconds=0.7) as given:
         groups: list[Any] = []
         for part in (per_agent, two_shards):

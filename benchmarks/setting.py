@@ -1,4 +1,4 @@
-"""What the scripts that compare have in common: their command line, folders, installed peers."""
+"""Shared setting of the comparing scripts: their command line, folders, installed peers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from environments import install, versions  # noqa: E402
 
 @dataclass
 class Given:
-    """What was asked for, and what could be had.
+    """Arguments of the command line, and the available peers.
 
     Attributes:
         rounds: of each group.
-        seconds: that a round takes, about.
-        folder: for the files of our runs; gone at the end.
+        seconds: approximate duration of a round.
+        folder: for the files of our runs; removed at the end.
         pythons: peer -> interpreter of its environment.
         versions: package -> version, of all peers.
-        left_out: peer -> why.
-        parts: that are to be measured.
+        left_out: peer -> reason.
+        parts: parts to measure.
     """
 
     rounds: int
@@ -49,14 +49,14 @@ def arguments(
     rounds: int = 15,
     parts: tuple[str, ...] = (),
 ) -> Iterator[Given]:
-    """Parses the command line and installs the peers that are wanted, which takes minutes once.
+    """Parses the command line and installs the peers, which takes minutes the first time.
 
     Args:
         description: the script's docstring.
-        peers: with which it compares.
-        seconds: that a round takes by default.
-        rounds: by default.
-        parts: of which one may be asked for alone.
+        peers: peers of the comparison.
+        seconds: default duration of a round.
+        rounds: default number.
+        parts: parts that may be measured alone.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -72,7 +72,7 @@ def arguments(
         parser.add_argument("--only", nargs="+", choices=parts, help="parts; the rest is not kept")
     given = parser.parse_args()
     only = getattr(given, "only", None)
-    # Whatever was started ends with this process.
+    # On SIGTERM, exit handlers end all started processes.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:
         found = Given(given.rounds, given.seconds, Path(folder))

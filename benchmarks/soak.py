@@ -1,10 +1,10 @@
-"""Memory and latency of one replay while very many small rows go through it.
+"""Memory and latency of one replay while very many small rows pass through it.
 
-Three processes and real sockets (ipc): a sender pushes prebuilt chunks of 64 steps x 32 streams as
-fast as they leave, the replay server keeps the newest million rows, and this process asks for eight
-batches of 256 rows, waits for the answer, learns nothing, and asks again after a pause. Prints
-JSON: the server's memory over the rows that it has taken, and percentiles of the time from request
-to decoded answer in each tenth of the run.
+Three processes and real sockets (ipc): a sender pushes prebuilt chunks of 64 steps x 32 streams at
+the highest rate; the replay server keeps the newest million rows; this process requests eight
+batches of 256 rows, waits for the reply, learns nothing, and repeats that after a pause. Prints
+JSON: the server's memory over the number of rows received, and percentiles of the time from request
+to decoded reply in each tenth of the run.
 
     python benchmarks/soak.py [--rows 100000000] [--pause 0.005]
 """
@@ -56,7 +56,7 @@ _ANSWER_SECONDS = 30.0
 
 
 def make_config() -> Config:
-    """One shard that keeps the newest rows and lets nobody wait."""
+    """Returns the config of one shard that keeps the newest rows and never blocks inserts."""
     config = BASE_CONFIG.copy()
     config.algorithm = "none"
     config.env_config.env_name = "toy:none"
@@ -68,7 +68,7 @@ def make_config() -> Config:
 
 
 def columns() -> dict[str, np.ndarray[Any, Any]]:
-    """CartPole's columns, 41 bytes a row; episodes of 20 rows that end in a termination."""
+    """Returns CartPole's columns, 41 bytes a row; episodes of 20 rows that end in a termination."""
     shape = (STEPS, STREAMS)
     place = (np.arange(STEPS)[:, None] + np.arange(STREAMS)) % EPISODE_STEPS
     last = place == EPISODE_STEPS - 1
@@ -84,7 +84,7 @@ def columns() -> dict[str, np.ndarray[Any, Any]]:
 
 @contextmanager
 def wire_of(name: str, folder: Path) -> Iterator[Wire]:
-    """The wire of one process of the benchmark."""
+    """Opens the wire of one process of the benchmark."""
     context: zmq.Context[Any] = zmq.Context()
     fingerprint = bytes.fromhex(make_config().fingerprint()[:16])
     wire = Wire(context, addresses(folder), Identity(name, 1, fingerprint))
@@ -94,15 +94,15 @@ def wire_of(name: str, folder: Path) -> Iterator[Wire]:
 
 
 def addresses(folder: Path) -> AddressBook:
-    """Where the four sockets of the shard are."""
+    """Returns the addresses of the four sockets of the shard."""
     return AddressBook.ipc([f"{NAME}.{end}" for end in ENDS], folder)
 
 
 def serve(folder: Path) -> None:
-    """The replay server's process, until it is told to end."""
+    """Runs the replay server until SIGTERM."""
     config, book = make_config(), addresses(folder)
     component = Component(NAME, "replay", "main.replay", binds=tuple(book))
-    # Replay hears only the components of its run: those that the sender and the watcher are.
+    # Replay accepts messages only from components of its run: the sender and the watcher.
     agent = Component("agent-0", "agent", "main.agent")
     learner = Component("learner", "learner", "main.learner")
     launch = Launch(component, config, Topology([component, agent, learner]), book, None)
@@ -124,7 +124,7 @@ def serve(folder: Path) -> None:
 
 
 def send(folder: Path, rows: int) -> None:
-    """The sender's process; ends when all its rows are acked as inserted."""
+    """Runs the sender; ends when all its rows are acked as inserted."""
     prebuilt = columns()
     with wire_of("agent-0", folder) as wire:
         push = wire.push(f"{NAME}.experience", high_water_mark=8)
@@ -147,7 +147,7 @@ def send(folder: Path, rows: int) -> None:
 
 @contextmanager
 def ended_after(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does not outlive the block."""
+    """Starts a process that ends with the block."""
     with subprocess.Popen(command) as process:
         try:
             yield process
@@ -157,7 +157,7 @@ def ended_after(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 @dataclass(frozen=True)
 class Answer:
-    """One request: when and how long, and the rows that replay had taken by then."""
+    """One request: its time and duration, and the rows that replay had received by then."""
 
     at: float
     seconds: float
@@ -165,7 +165,7 @@ class Answer:
 
 
 def ask(dealer: DealerSocket, rows: int) -> Answer:
-    """Asks for batches and waits for them; ``rows`` stands where the answer has no counts."""
+    """Requests batches and waits for them; ``rows`` is used if the reply has no counts."""
     begin = time.perf_counter()
     wanted = {"batch_size": BATCH_SIZE, "batches": BATCHES}
     while dealer.send("sample", wanted) is None:  # the server has not come up yet
@@ -184,7 +184,7 @@ def ask(dealer: DealerSocket, rows: int) -> Answer:
 def watch(
     sender: subprocess.Popen[bytes], server: psutil.Process, folder: Path, pause: float
 ) -> tuple[list[Answer], list[tuple[int, int]]]:
-    """Asks while rows come; returns all answers, and (rows, bytes of memory) now and then."""
+    """Sends requests while rows arrive; returns all answers and samples (rows, bytes of memory)."""
     answers: list[Answer] = []
     memory: list[tuple[int, int]] = []
     with wire_of("learner", folder) as wire:
@@ -203,7 +203,7 @@ def watch(
 
 
 def percentiles(answers: list[Answer]) -> dict[str, float]:
-    """Of the milliseconds that requests took."""
+    """Returns percentiles of the durations of requests [ms]."""
     milliseconds = np.array([answer.seconds for answer in answers]) * 1e3
     p50, p90, p99 = np.percentile(milliseconds, (50, 90, 99)).tolist()
     worst = float(milliseconds.max())
@@ -211,7 +211,7 @@ def percentiles(answers: list[Answer]) -> dict[str, float]:
 
 
 def in_parts(answers: list[Answer], rows: int) -> list[dict[str, float]]:
-    """The percentiles of each tenth of the rows; before the first one ends the ring is full."""
+    """Returns the percentiles of each tenth of the rows; the ring is full after the first one."""
     ends = [rows * part // PARTS for part in range(1, PARTS + 1)]
     table = []
     for begin, end in itertools.pairwise([0, *ends]):
@@ -222,7 +222,7 @@ def in_parts(answers: list[Answer], rows: int) -> list[dict[str, float]]:
 
 
 def measure(rows: int, pause: float) -> dict[str, Any]:
-    """The whole run."""
+    """Measures the whole run."""
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as name:
         folder = Path(name)
         command = [sys.executable, __file__]
@@ -233,7 +233,7 @@ def measure(rows: int, pause: float) -> dict[str, Any]:
         ):
             answers, memory = watch(sender, psutil.Process(server.pid), folder, pause)
         seconds = time.perf_counter() - begin
-    # From the first answer on: before that processes start.
+    # From the first reply on: before it, processes start.
     moving = answers[-1].at - answers[0].at
     full = [size for taken, size in memory if taken >= rows // PARTS]
     return {
@@ -243,7 +243,7 @@ def measure(rows: int, pause: float) -> dict[str, Any]:
         "capacity": CAPACITY,
         "request": {"batch_size": BATCH_SIZE, "batches": BATCHES, "pause_seconds": pause},
         "seconds": seconds,
-        # Of the machine over the minute before: our own three processes come on top.
+        # Of the machine over the minute before; the load of our three processes is added later.
         "load_before": load,
         "rows_in_per_second": rows / moving,
         "rows_out_per_second": len(answers) * BATCH_SIZE * BATCHES / moving,
@@ -259,14 +259,14 @@ def measure(rows: int, pause: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints the result as JSON; with ``--serve`` or ``--send`` it is one of the processes."""
+    """Prints the result as JSON; with ``--serve`` or ``--send``, runs one of the processes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rows", type=int, default=100_000_000)
     parser.add_argument("--pause", type=float, default=0.005, help="seconds between requests")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--send", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    # The ring has to be full for most of the run, and there must be requests in each tenth.
+    # The ring must be full for most of the run, and each tenth must contain requests.
     if given.rows < 10 * CAPACITY:
         parser.error(f"--rows is {given.rows}: expected at least {10 * CAPACITY}")
     if given.serve:

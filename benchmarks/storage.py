@@ -1,6 +1,6 @@
-"""Replay inside one process, no socket: our storage beside cpprb, TorchRL, stable-baselines3.
+"""Replay inside one process, no socket: our storage against cpprb, TorchRL, stable-baselines3.
 
-Each side works in a process of its own, in turn. Prints tables and JSON, and writes
+Each side runs in a process of its own, in turn. Prints tables and JSON, and writes
 benchmarks/results/storage.json.
 
     python benchmarks/storage.py [--rounds 15] [--seconds 0.2] [--scratch FOLDER] [--no-peers]
@@ -28,7 +28,7 @@ class Processes:
 
     Args:
         given: the command line.
-        stack: closes them.
+        stack: closes the processes.
     """
 
     def __init__(self, given: Given, stack: ExitStack) -> None:
@@ -43,7 +43,7 @@ class Processes:
     def side(
         self, who: str, do: str, did: str, words: Mapping[str, int], *, key: str = ""
     ) -> list[Side]:
-        """That side, or nothing if it cannot do that."""
+        """Returns that side, or nothing if it does not support the operation."""
         if who not in self._workers:
             return []
         try:
@@ -63,7 +63,7 @@ class Processes:
 
 
 def added(processes: Processes, length: int, num_envs: int) -> Group:
-    """Rows in."""
+    """Measures the insertion of rows."""
     shape = {"length": length, "num_envs": num_envs}
     sides = [
         *processes.side("ours", "add", "UniformReplay.insert of one chunk", shape),
@@ -83,7 +83,7 @@ def added(processes: Processes, length: int, num_envs: int) -> Group:
 
 
 def sampled(processes: Processes) -> Group:
-    """Batches out."""
+    """Measures the sampling of batches."""
     one, three = {"batch_size": BATCH_SIZE}, {"batch_size": BATCH_SIZE, "n_step": 3}
     later = "the same, 3-step sums made when sampling"
     before = "the same, 3-step sums made when adding"
@@ -109,7 +109,7 @@ def sampled(processes: Processes) -> Group:
 
 
 def by_priority(processes: Processes) -> Group:
-    """Batches out by priority, and new priorities."""
+    """Measures sampling by priority with priority updates."""
     words, do = {"batch_size": BATCH_SIZE}, "prioritized"
     sides = [
         *processes.side("ours", do, "PrioritizedReplay: sample, update_priorities", words),
@@ -127,10 +127,10 @@ def by_priority(processes: Processes) -> Group:
 
 
 def remembered() -> Group:
-    """Memory of frames that are stored once."""
+    """Measures the memory of frames that are stored once."""
 
     def ours() -> float:
-        # A process of its own each time: what one has freed, the next would use again.
+        # A new process each time: it would reuse memory that an earlier measurement freed.
         with Worker(sys.executable, str(HERE / "ours" / "stored.py")) as worker:
             return float(worker.ask("memory", frames=FRAMES)["bytes"])
 
@@ -145,7 +145,7 @@ def remembered() -> Group:
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measures, prints the tables and writes the results."""
     with arguments(__doc__, *LABELS, seconds=0.2) as given, ExitStack() as stack:
         processes = Processes(given, stack)
         groups = [
@@ -155,7 +155,7 @@ def main() -> None:
             by_priority(processes),
         ]
         found: list[Found] = [measure(group, given.rounds) for group in groups]
-        # It comes to the same each time.
+        # Three rounds: the result is the same each time.
         found.append(measure(remembered(), 3))
         keep("storage", found, given.versions, given.left_out)
 

@@ -1,6 +1,6 @@
-"""Whole trainings beside those of other systems: time to a solved CartPole, steps while learning.
+"""Whole trainings against other systems: time to a solved CartPole, steps while learning.
 
-Each round runs every system in turn, as commands of their own. Prints tables and JSON, and writes
+Each round runs every system in turn, each as a separate command. Prints tables and JSON, and writes
 benchmarks/results/systems.json.
 
     python benchmarks/systems.py [--rounds 2] [--seconds 10] [--scratch FOLDER] [--no-peers]
@@ -23,7 +23,7 @@ from whole import After, RunFailed, Told, ours, peer, rate
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
 PARTS = ("solved", "cartpole", "pong")
-# Nothing of ours was tuned on these.
+# These seeds were not used for tuning our settings.
 FIRST_SEED = 101
 GOAL = 475.0
 SOLVED_SECONDS = 60.0
@@ -31,7 +31,7 @@ NO_GOAL = (
     "session_config.stop={eval_return: null, seconds: 300}",
     "session_config.evaluator.num=0",
 )
-# The evaluator goes on, but cannot end the run: no return of CartPole is as high.
+# The evaluator runs, but cannot end the run: returns of CartPole never reach this goal.
 ROLLING = ("session_config.stop.eval_return=501", "session_config.learner.report_seconds=0.25")
 PEERS: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "sb3": ("sb3", "stable-baselines3 PPO", "sb3_ppo.py", ()),
@@ -47,7 +47,7 @@ DID = {
     "appo": "2 workers of 20 environments; settings of its example for CartPole",
     "rllib": "2 env runners of 8 environments, a learner; settings of its tuned example",
 }
-# As many workers, environments, steps of an unroll, rows of a batch and passes on both sides.
+# Both sides have equal numbers of workers, environments, unroll steps, batch rows and passes.
 LARGE = (
     "session_config.agent.num=2",
     "env_config.num_envs=64",
@@ -86,13 +86,13 @@ APPO_PONG = (
 
 
 class Trainings:
-    """Runs trainings one after the other, each with a folder of its own.
+    """Runs trainings one after the other, each with its own folder.
 
     Args:
         given: the command line.
 
     Attributes:
-        reached: key of a side -> in how many rounds it was solved.
+        reached: key of a side -> number of rounds in which it solved the task.
     """
 
     def __init__(self, given: Given) -> None:
@@ -101,23 +101,23 @@ class Trainings:
         self._folders = (given.folder / f"run-{number}" for number in itertools.count())
 
     def rate_of_ours(self, config: str, *overrides: str) -> float:
-        """Environment steps per second of one of our configs."""
+        """Returns the environment steps per second of one of our configs."""
         over = After(self.given.seconds)
         return rate(self._train(config, 1, *NO_GOAL, *overrides, done=over))
 
     def rate_of_peer(self, name: str, script: str, *words: str) -> float:
-        """The same of a peer."""
+        """Returns the same of a peer."""
         try:
-            told = peer(self.given.pythons[name], script, 1, self.given.seconds, *words)
-            if not told["rate"]:
+            answer = peer(self.given.pythons[name], script, 1, self.given.seconds, *words)
+            if not answer["rate"]:
                 raise RunFailed(f"{script} {' '.join(words)} learned too little to have a speed")
         except RunFailed as error:
             error.peer = name
             raise
-        return float(told["rate"])
+        return float(answer["rate"])
 
     def solved_by_us(self, seeds: itertools.count[int]) -> Mapping[str, float]:
-        """Seconds until both criteria, each in a run of its own: the first one ends a run."""
+        """Returns the seconds to each criterion, in one run each: a criterion met ends its run."""
         seed, seconds = next(seeds), f"session_config.stop.seconds={SOLVED_SECONDS}"
         greedy = self._train("cartpole_ppo", seed, seconds)[-1]["solved"]["greedy_seconds"]
         lines = self._train("cartpole_ppo", seed, seconds, *ROLLING, done=_rolled)
@@ -125,14 +125,14 @@ class Trainings:
         return self._noted("ours", {"greedy": greedy, "rolling": rolling})
 
     def solved_by(self, key: str, seeds: itertools.count[int]) -> Mapping[str, float]:
-        """The same of a peer, in one run."""
+        """Returns the same of a peer, from one run."""
         name, _, script, words = PEERS[key]
         try:
-            told = peer(self.given.pythons[name], script, next(seeds), SOLVED_SECONDS, *words)
+            answer = peer(self.given.pythons[name], script, next(seeds), SOLVED_SECONDS, *words)
         except RunFailed as error:
             self.given.left_out[f"a round of {key}"] = str(error)
-            told = {"greedy_seconds": None, "rolling_seconds": None}
-        found = {what: told[f"{what}_seconds"] for what in ("greedy", "rolling")}
+            answer = {"greedy_seconds": None, "rolling_seconds": None}
+        found = {what: answer[f"{what}_seconds"] for what in ("greedy", "rolling")}
         return self._noted(key, found)
 
     def _train(
@@ -157,7 +157,7 @@ def _rolled(line: Told) -> bool:
 
 
 def solved(trainings: Trainings) -> Found:
-    """CartPole-v1 by both criteria."""
+    """Measures CartPole-v1 by both criteria."""
     ours_did = "configs/cartpole_ppo.yaml as it stands, an evaluator beside the agent"
     mine = partial(trainings.solved_by_us, itertools.count(FIRST_SEED))
     sides = [Side("ours", "surreal_like", ours_did, mine)]
@@ -166,13 +166,13 @@ def solved(trainings: Trainings) -> Found:
             theirs = partial(trainings.solved_by, key, itertools.count(FIRST_SEED))
             sides.append(Side(key, label, DID[key], theirs))
     wanted = {"greedy": "15 s, aim 6", "rolling": "30 s, aim 12"}
-    told = {
+    labels = {
         "greedy": "greedy: 475 over 100 episodes, and again over 100 more",
         "rolling": "rolling: 475 as the mean of the last 100 training episodes",
     }
     lines = [
-        Line(told[what], f"ours {what}", tuple(f"{key} {what}" for key in PEERS), wanted[what])
-        for what in told
+        Line(labels[what], f"ours {what}", tuple(f"{key} {what}" for key in PEERS), wanted[what])
+        for what in labels
     ]
     about = (
         "From the start of the command, imports and evaluations included, with one seed each round "
@@ -186,7 +186,7 @@ def solved(trainings: Trainings) -> Found:
 
 
 def _with_counts(found: Found, reached: Mapping[str, int]) -> Found:
-    """Says of each number in how many rounds there was something to measure."""
+    """Adds to each number of how many rounds it is, if not of all."""
     rounds = found["rounds"]
     for key, count in reached.items():
         if count < rounds:
@@ -198,7 +198,7 @@ def _with_counts(found: Found, reached: Mapping[str, int]) -> Found:
 
 
 def cartpole(trainings: Trainings) -> Found:
-    """CartPole-v1, environment steps while learning."""
+    """Measures CartPole-v1: environment steps while learning."""
     mine, theirs = trainings.rate_of_ours, trainings.rate_of_peer
     sides = [
         Side("ours", "surreal_like", "configs/cartpole_ppo.yaml", partial(mine, "cartpole_ppo")),
@@ -240,7 +240,7 @@ def cartpole(trainings: Trainings) -> Found:
 
 
 def pong(trainings: Trainings) -> Found:
-    """Pong, agent steps while learning."""
+    """Measures Pong: agent steps while learning."""
     mine, theirs = trainings.rate_of_ours, trainings.rate_of_peer
     ours_did = "configs/pong_impala.yaml"
     sides = [Side("ours", "surreal_like", ours_did, partial(mine, "pong_impala"))]
@@ -271,12 +271,12 @@ def pong(trainings: Trainings) -> Found:
 
 
 def load() -> str:
-    """What else was at work on this machine before a group began."""
+    """Describes the load of this machine before a group began."""
     return f"Load of the machine at the beginning: {os.getloadavg()[0]:.1f}."
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measures, prints the tables and writes the results."""
     peers = ("sb3", "torchrl", "sample_factory", "rllib")
     with arguments(__doc__, *peers, seconds=10.0, rounds=2, parts=PARTS) as given:
         trainings = Trainings(given)
@@ -290,7 +290,7 @@ def main() -> None:
             except RunFailed as error:
                 given.left_out[f"{error.peer or 'ours'} from {left[0]} on"] = str(error)
                 if error.peer:
-                    # Once more, and all that follows, without it.
+                    # Repeats this part and runs the following ones without the peer.
                     del given.pythons[error.peer]
                 else:
                     del left[0]

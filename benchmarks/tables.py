@@ -1,4 +1,4 @@
-"""The tables that documents show, made of what a benchmark has kept; nothing else is imported."""
+"""Tables for documents, from the results of a benchmark; imports no other module of the project."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def tables(found: Mapping[str, Any]) -> str:
-    """All groups of one ``results/*.json``, each a heading in bold, what it is about, a table."""
+    """Formats all groups of one ``results/*.json``: a bold heading, a description, a table."""
     return "\n\n".join(table(group) for group in found["groups"])
 
 
 def table(group: Mapping[str, Any]) -> str:
-    """One group: a line for each thing measured and each peer that did the same."""
+    """Formats one group: a line for each quantity and each peer that was measured."""
     unit = group["unit"]
     lines = [
         f"**{group['name']}** ({unit}; {group['better']} is better). {group['about']}",
@@ -34,7 +34,7 @@ def table(group: Mapping[str, Any]) -> str:
 
 
 def amount(value: Mapping[str, float]) -> str:
-    """Median, and from where to where it went: ``2.1 M (1.9 to 2.2 M)``."""
+    """Formats median and range: ``2.1 M (1.9 to 2.2 M)``."""
     size, sign = next(
         ((size, f" {sign}") for size, sign in _STEPS if value["median"] >= size), (1.0, "")
     )
@@ -43,26 +43,26 @@ def amount(value: Mapping[str, float]) -> str:
 
 
 def times(ratio: Mapping[str, float]) -> str:
-    """``12 x (11 to 13)``."""
+    """Formats a ratio: ``12 x (11 to 13)``."""
     low, middle, high = (_short(ratio[key]) for key in ("min", "median", "max"))
     return f"{middle} x ({low} to {high})"
 
 
 def _short(number: float) -> str:
-    """Three digits, never as a power of ten."""
+    """Formats three digits, without exponent."""
     return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
 def measured_on(found: Mapping[str, Any]) -> str:
-    """Machine, date, versions and command, in one paragraph."""
+    """Formats machine, date, versions and command in one paragraph."""
     machine = found["machine"]
     ours = {name: machine["versions"][name] for name in ("numpy", "pyzmq", "torch")}
     versions = {"Python": machine["python"], **found["peers"], **ours}
-    told = ", ".join(f"{name} {version.partition('+')[0]}" for name, version in versions.items())
+    listed = ", ".join(f"{name} {version.partition('+')[0]}" for name, version in versions.items())
     rounds = found["groups"][0]["rounds"]
     text = (
         f"`{machine['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
-        f"cores, {machine['memory_gib']} GiB. {told}. Medians of {rounds} rounds, and from the "
+        f"cores, {machine['memory_gib']} GiB. {listed}. Medians of {rounds} rounds, and from the "
         "least to the most."
     )
     missing = [f"{peer} ({reason})" for peer, reason in found["left_out"].items()]
@@ -70,5 +70,5 @@ def measured_on(found: Mapping[str, Any]) -> str:
 
 
 def measured(found: Mapping[str, Any]) -> str:
-    """All that a document shows of one ``results/*.json``."""
+    """Formats everything that a document shows of one ``results/*.json``."""
     return f"{tables(found)}\n\n{measured_on(found)}"

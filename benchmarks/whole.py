@@ -1,4 +1,4 @@
-"""Whole trainings, ours and those of peers, each a command of its own with all its processes."""
+"""Whole trainings, ours and those of peers, each a separate command with all its processes."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ HERE = Path(__file__).resolve().parent
 PEERS = HERE / "peers"
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 15.0
-# What a run may take beyond its time before it is given up.
+# Time that a run may take beyond its budget before it is stopped.
 _GRACE_SECONDS = 240.0
 
 Told = dict[str, Any]
 
 
 class RunFailed(RuntimeError):
-    """A training ended without a word of how it went; `peer` names whose it was, if not ours."""
+    """A training ended without a result; `peer` names its owner, unless it is ours."""
 
     peer = ""
 
 
 def peer(python: str, script: str, seed: int, seconds: float, *words: str) -> Told:
-    """Runs a script of :mod:`peers` to its last line; what came of it, as its clock tells it.
+    """Runs a script of :mod:`peers` to its last line; returns its result, by its own clock.
 
     Args:
         python: interpreter of the peer's environment.
         script: in the folder of peers.
         seed: of the run.
-        seconds: as :class:`clock.Clock` takes them.
+        seconds: argument of :class:`clock.Clock`.
         words: further arguments.
 
     Raises:
-        RunFailed: it told nothing.
+        RunFailed: it printed no result.
     """
     begin = [python, "-W", "ignore", str(PEERS / script), str(seed)]
     command = [*begin, repr(time.time()), repr(seconds), *words]
@@ -58,25 +58,25 @@ def peer(python: str, script: str, seed: int, seconds: float, *words: str) -> To
         signal.signal(signal.SIGALRM, lambda *_: end(process))
         signal.alarm(int(seconds + _GRACE_SECONDS))
         try:
-            told = _told(process)
+            result = _told(process)
         finally:
             signal.alarm(0)
             end(process)
-    if told is None:
+    if result is None:
         raise RunFailed(f"{script} {' '.join(words)} told nothing")
-    return told
+    return result
 
 
 def _told(process: subprocess.Popen[str]) -> Told | None:
     for line in process.stdout or ():
         if line.startswith('{"greedy_seconds"'):
-            told: Told = json.loads(line)
-            return told
+            result: Told = json.loads(line)
+            return result
     return None
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """Ends a command and all that it has started."""
+    """Ends a command and all processes that it has started."""
     try:
         family = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -100,17 +100,17 @@ def ours(
     overrides: Sequence[str],
     done: Callable[[Told], bool] | None = None,
 ) -> list[Told]:
-    """Runs ``surreal-like train``; the lines of its progress, and its result as the last one.
+    """Runs ``surreal-like train``; returns the lines of its progress, and its result as the last.
 
     Args:
         config: the experiment.
         folder: of the run.
         seed: of the run.
         overrides: settings that differ from the file's.
-        done: says of a line of progress that the run may be interrupted; else it ends by itself.
+        done: returns True for a line of progress if the run may be interrupted; None: no interrupt.
 
     Raises:
-        RunFailed: it left no result.
+        RunFailed: the run left no result.
     """
     command = [sys.executable, "-P", "-m", "main.cli", "train", str(config), *overrides, "--quiet"]
     command += ["--folder", str(folder), "--seed", str(seed)]
@@ -134,19 +134,19 @@ def ours(
 def _lines(folder: Path) -> list[Told]:
     path = folder / "progress.jsonl"
     text = path.read_text() if path.exists() else ""
-    # The newest line may be half written.
+    # The newest line may be incomplete.
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 class After:
-    """Says of lines of progress that it is enough: so many seconds after the first update."""
+    """Criterion to stop: so many seconds after the first update, by lines of progress."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._began: float | None = None
 
     def __call__(self, line: Told) -> bool:
-        """True from then on."""
+        """Returns True from that time on."""
         now = float(line["wall_seconds"])
         if self._began is None and line["iterations"]:
             self._began = now
@@ -154,7 +154,7 @@ class After:
 
 
 def rate(lines: Sequence[Told]) -> float:
-    """Rows that were learned from per second, without the first quarter of the time.
+    """Returns the learned rows per second, without the first quarter of the time.
 
     Raises:
         RunFailed: there are too few lines of progress.

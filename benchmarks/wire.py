@@ -1,8 +1,8 @@
-"""Messages and bytes per second through our wire, as a ratio to plain pyzmq doing the same.
+"""Messages and bytes per second through our wire, as a ratio to plain pyzmq with the same work.
 
 Both send the same arrays from one process to another over PUSH and PULL; plain pyzmq sends their
-buffers behind a header of the same size and does not look at them. Rounds alternate, so that both
-see the same machine. Prints JSON.
+buffers after a header of the same size, unread. Rounds alternate, so that both see the same state
+of the machine. Prints JSON.
 
     python benchmarks/wire.py [--transport ipc|tcp] [--rounds 5]
 """
@@ -42,12 +42,12 @@ PAYLOADS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {
 
 
 def arrays_of(payload: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of one message, float32."""
+    """Returns the arrays of one message, float32."""
     return {name: np.zeros(shape, np.float32) for name, shape in PAYLOADS[payload][0].items()}
 
 
 def make_wire(address: str) -> tuple[zmq.Context[Any], Wire]:
-    """A context and a wire whose only endpoint is at that address."""
+    """Returns a context and a wire whose only endpoint has that address."""
     context: zmq.Context[Any] = zmq.Context()
     book = AddressBook({ENDPOINT: Address.same(address)})
     return context, Wire(context, book, Identity("bench", 1))
@@ -87,11 +87,11 @@ def _receive_ours(socket: Any, count: int) -> float:
 
 
 def send(kind: str, address: str, payload: str, count: int) -> Callable[[], None]:
-    """Sends ``count`` messages as fast as they leave.
+    """Sends ``count`` messages at the highest rate.
 
     Returns:
-        What closes the socket: a receiver that has fallen behind loses what still lies in the
-        kernel's buffers when its peer goes.
+        A function that closes the socket. Call it after the receiver is done: a slower receiver
+        loses the messages in the kernel's buffers when its peer closes.
     """
     context, wire = make_wire(address)
     arrays = arrays_of(payload)
@@ -112,7 +112,7 @@ def send(kind: str, address: str, payload: str, count: int) -> Callable[[], None
 
 
 def one_round(kind: str, transport: str, payload: str, folder: Path) -> float:
-    """Seconds for one round, measured by the receiving process."""
+    """Returns the seconds of one round, measured by the receiving process."""
     count = PAYLOADS[payload][1]
     address = f"ipc://{folder}/wire" if transport == "ipc" else "tcp://127.0.0.1:47613"
     command = [sys.executable, __file__, "--receive", kind, address, str(count)]
@@ -124,7 +124,7 @@ def one_round(kind: str, transport: str, payload: str, folder: Path) -> float:
 
 
 def measure(transport: str, rounds: int) -> dict[str, Any]:
-    """All payloads, ours and plain in turn."""
+    """Measures all payloads, ours and plain in turn."""
     table = {}
     for payload, (_, count) in PAYLOADS.items():
         size = sum(array.nbytes for array in arrays_of(payload).values())
@@ -149,7 +149,7 @@ def measure(transport: str, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints the table as JSON; with ``--receive`` it is the receiving process of one round."""
+    """Prints the table as JSON; with ``--receive``, runs the receiving process of one round."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--transport", choices=("ipc", "tcp"), default="ipc")
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,7 +1,7 @@
-"""A process that does rounds of work when it is told to; only what every Python has.
+"""A process that does rounds of work on request; needs only the standard library.
 
-The one side is :class:`Worker`, in the script that compares; the other is :func:`serve`, in a
-process that may belong to another environment. They talk in lines of JSON.
+One side is :class:`Worker`, in the script that compares; the other is :func:`serve`, in a process
+that may belong to another environment. They exchange lines of JSON.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Handlers = Mapping[str, Callable[..., Answer]]
 
 
 class WorkerFailed(RuntimeError):
-    """The process has ended, or says what went wrong."""
+    """The process has ended, or has reported an error."""
 
 
 class Worker:
-    """One such process.
+    """Process that does rounds of work.
 
     Args:
         python: interpreter to run it with.
@@ -52,27 +52,27 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Identifier of the process."""
         return self._process.pid
 
     def ask(self, do: str, **arguments: Any) -> Answer:
-        """Has one round done and waits for what came of it.
+        """Requests one round and waits for its result.
 
         Raises:
-            WorkerFailed: nothing came of it.
+            WorkerFailed: the round failed.
         """
         self.start(do, **arguments)
         return self.finish()
 
     def start(self, do: str, **arguments: Any) -> None:
-        """Tells it to begin; :meth:`finish` waits."""
+        """Requests one round; :meth:`finish` waits."""
         if self._process.stdin is None:
             raise WorkerFailed("no way to tell it")
         self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self._process.stdin.flush()
 
     def finish(self) -> Answer:
-        """What came of the round that was started."""
+        """Waits for the result of the started round."""
         line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
             raise WorkerFailed(f"its process has ended with {self._process.wait()}")
@@ -82,7 +82,7 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -94,7 +94,7 @@ class Worker:
             self._process.stdout.close()
 
     def __enter__(self) -> Self:
-        """Gives itself."""
+        """Returns itself."""
         return self
 
     def __exit__(
@@ -103,24 +103,24 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends it."""
+        """Ends the process."""
         self.close()
 
 
 def serve(handlers: Handlers) -> None:
-    """Does what comes over standard input until that ends.
+    """Handles requests from standard input until its end.
 
     Args:
-        handlers: what can be asked for -> what does it.
+        handlers: name of a request -> its handler.
     """
-    # Libraries that print must not print into the answers.
+    # Output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
         request = json.loads(line)
         try:
             answer = handlers[request.pop("do")](**request)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other side must hear of it
+        except Exception as error:  # noqa: BLE001 - every error is reported to the other side
             answer = {"failed": repr(error)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -4,47 +4,47 @@ Call first:
 
     from surreal_like import train, load_policy
     run = train(algorithm="dqn", env="gym:CartPole-v1", folder="runs/first")
-    run.result["best_return"]
+    run.result["best_eval"]
     policy = load_policy("runs/first")
-    actions = policy.act(observations)          # [N, ...]
+    actions, state = policy(observations)       # [N, ...]
 
-Then look at one name with help(surreal_like.train); docs/api.md lists all signatures.
+For one name see help(surreal_like.train); docs/api.md lists all signatures.
 
 Run an experiment, which is a YAML file or a Config (docs/configuration.md):
 
-    train, launch            run it to its end; start it and return what commands it
+    train, launch            run it to its end; start it and return its controls
     evaluate, play, plot     score the trained policy; show it; draw the curves of runs
     load_policy              the trained policy for your own program
-    Config, ConfigError      settings with checked keys; what is wrong with one
+    Config, ConfigError      settings with checked keys; the error of a wrong one
     BASE_LEARNER_CONFIG, BASE_ENV_CONFIG, BASE_SESSION_CONFIG    every default
 
 Bring an environment (docs/your_own_environment.md):
 
-    Env, VectorEnv           what you extend: reset and step, of one stream or of N
+    Env, VectorEnv           base classes: reset and step, of one stream or of N
     check_env                plays random steps and reports every mistake
     GymAdapter               an environment of Gymnasium
-    Wrapper, FrameStack      change an environment; give the newest frames of each stream
+    Wrapper, FrameStack      change an environment; return the newest frames of each stream
     make_vector_env          builds the N streams of an agent or evaluator from a config
 
 Write an algorithm (docs/your_own_algorithm.md) or a replay (docs/your_own_replay.md):
 
     Algorithm                names your Agent, your Learner and their defaults
-    Agent, AgentMode         acts, to train or to be evaluated: write act, module_dict
+    Agent, AgentMode         acts in training or evaluation: write act, module_dict
     Learner                  write learn, module_dict
-    Module                   a torch.nn.Module whose parameters travel as one piece
+    Module                   a torch.nn.Module whose parameters are sent as one block
     to_tensor, to_float_tensor   a nest of tensors from a nest of arrays
-    UniformReplay, PrioritizedReplay, FIFOReplay    what an algorithm can learn from
+    UniformReplay, PrioritizedReplay, FIFOReplay    replays that an algorithm can learn from
     Replay, TupleReplay, ExpTuple   write insert, sample; on batches, or on single transitions
     StringEnum               an enumeration of texts
 
 Connect a script of your own to a run (docs/scripts.md):
 
-    ExpSenderWrapper         sends what happens in an environment to replay
+    ExpSenderWrapper         sends the steps of an environment to replay
     ConsoleMonitor, TrainingTensorplexMonitor, EvalTensorplexMonitor    report its episodes
     TensorplexClient, LoggerplexClient   report metrics and log lines from any script
-    Telemetry                collects both in a folder where there is no run (docs/metrics.md)
+    Telemetry                collects both in a folder without a run (docs/metrics.md)
 
-A name is loaded when it is first used, so that processes without tensors stay small.
+Names are loaded at their first use, so that processes without tensors stay small.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from session.string_enum import StringEnum
 from session.version import VERSION
 
 if TYPE_CHECKING:
-    # For type checkers and editors; at run time these are loaded when they are first used.
+    # For type checkers and editors; at run time names are loaded at their first use.
     from session.default_configs import (
         BASE_ENV_CONFIG,
         BASE_LEARNER_CONFIG,
@@ -202,7 +202,7 @@ def __getattr__(name: str) -> Any:
             obj=sys.modules[__name__],
         )
     value = getattr(importlib.import_module(_HOMES[name]), name)
-    # A default config is a copy: what is done to it must not change other experiments.
+    # A default config is copied: changes must not affect other experiments.
     return value.copy() if isinstance(value, Config) else value
 
 

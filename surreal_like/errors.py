@@ -4,7 +4,7 @@
 SurrealError
 ├── ConfigError         2
 │   └── SpecError       2   specs that are wrong, or differ from the environment's
-└── DataError           1   an array that is not what its spec says
+└── DataError           1   an array that does not match its spec
 ```
 """
 

@@ -107,6 +107,7 @@ def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
     """Creates the folder, with the key of this machine in it."""
     path = invitation.folder or default_folder(invitation.token)
     folder = RunFolder(path)
+    # Keys go only into a folder of this user that is empty or has keys from an earlier join.
     owned = path.stat().st_uid == os.getuid() if path.exists() else True
     if not owned or (path.exists() and any(path.iterdir()) and not folder.keys.is_dir()):
         raise UsageError(f"folder {path} is not empty: choose another with --folder")

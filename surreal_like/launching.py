@@ -33,7 +33,7 @@ CLUSTERS = {
 }
 
 
-def launch(  # noqa: PLR0913 - one call says everything that a user may want
+def launch(  # noqa: PLR0913 - one call has all settings of a user
     experiment: str | Path | None = None,
     *,
     on: str = "local",

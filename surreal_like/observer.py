@@ -49,7 +49,7 @@ def show(
         for happening in happenings:
             watch.happened(happening)
         watch.look(components)
-    except Exception as error:  # noqa: BLE001 - no run dies of how it is shown
+    except Exception as error:  # noqa: BLE001 - an observer must not end a run
         warnings.warn(
             f"{type(watch).__name__} has failed, so the run goes on unseen: {error!r}",
             RuntimeWarning,

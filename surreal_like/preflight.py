@@ -75,7 +75,7 @@ def _try(build: Callable[[], _Built]) -> _Built | None:
         return build()
     except SurrealError as error:
         raise ConfigError(str(error)) from None
-    except Exception:  # noqa: BLE001 - a bug, or too little memory: both are told better later
+    except Exception:  # noqa: BLE001 - the run reports a bug or a lack of memory better
         return None
 
 

@@ -68,7 +68,7 @@ class Run:
         return [json.loads(line) for line in lines]
 
 
-def train(  # noqa: PLR0913 - one call says everything that a user may want
+def train(  # noqa: PLR0913 - one call has all settings of a user
     experiment: str | Path | None = None,
     *,
     overrides: Overrides = (),

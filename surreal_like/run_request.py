@@ -57,7 +57,7 @@ class RunRequest:
     started: float
 
 
-def make_request(  # noqa: PLR0913 - what a command line may say
+def make_request(  # noqa: PLR0913 - all arguments of a command line
     experiment: str | Path | None,
     settings: Mapping[str, Any],
     *,

@@ -1,4 +1,4 @@
-"""How a run is started: the same steps for processes of this machine and for one thread."""
+"""Starters of runs: the same steps for processes of this machine and for one thread."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from session.launchers.launcher import Outcome
 
 LAUNCHERS = ("local", "serial")
-# What is slow to import and the same for everybody; a user's own modules are not among it, for
-# they may do anything when they are imported.
+# Modules that are slow to import and needed by all components. Not a user's own modules: their
+# import may have side effects.
 _PRELOADED = (
-    # What all components have in common; from here on those that need no torch wait by themselves.
+    # Shared by all components; after it a spare process is forked for each light component.
     "main.ps",
     "spare:main.ps",
     "spare:main.loggerplex",
@@ -44,15 +44,15 @@ _PRELOADED = (
 
 
 class Launched(Protocol):
-    """A run that goes on, as long as it is polled."""
+    """A run in progress, which advances while it is polled."""
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, None while it goes on."""
+        """Outcome of the run, None while it continues."""
         ...
 
     def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
-        """Does what is to be done; returns what has happened since the last call."""
+        """Does the work that is due; returns the events since the last call."""
         ...
 
     def components(self) -> Mapping[str, Mapping[str, Any]]:
@@ -60,11 +60,11 @@ class Launched(Protocol):
         ...
 
     def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
-        """Begins the clean end."""
+        """Starts the clean shutdown."""
         ...
 
     def kill(self) -> None:
-        """Ends everything at once."""
+        """Ends all components at once."""
         ...
 
 
@@ -72,11 +72,11 @@ class Starter(Protocol):
     """Resolves an experiment and launches it."""
 
     def started(self, command_started: float) -> float:
-        """When the run began, on the clock of its components."""
+        """Returns the start time of the run, on the clock of its components."""
         ...
 
     def resolve(self, user: Config) -> Config:
-        """The complete config."""
+        """Returns the complete config."""
         ...
 
     def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
@@ -84,19 +84,19 @@ class Starter(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends whatever is left."""
+        """Ends all remaining components and processes."""
         ...
 
 
 def make_starter(launcher: str, algorithm: str) -> Starter:
-    """The one that belongs to a launcher; a local one begins to warm up at once.
+    """Returns the starter of a launcher; a local one starts to import modules at once.
 
     Args:
         launcher: ``local`` or ``serial``.
         algorithm: of the experiment.
 
     Raises:
-        UsageError: there is no such launcher.
+        UsageError: the launcher does not exist.
     """
     if launcher == "local":
         return LocalStarter(algorithm)
@@ -107,10 +107,10 @@ def make_starter(launcher: str, algorithm: str) -> Starter:
 
 
 class LocalStarter:
-    """Processes of this machine; resolving and the components share one import of torch.
+    """Starts processes of this machine; resolving and the components share one import of torch.
 
     Args:
-        algorithm: of the experiment; a registered one is imported only once, too.
+        algorithm: of the experiment; a registered one is imported only once for all, too.
     """
 
     def __init__(self, algorithm: str) -> None:
@@ -121,27 +121,27 @@ class LocalStarter:
         self._launcher: Any = None
 
     def started(self, command_started: float) -> float:
-        """The wall clock of the command's start."""
+        """Returns the wall clock time of the command's start."""
         return command_started
 
     def resolve(self, user: Config) -> Config:
-        """In a process that the warm one forks."""
-        # For launch; now, because the warm one still imports, and we would only wait for it.
+        """Resolves the experiment in a process forked from the zygote."""
+        # For launch(): imported here, while the zygote is still importing anyway.
         import session.launchers.local  # noqa: F401
 
         with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
             asked, answer = write_request(user, Path(folder))
-            said = Path(folder) / "stderr"
+            errors = Path(folder) / "stderr"
             argv = [str(asked), str(answer)]
             try:
-                self._zygote.call("surreal_like.experiment", argv, str(said))
+                self._zygote.call("surreal_like.experiment", argv, str(errors))
             except RunError as error:
                 raise RunError(f"the experiment could not be resolved: {error}") from None
-            stderr = said.read_text(errors="replace") if said.exists() else ""
+            stderr = errors.read_text(errors="replace") if errors.exists() else ""
             return read_answer(answer, stderr)
 
     def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
-        """Every component a supervised process."""
+        """Starts every component as a supervised process."""
         from session.launchers.local import LocalLauncher
 
         self._launcher = LocalLauncher(config, topology, folder, zygote=self._zygote)
@@ -150,52 +150,52 @@ class LocalStarter:
         return launched
 
     def close(self) -> None:
-        """Kills what is left of the run, and ends the warm process."""
+        """Kills the remaining components of the run, and ends the zygote."""
         if self._launcher is not None:
             self._launcher.__exit__(None, None, None)
             return
         self._zygote.receive()
         if not self._zygote.ready:
-            # It imports, and nobody works yet: there is nothing that it must outlive.
+            # It still imports and has forked no process, so it can be killed.
             self._zygote.kill()
         self._zygote.close()
 
 
 class SerialStarter:
-    """Everything in this thread, on a counted clock: two runs with one seed are identical."""
+    """Runs all components in this thread, on a counted clock: equal seeds, identical runs."""
 
     def __init__(self) -> None:
         self._run: SerialRun | None = None
         self._began: float | None = None
 
     def started(self, command_started: float) -> float:
-        """The counted clock begins at 0."""
+        """Returns 0, the start of the counted clock."""
         self._began = command_started
         return 0.0
 
     def resolve(self, user: Config) -> Config:
-        """In a process of its own: the environment's constructor may do anything."""
+        """Resolves in a separate process: the environment's constructor runs arbitrary code."""
         return resolve_elsewhere(user)
 
     def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
-        """Every component a service that is ticked in turn."""
+        """Starts every component as a service that is ticked in turn."""
         self._run = SerialRun(config, topology, folder, self._began)
         return self._run
 
     def close(self) -> None:
-        """Closes what is left of the run."""
+        """Closes the remaining services of the run."""
         if self._run is not None:
             self._run.close()
 
 
 class SerialRun:
-    """A serial run, polled for a moment at a time.
+    """A serial run, which advances only during a call of :meth:`poll`.
 
     Args:
         config: the resolved experiment.
         topology: its components.
         folder: the run folder, locked already.
-        began: when the command began, seconds since 1970; None: now.
+        began: start time of the command, seconds since 1970; None: now.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class SerialRun:
         self._details = ""
         threads = torch.get_num_threads()
         self._restore: Callable[[], None] = lambda: torch.set_num_threads(threads)
-        # More threads would add up numbers in another order on another machine.
+        # With more threads, the order of summation would depend on the machine.
         self._launcher = SerialLauncher(
             config, topology, folder, prepare=lambda: torch.set_num_threads(1), began=began
         )
@@ -216,12 +216,12 @@ class SerialRun:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, None while it goes on."""
+        """Outcome of the run, None while it continues."""
         outcome = self._launcher.outcome
         return outcome and replace(outcome, details=self._details or outcome.details)
 
     def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
-        """Makes rounds for so long; the outcome tells of an error that ended the run."""
+        """Ticks all services for that time; the outcome has the error if one ended the run."""
         until = time.monotonic() + timeout_seconds
         try:
             while self._launcher.step() and time.monotonic() < until:
@@ -237,14 +237,14 @@ class SerialRun:
         return self._launcher.components()
 
     def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
-        """Begins the clean end."""
+        """Starts the clean shutdown."""
         self._launcher.stop(interrupted=interrupted, reason=reason)
 
     def kill(self) -> None:
-        """Ends everything at once."""
+        """Ends all components at once."""
         self._launcher.kill()
 
     def close(self) -> None:
-        """Ends what still runs, and puts torch's threads back."""
+        """Ends the remaining services, and restores torch's number of threads."""
         self._launcher.kill()
         self._restore()

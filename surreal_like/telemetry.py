@@ -1,4 +1,4 @@
-"""A Tensorplex and a Loggerplex without a run: curves and logs of plain scripts."""
+"""A Tensorplex and a Loggerplex without a run: curves and logs of scripts."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from session.tensorplex.server import Tensorplex
 from session.wire import AddressBook
 from surreal_like.script import serve
 
-# In the place of an algorithm's and an environment's name: what is written here is no run.
+# Replaces the names of algorithm and environment: the folder belongs to no run.
 _PLAIN = "none"
 
 
 class Telemetry:
     """A Tensorplex and a Loggerplex for scripts without a run, in threads of this process.
 
-    They write ``tensorboard/`` and ``logs/`` into a plain folder, as those of a run do. Clients of
-    this and of other processes of this machine open that folder. A folder may be used again: curves
-    and logs then go on.
+    They write ``tensorboard/`` and ``logs/`` into a folder, in the format of a run. Clients in this
+    and in other processes of this machine open that folder. A folder may be used again: curves and
+    logs then continue.
 
     Args:
-        folder: where to write; made if it is not there.
+        folder: output folder; created if it does not exist.
 
     Raises:
-        UsageError: the folder holds a run, is in use, or cannot be written.
+        UsageError: the folder holds a run, is in use, or is not writable.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -82,7 +82,7 @@ class Telemetry:
         thread.start()
 
     def close(self) -> None:
-        """Writes what has come and ends both; done at exit, too. Close clients before."""
+        """Writes received records and ends both; called at exit, too. Close clients before."""
         atexit.unregister(self.close)
         for frame in self._frames:
             frame.context.stopping = True

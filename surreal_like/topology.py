@@ -1,4 +1,4 @@
-"""From an experiment's config to its topology: which processes run, and who talks to whom."""
+"""Builds the topology of an experiment from its config: processes and their connections."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _EVERYONE = ("ps.requests", *_TELEMETRY)
 
 
 def make_topology(config: Config) -> Topology:
-    """The components of one experiment, servers first.
+    """Returns the components of one experiment, servers first.
 
     Args:
-        config: the resolved experiment; its ``session_config`` and ``learner_config.replay`` say
-            how many processes of each kind there are.
+        config: the resolved experiment; ``session_config`` and ``learner_config.replay`` determine
+            the number of processes of each kind.
 
     Raises:
-        ConfigError: a number of processes that cannot be.
+        ConfigError: an invalid number of processes.
     """
     session = config.session_config
     _at_least(0, "session_config.agent.num", session.agent.num)
@@ -30,7 +30,7 @@ def make_topology(config: Config) -> Topology:
     replay_shards = config.learner_config.replay.replay_shards
     _at_least(1, "learner_config.replay.replay_shards", replay_shards)
     shards = range(replay_shards)
-    # Where agents of another machine ask to join; only keys can keep strangers out of it.
+    # Endpoint of join requests from other machines; without keys it could not reject strangers.
     join = (_JOIN,) if session.launcher.host and not session.security.insecure else ()
     components = [*_telemetry_servers(), *_servers(shards, join), *_clients(config, shards)]
     restart = Restart(session.launcher.max_restarts, session.launcher.restart_window_seconds)

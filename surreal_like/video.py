@@ -1,4 +1,4 @@
-"""Writes pictures into a video file, one at a time, however many there are."""
+"""Writes frames into a video file one by one, with bounded memory."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from session.errors import MissingExtra, UsageError
 Frame = npt.NDArray[np.uint8]
 
 _FORMATS = (".mp4", ".gif")
-# Viewers show what a GIF wants faster at their own, much slower pace.
+# Viewers replace shorter delays of a GIF by their own, much longer one.
 _GIF_LEAST_MILLISECONDS = 20
 
 
 def check_video(path: Path) -> None:
-    """Sees to it, before anything is played, that a video can be written.
+    """Checks, before anything is played, that a video can be written.
 
     Raises:
-        UsageError: another kind of file, no folder for it, or one that cannot be written.
-        MissingExtra: what writes it is not installed.
+        UsageError: unknown file type, missing folder, or not writable.
+        MissingExtra: the package that writes it is not installed.
     """
     if path.suffix.lower() not in _FORMATS:
         raise UsageError(f"cannot write {path}: the name of a video ends in .mp4 or .gif")
@@ -44,15 +44,15 @@ def check_video(path: Path) -> None:
 
 
 def write_video(path: Path, frames: Iterable[Frame], fps: float) -> int:
-    """Writes a video that is there in whole, or not at all.
+    """Writes a complete video or none.
 
     Args:
         path: ``.mp4`` (H.264) or ``.gif``.
-        frames: pictures of one size, uint8 ``[height, width, 3]``.
-        fps: pictures per second.
+        frames: frames of one size, uint8 ``[height, width, 3]``.
+        fps: frames per second.
 
     Returns:
-        How many pictures.
+        Number of frames.
 
     Raises:
         UsageError: the file cannot be written.
@@ -86,7 +86,7 @@ class _Counted:
 def _write_mp4(path: Path, frames: Iterable[Frame], fps: float) -> None:
     import imageio.v2
 
-    # Every player knows yuv420p, which wants even sizes; what is odd grows by one pixel.
+    # All players support yuv420p, which needs even sizes; odd ones are enlarged by one pixel.
     writer = imageio.v2.get_writer(
         str(path),
         format="FFMPEG",
@@ -105,7 +105,7 @@ def _write_mp4(path: Path, frames: Iterable[Frame], fps: float) -> None:
 def _write_gif(path: Path, frames: Iterable[Frame], fps: float) -> None:
     from PIL import Image
 
-    # Of the ways to choose 256 colours this is the quick one: five times as many pictures a second.
+    # The fastest method to choose 256 colours: five times as many frames per second as the default.
     pictures = (
         Image.fromarray(np.ascontiguousarray(frame)).quantize(
             256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE

@@ -1,4 +1,4 @@
-"""Shows pictures in a window, at the pace at which they are meant."""
+"""Shows frames in a window, at their intended speed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import numpy.typing as npt
 from session.errors import MissingExtra, UsageError
 
 _NO_SCREEN = "no screen to open a window on: write a file with --video out.mp4"
-# What says on Linux that there is a screen, or that the user wants it otherwise.
+# Environment variables on Linux that indicate a screen, or the user's choice of a driver.
 _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 
 
 def check_screen() -> None:
-    """Sees to it, before anything is played, that a window can be opened.
+    """Checks, before anything is played, that a window can be opened.
 
     Raises:
         UsageError: there is no screen.
-        MissingExtra: what opens windows is not installed.
+        MissingExtra: the package that opens windows is not installed.
     """
     if sys.platform == "linux" and not any(os.environ.get(name) for name in _SCREENS):
         raise UsageError(_NO_SCREEN)
@@ -34,9 +34,9 @@ def check_screen() -> None:
 
 @contextmanager
 def drawing_settings(*, window: bool) -> Iterator[None]:
-    """Inside, libraries that draw want neither sound nor, without a window, a screen.
+    """Sets environment variables so that rendering needs no sound and, without a window, no screen.
 
-    What the user has set stays as it is. To be entered before they are imported.
+    Variables set by the user are kept. Enter before the rendering libraries are imported.
     """
     settings = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
     if not window:
@@ -53,15 +53,15 @@ def drawing_settings(*, window: bool) -> Iterator[None]:
 
 
 def show_frames(frames: Iterable[npt.NDArray[np.uint8]], fps: float, title: str) -> int:
-    """Shows pictures until there are no more, or until the window is closed.
+    """Shows frames until there are no more, or until the window is closed.
 
     Args:
         frames: uint8 ``[height, width, 3]``.
-        fps: pictures per second.
+        fps: frames per second.
         title: of the window.
 
     Returns:
-        How many were shown.
+        Number of frames shown.
 
     Raises:
         UsageError: there is no screen.

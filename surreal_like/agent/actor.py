@@ -34,7 +34,7 @@ class ActorAgent(Agent):
         self.network = make_network(self.learner_config, self.env_config).freeze()
         self.synchronous = bool(self.learner_config.algo.get("synchronous", False))
         spec = parse_action_spec(self.env_config.action_spec)
-        # Networks know continuous actions as vectors.
+        # Networks represent continuous actions as vectors.
         self._shape = spec.dim if spec.type == "continuous" and len(spec.dim) != 1 else None
 
     def act(self, obs: Any) -> Any:

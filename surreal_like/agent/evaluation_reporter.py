@@ -38,6 +38,7 @@ class EvaluationReporter:
         self._flat: npt.NDArray[np.uint8] | None = None
         self._id: int | None = None
         self._again_at = self._give_up_at = 0.0
+        # The first call starts the monitoring of the connection.
         list(socket.connection_events())
 
     @property

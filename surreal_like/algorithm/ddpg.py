@@ -163,7 +163,7 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
         return {"policy_loss": loss.detach(), "policy_grad_norm": norm}
 
     def saveables(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds in addition to the parameters."""
+        """Returns name -> state that a checkpoint has in addition to the parameters."""
         targets = {"target_policy": self.target_policy, "target_critics": self.target_critics}
         return super().saveables() | targets
 

@@ -230,7 +230,7 @@ class DQNLearner(Learner):
         return {"q_network": self.q_network}
 
     def saveables(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds in addition to the parameters."""
+        """Returns name -> state that a checkpoint has in addition to the parameters."""
         return {"optimizer": self.optimizer, "target": self.target}
 
     @classmethod

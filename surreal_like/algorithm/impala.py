@@ -162,7 +162,7 @@ class ImpalaLearner(Learner):
         return {"network": self.network}
 
     def saveables(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds in addition to the parameters."""
+        """Returns name -> state that a checkpoint has in addition to the parameters."""
         return {"optimizer": self.optimizer}
 
     @classmethod

@@ -224,7 +224,7 @@ class PPOLearner(Learner):
         return {"network": self.network}
 
     def saveables(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds in addition to the parameters."""
+        """Returns name -> state that a checkpoint has in addition to the parameters."""
         return {"optimizer": self.optimizer, "kl_penalty": self.kl_penalty}
 
     @classmethod

@@ -178,7 +178,7 @@ class SACLearner(ContinuousLearner[SquashedPolicy]):
         }
 
     def saveables(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds in addition to the parameters."""
+        """Returns name -> state that a checkpoint has in addition to the parameters."""
         return super().saveables() | {
             "target": self.target,
             "temperature": self.temperature,

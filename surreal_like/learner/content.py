@@ -89,7 +89,7 @@ class Content:
             return
         try:
             saveable.load_state_dict(states[name])
-        except Exception as error:  # noqa: BLE001 - an author's saveable may raise anything
+        except Exception as error:  # noqa: BLE001 - an author's saveable may raise any error
             raise CheckpointError(f"the state of '{name}' does not fit: {error!r}") from None
 
 
@@ -102,7 +102,7 @@ def write_content(learner: Learner, folder: Path) -> None:
     save_parameters(learner.module_dict(), folder / PARAMETERS)
     try:
         torch.save(_rest(learner), folder / OPTIMIZER)
-    except RuntimeError as error:  # what a full disk is to torch
+    except RuntimeError as error:  # torch raises it on a full disk
         line = str(error).splitlines()[0]
         raise CheckpointError(f"cannot write {folder / OPTIMIZER}: {line}") from None
 

@@ -117,7 +117,7 @@ class ContinuousLearner(Learner, Generic[P]):
         return {"policy": self.policy}
 
     def saveables(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds in addition to the parameters."""
+        """Returns name -> state that a checkpoint has in addition to the parameters."""
         return {
             "critics": self.critics,
             "policy_optimizer": self.policy_optimizer,

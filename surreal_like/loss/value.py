@@ -62,8 +62,8 @@ def clipped_value_loss(
     """Returns half the squared error of each value, of any shape, without gain from large steps.
 
     It is the larger of two errors: of the value, and of the value clipped to within `clip` of the
-    old value; the value loss of PPO as OpenAI's baselines compute it. Raises ValueError
-    unless `clip` is positive.
+    old value; the value loss of PPO as OpenAI's baselines compute it. Raises ValueError unless
+    `clip` is positive.
     """
     if not clip > 0.0:
         raise ValueError(f"clip is {clip}, expected a positive number")

@@ -1,6 +1,6 @@
-"""From a nest of observations to one flat float tensor, part by part, as the spec says.
+"""Encodes a nest of observations as one flat float tensor, part by part, by the spec.
 
-| spec of the part | what becomes of it |
+| spec of the part | encoding |
 |---|---|
 | `num` is given | one-hot: `num` values of each element, or a list with the number of each |
 | an image of at least 36 x 36 pixels | the Nature CNN |

@@ -137,6 +137,7 @@ class JoinServer:
     def _redeem(self, key: str, fields: Mapping[str, Any]) -> JoinedMachine:
         """Exchanges a token for names; a machine that joins again gets its earlier names."""
         now, agents = self._context.clock.now(), fields.get("agents", 0)
+        # Checked before the token, so that even a right guess fails after too many wrong ones.
         if len(self._wrong) == _WRONG_TOKENS and now - self._wrong[0] < _WINDOW_SECONDS:
             raise _NotAdmittedError("too many wrong tokens: try again in a minute")
         token = self._tokens.find(fields["secret"])

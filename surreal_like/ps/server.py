@@ -185,6 +185,7 @@ class ParameterServer(Service):
         sender = request.message.sender
         key = f"{sender.name}/{sender.incarnation}"
         known = self._accounts.get(key)
+        # Limited, because the accounts of all senders must fit into one header.
         room = known is not None or len(self._accounts) < SENDERS_LIMIT
         if room and not (known or {}).get("final", False):
             self._accounts[key] = account

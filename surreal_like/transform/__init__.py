@@ -1,4 +1,4 @@
-"""What becomes of observations and rewards between the environment and the loss, always in order.
+"""Transforms of observations and rewards between the environment and the loss, in fixed order.
 
 | stage | setting | where |
 |---|---|---|
@@ -7,5 +7,5 @@
 | normalised observations | `learner_config.model.normalize_obs` | in front of the network |
 | bytes to [0, 1], one-hot | by the observation spec | in the network, on its device |
 
-The order is fixed, so there is none to get wrong; what is sent and stored is as it was observed.
+The order is not configurable. Experience is sent and stored untransformed.
 """

@@ -1,7 +1,7 @@
-"""Observations with mean 0 and deviation 1, by the moments of all that have been learned from.
+"""Normalizes observations to mean 0 and deviation 1, by the moments of all learned rows.
 
-The moments belong to the learner, which alone updates them; they travel as buffers with the
-parameters, so agents and evaluators see what the learner sees.
+Only the learner updates the moments; they are sent as buffers with the parameters, so agents and
+evaluators use the learner's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLIP = 10.0
 class Moments(nn.Module):
     """Mean and variance of every element `[*shape]` over all rows so far: Chan et al. 1979.
 
-    Before the first update it changes nothing but what lies beyond +-10, where it clips.
+    Before the first update it only clips to +-10.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -32,7 +32,7 @@ class Moments(nn.Module):
         self.variance: torch.Tensor
         self.shift: torch.Tensor
         self.scale: torch.Tensor
-        # float64, because small differences are added to large sums; float32 is what is used.
+        # float64, because small differences are added to large sums; results are float32.
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(shape, dtype=torch.float64))
@@ -40,12 +40,12 @@ class Moments(nn.Module):
         self.register_buffer("scale", torch.ones(shape))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Gives `[..., *shape]` normalised, within +-10."""
+        """Returns `[..., *shape]` normalised, within +-10."""
         return ((x - self.shift) * self.scale).clamp(-_CLIP, _CLIP)
 
     @torch.no_grad()
     def update(self, x: torch.Tensor) -> None:
-        """Takes rows `[M, *shape]` in; rows that are not finite leave it as it was."""
+        """Adds rows `[M, *shape]`; rows that are not finite are ignored."""
         rows = x.double()
         count, mean = float(len(rows)), rows.mean(0)
         variance = rows.var(0, correction=0)
@@ -63,10 +63,10 @@ class Moments(nn.Module):
 
 
 class Normalizer(nn.Module):
-    """Normalises the float32 parts of observations; images, bytes and counts stay as they are.
+    """Normalises the float32 parts of observations; images, bytes and counts are not changed.
 
     Args:
-        obs_spec: the one of the environment config.
+        obs_spec: from the environment config.
     """
 
     def __init__(self, obs_spec: Mapping[str, Any]) -> None:
@@ -79,13 +79,13 @@ class Normalizer(nn.Module):
         )
 
     def forward(self, obs: Any) -> Any:
-        """Gives the same nest, leaves `[..., *shape]`."""
-        # By path: the parts of an observation may stand in another order than those of its spec.
+        """Returns the same nest, leaves `[..., *shape]`."""
+        # By path: the parts of an observation may be in another order than those of its spec.
         leaves = nest.flatten(obs)
         return nest.unflatten({path: part(leaves[path]) for path, part in self._by_path()})
 
     def update(self, obs: Any) -> None:
-        """Takes a nest of rows `[M, ...]` in."""
+        """Adds a nest of rows `[M, ...]`."""
         leaves = nest.flatten(obs)
         for path, part in self._by_path():
             if isinstance(part, Moments):

@@ -1,4 +1,4 @@
-"""What becomes of each single reward before anything is summed or learned."""
+"""Transforms single rewards, before any summation or learning."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class RewardTransform:
-    """Clips, then scales, then shifts. Returns of episodes are counted before, from raw rewards.
+    """Clips, then scales, then shifts. Returns of episodes are computed from raw rewards.
 
     Attributes:
-        clip: rewards are cut to ``[-clip, clip]``; 0 leaves them alone.
+        clip: rewards are clipped to ``[-clip, clip]``; 0: no clipping.
         scale: factor.
         shift: added last.
     """
@@ -33,7 +33,7 @@ class RewardTransform:
             raise ConfigError(f"reward_clip is {self.clip}, expected 0 (none) or a positive bound")
 
     def __call__(self, rewards: Floats) -> Floats:
-        """Applied to an array of single rewards, float32; the same array where nothing is to do."""
+        """Transforms an array of rewards, float32; returns the same array if nothing changes."""
         if self.clip:
             rewards = np.clip(rewards, -self.clip, self.clip)
         if self.scale != 1.0:
@@ -44,7 +44,7 @@ class RewardTransform:
 
 
 def make_reward_transform(algo: Mapping[str, Any]) -> RewardTransform:
-    """The one of ``learner_config.algo``: its ``reward_clip``, ``reward_scale``, ``reward_shift``.
+    """Builds the transform from ``reward_clip``, ``reward_scale``, ``reward_shift`` of ``algo``.
 
     Raises ConfigError for a clip below 0.
     """
