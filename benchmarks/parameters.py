@@ -65,9 +65,7 @@ class Bench:
         return 1e6 * float(self._agent.ask("polls", count=POLLS)["seconds"])
 
     def publish(self) -> dict[str, float]:
-        """Returns the milliseconds from a publication to its use, and those spent by the
-        learner.
-        """
+        """Returns milliseconds from a publication to its use, and those spent by the learner."""
         times: dict[str, list[float]] = {"in use": [], "learner": []}
         version = int(self._learner.ask("publish")["version"])
         self._agent.ask("follow", version=version)

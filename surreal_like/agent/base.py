@@ -128,7 +128,7 @@ class Agent:
         raise unwritten(self, "module_dict()", "your_own_algorithm.md")
 
     def initial_state(self, n: int) -> Any:
-        """Returns the recurrent state of ``n`` streams at an episode's begin; None without."""
+        """Returns the recurrent state of ``n`` streams at an episode's start; None without."""
         return None
 
     def postprocess(self, chunk: Chunk) -> Chunk:

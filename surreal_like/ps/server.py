@@ -209,7 +209,7 @@ class ParameterServer(Service):
 
     @property
     def done(self) -> bool:
-        """True once the run is over, or a drain has begun, and requests have stopped for 2 s."""
+        """True once the run is over, or a drain has begun, and no message has come for 2 s."""
         if self._draining and self._over:
             return True
         if not self._draining and (self._at_end != "exit" or not self._over):
