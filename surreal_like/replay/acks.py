@@ -1,8 +1,8 @@
-"""What became of every chunk: inserted, dropped, seen twice, or missing. No row goes uncounted.
+"""Accounts of every chunk: inserted, dropped, duplicate or missing. Every row is counted.
 
 A sender numbers its chunks 1, 2, 3, ... and each carries the count of rows cut so far, so the rows
-of a missing chunk are known without it. Acks tell the sender up to which number everything has
-been handled; it keeps the rest and sends it again, so a hole can close later.
+of a missing chunk are known without it. An ack carries the number up to which all chunks were
+handled; the sender keeps the later ones and sends them again, so a gap can close later.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from surreal_like.data.chunk import Chunk
 from surreal_like.replay.sender_acks import SenderAcks
 
 OLDER_INCARNATION = "older incarnation"
-# More than a sender may have under way.
+# More chunks than a sender may have in flight.
 _BEYOND = 1 << 16
 
 Key = tuple[str, int]
 
 
 class Ack(NamedTuple):
-    """What a sender incarnation is told.
+    """Ack for one sender incarnation.
 
     Attributes:
         sender: its name.
-        incarnation: whose chunks these were.
+        incarnation: incarnation of the sender.
         handled: highest chunk number up to which each was inserted or dropped.
         inserted: rows inserted up to there.
         dropped: rows dropped up to there.
@@ -42,10 +42,10 @@ class Ack(NamedTuple):
 
 
 class AckTracker:
-    """The accounts of all senders of one replay.
+    """Accounts of all senders of one replay.
 
     Attributes:
-        duplicates: rows that came again and were ignored.
+        duplicates: rows of chunks that arrived again and were ignored.
         drops: reason -> rows dropped, chunks after a gap included.
     """
 
@@ -54,13 +54,13 @@ class AckTracker:
         self.drops: dict[str, int] = {}
         self._accounts: dict[Key, SenderAcks] = {}
         self._newest: dict[str, int] = {}
-        # Whose ack says something new; the order in which it came to be.
+        # Accounts with news since their last ack, in the order of the first news.
         self._news: dict[Key, None] = {}
 
     def check(self, sender: Identity, sequence: int) -> None:
-        """Raises DecodeError for a chunk or goodbye of which no account can be kept.
+        """Raises DecodeError for a chunk or goodbye for which no account can be kept.
 
-        However many incarnations and gaps there are in what is sent, the ledger stays bounded.
+        This bounds the ledger for any number of incarnations and gaps.
         """
         account = self._accounts.get((sender.name, sender.incarnation))
         if account is None and len(self._accounts) >= SENDERS_LIMIT:
@@ -70,15 +70,15 @@ class AckTracker:
             raise DecodeError(f"{_BEYOND} chunks have come after one that is missing")
 
     def admit(self, chunk: Chunk, *, acked: int | None = None, acked_rows: int = 0) -> bool:
-        """Whether a chunk is new and of its sender's newest incarnation.
+        """Returns True if a chunk is new and of its sender's newest incarnation.
 
         If True, call :meth:`inserted` or :meth:`dropped` next; if False, all is counted already.
 
         Args:
             chunk: its header is read.
-            acked: the highest number for which the sender has an ack, of whatever replay;
-                chunks up to there are never missed here. Without it, the first chunk that is seen
-                of a sender incarnation counts as its first.
+            acked: the highest number for which the sender has an ack, from any replay; chunks up
+                to it never count as missing here. Without it, the first chunk that arrives from a
+                sender incarnation counts as its first.
             acked_rows: the sender's row count at that number.
         """
         key = (chunk.sender, chunk.incarnation)
@@ -91,7 +91,7 @@ class AckTracker:
             account.skip(acked, acked_rows)
         if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
             self.duplicates += chunk.size
-            self._news[key] = None  # it was sent again because its ack was lost
+            self._news[key] = None  # sent again because its ack was lost
             return False
         newest = self._newest.setdefault(chunk.sender, chunk.incarnation)
         if chunk.incarnation < newest:
@@ -101,11 +101,11 @@ class AckTracker:
         return True
 
     def inserted(self, chunk: Chunk) -> None:
-        """An admitted chunk is in the replay."""
+        """Records that an admitted chunk was inserted."""
         self._handle(chunk, inserted=True)
 
     def dropped(self, chunk: Chunk, reason: str) -> None:
-        """An admitted chunk was refused."""
+        """Records that an admitted chunk was dropped, and why."""
         self.drops[reason] = self.drops.get(reason, 0) + chunk.size
         self._handle(chunk, inserted=False)
 
@@ -124,9 +124,9 @@ class AckTracker:
         acked: int = 0,
         acked_rows: int = 0,
     ) -> None:
-        """A sender has ended after cutting ``rows`` rows; what has not come of them is missing.
+        """Records that a sender ended after cutting ``rows`` rows; those not received are missing.
 
-        Its goodbye has the next number of its chunks, and is acked like one. ``acked`` and
+        The goodbye has the next chunk number and is acked like a chunk. ``acked`` and
         ``acked_rows`` are as in :meth:`admit`.
         """
         account = self._accounts.setdefault((sender, incarnation), SenderAcks())
@@ -136,10 +136,10 @@ class AckTracker:
         self._newest[sender] = max(incarnation, self._newest.get(sender, incarnation))
 
     def acks(self, *, news: bool = False) -> list[Ack]:
-        """One ack per sender's newest incarnation, and per older one that has news.
+        """Returns one ack per sender's newest incarnation, and per older one that has news.
 
         Args:
-            news: only those that say what has not been said.
+            news: only acks of accounts with news since their last ack.
         """
         keys = dict(self._news)
         if not news:
@@ -158,33 +158,33 @@ class AckTracker:
         )
 
     def account(self, sender: str, incarnation: int) -> SenderAcks:
-        """The account of one sender incarnation; KeyError if nothing has come from it."""
+        """Returns the account of one sender incarnation; KeyError if there is none."""
         return self._accounts[sender, incarnation]
 
     def totals(self) -> dict[str, int]:
         """Rows over all accounts, and ``env_steps`` and ``episodes`` of all senders.
 
-        ``pushed`` (as far as seen) ``= inserted + dropped + holes + elsewhere``; ``duplicates``
+        ``pushed`` (as far as known) ``= inserted + dropped + holes + elsewhere``; ``duplicates``
         are in none of these.
         """
-        told = self.senders().values()
+        senders = self.senders().values()
         names = ("inserted", "dropped", "holes", "env_steps", "episodes")
         return {
-            "pushed": sum(sender["rows"] for sender in told),
-            "elsewhere": sum(sender["base"] for sender in told),
+            "pushed": sum(sender["rows"] for sender in senders),
+            "elsewhere": sum(sender["base"] for sender in senders),
             "duplicates": self.duplicates,
-            **{name: sum(sender[name] for sender in told) for name in names},
+            **{name: sum(sender[name] for sender in senders) for name in names},
         }
 
     def senders(self) -> dict[str, dict[str, int]]:
         """Rows of each sender incarnation (``name/incarnation``); ``base`` was handled elsewhere.
 
-        ``rows = base + inserted + dropped + holes``; ``goodbye`` says that no more will come.
+        ``rows = base + inserted + dropped + holes``; ``goodbye`` is True after its goodbye.
         """
-        told = {}
+        counts = {}
         for (sender, incarnation), account in self._accounts.items():
             early = account.early
-            told[f"{sender}/{incarnation}"] = {
+            counts[f"{sender}/{incarnation}"] = {
                 "rows": account.seen_rows,
                 "base": account.elsewhere,
                 "inserted": account.inserted + early["inserted"],
@@ -194,7 +194,7 @@ class AckTracker:
                 "episodes": account.episodes,
                 "goodbye": account.ended,
             }
-        return told
+        return counts
 
     def state(self) -> dict[str, Any]:
         """Plain values from which :meth:`restore` makes the same ledger."""
@@ -209,7 +209,7 @@ class AckTracker:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what :meth:`state` gave."""
+        """Restores what :meth:`state` gave."""
         self.duplicates = state["duplicates"]
         self.drops = dict(state["drops"])
         self._newest = dict(state["newest"])

@@ -1,4 +1,4 @@
-"""How the age of the policy that acted decides what is drawn: a pure rule."""
+"""Rule that weights experience by the age of the policy that acted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Versions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class AgeRule:
-    """Experience is drawn in proportion to ``0.5 ** (age / half_life_versions)``, or not at all.
+    """Draws experience in proportion to ``0.5 ** (age / half_life_versions)``, or not at all.
 
-    Its age is how many versions the parameters it was acted with are behind the newest.
+    Its age is the number of versions by which the parameters that acted are behind the newest.
 
     Args:
-        max_versions: what is older is not drawn, 0 for no bound.
+        max_versions: highest age that is drawn, 0 for no bound.
         half_life_versions: age at which the weight has fallen to a half, 0 for equal weights.
     """
 
@@ -28,18 +28,18 @@ class AgeRule:
 
     @classmethod
     def of(cls, replay_config: Mapping[str, Any]) -> AgeRule:
-        """The rule of ``learner_config.replay.age``."""
+        """Returns the rule of ``learner_config.replay.age``."""
         return cls(**replay_config["age"])
 
     @property
     def matters(self) -> bool:
-        """False if everything is drawn alike, whatever its age."""
+        """False if all weights are equal, whatever the age."""
         return self.max_versions > 0 or self.half_life_versions > 0.0
 
     def log_weights(self, versions: Versions, newest_version: int) -> npt.NDArray[np.float64]:
-        """Natural logarithms of the weights, ``-inf`` for what is not drawn; shape of ``versions``.
+        """Natural logarithms of the weights, ``-inf`` for rows not drawn; shape of ``versions``.
 
-        Versions above ``newest_version`` have age 0: whoever knows the newest may not have told.
+        Versions above ``newest_version`` have age 0: the newest may not have been reported yet.
         """
         ages = np.maximum(newest_version - versions, 0)
         half_life = self.half_life_versions

@@ -1,4 +1,4 @@
-"""Which rows a sample holds: those acted with young parameters more often, or they alone."""
+"""Selection of rows by age: rows acted with newer parameters more often, or only those."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class AgeSelector(UniformSelector):
     A run of neighbouring rows of one version is drawn by its weight, then one of its rows, and both
     again where the row is not sampleable, which is exact; where that would take long the sampleable
     rows are listed. The work grows with the number of runs, not of rows. Rows that are too old are
-    kept and counted, but not drawn. Weights in the sample are 1: nothing makes up for the choice.
+    kept and counted, but not drawn. Weights in the sample are 1: the choice is not corrected for.
 
     Args:
         capacity: at least the most rows that exist at once.
-        rule: how age weighs.
+        rule: weights by age.
         versions: versions ``[rows]`` of existing rows, by their numbers ``[rows]``.
         newest_version: the newest version that is known.
         seed: of the generator.
@@ -61,23 +61,23 @@ class AgeSelector(UniformSelector):
         return float((np.exp(self._log_weights()) * self._runs.ready).sum())
 
     def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Takes in new rows, numbered from ``first`` on; ``ready`` says which are sampleable."""
+        """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
         super().mark(first, ready)
         flags = ready.reshape(-1)
         self._runs.append(first, self._versions(np.arange(first, first + len(flags))), flags)
 
     def mark_earlier(self, numbers: Rows) -> None:
-        """Earlier rows, none of them marked before, have become sampleable."""
+        """Marks earlier rows, none of them marked before, as sampleable."""
         super().mark_earlier(numbers)
         self._runs.count(numbers)
 
     def unmark(self, numbers: Rows) -> int:
-        """Existing rows, each once, are not sampleable any more; returns how many of them were."""
+        """Marks existing rows, each once, as not sampleable; returns how many of them were."""
         self._runs.count(numbers.compress(self.is_ready(numbers)), -1)
         return super().unmark(numbers)
 
     def evict(self, oldest: int) -> int:
-        """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""
+        """Removes rows older than ``oldest``; returns how many of them were sampleable."""
         end = min(max(oldest, self._oldest), self._next_number)
         gone = [
             self._oldest + part.start + np.flatnonzero(self._bits[slots])
@@ -116,7 +116,7 @@ class AgeSelector(UniformSelector):
         """Weight of a row of each run; the largest of a run that has a sampleable row is 1."""
         logs = self._log_weights()
         logs[self._runs.ready == 0] = -np.inf
-        # However old the youngest of them is, weights shall not vanish.
+        # Relative to the largest, so that weights do not underflow where all rows are old.
         weights: npt.NDArray[np.float64] = np.exp(logs - logs.max())
         return weights
 
@@ -135,7 +135,7 @@ class AgeSelector(UniformSelector):
         return numbers[self._drawn(ends, batch_size)]
 
     def _drawn(self, ends: npt.NDArray[np.float64], draws: int) -> Rows:
-        """Places, each as likely as the step that ``ends`` makes there."""
+        """Draws places, each with a probability in proportion to the step of ``ends`` there."""
         total = ends[-1]
         # A product that is rounded up to the total would lie behind the last step.
         masses = np.minimum(self._generator.random(draws) * total, np.nextafter(total, 0.0))
@@ -143,6 +143,6 @@ class AgeSelector(UniformSelector):
         return places
 
     def restore(self, state: Mapping[str, Any], oldest: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Takes over what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
+        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
         self._runs = VersionRuns()
         super().restore(state, oldest, ready)

@@ -39,16 +39,16 @@ class Replay:
 
     Attributes:
         overlap: 1 if chunks are whole unrolls that end with the row after them, else 0.
-        takes_priorities: whether :meth:`update_priorities` does anything; the learner asks.
+        takes_priorities: whether :meth:`update_priorities` has an effect; the learner reads it.
         consumes: whether a row is sampled only once.
         log: records what the replay does.
         tensorplex: metrics, ``tensorplex.add_scalar(tag, value, step)``.
         clock: where times come from.
-        newest_version: the newest parameter version known of, for whatever goes by age.
-        env_steps: environment steps of the whole run, as far as the learner has told.
-        iteration: updates of the learner, as it has told; schedules go by these two.
-        empty: makes columns of a batch, as :func:`numpy.empty` does, but in memory shared with the
-            learner that is answered just now; None where there is none. It saves a copy to use it.
+        newest_version: the newest parameter version known, for rules by age.
+        env_steps: environment steps of the whole run, as the learner last reported.
+        iteration: updates of the learner, as it last reported; schedules go by these two.
+        empty: creates columns of a batch, as :func:`numpy.empty` does, but in memory shared with
+            the learner whose request is being answered; None where there is none. Saves a copy.
     """
 
     overlap: int = 0
@@ -63,29 +63,29 @@ class Replay:
         self.session_config = session_config
         self.clock: Clock = WallClock()
         self.empty: Empty | None = None
-        # What is recorded here waits until this replay is attached.
+        # Records are kept until this replay is attached.
         self.log: Log = early_log("replay")
         self.tensorplex = TensorplexClient.early("replay/0")
         self.newest_version = 0
         self.env_steps = 0
         self.iteration = 0
 
-    # -- what an author writes -------------------------------------------------------------------
+    # -- overridden by an author -----------------------------------------------------------------
 
     def insert(self, experience: Any) -> None:
-        """Takes in a :class:`Chunk`, evicting what there is no room for.
+        """Inserts a :class:`Chunk`, evicting old experience where room is needed.
 
         Raises:
-            DataError: it does not fit to what is here; nothing has been changed then.
+            DataError: it does not fit to the rows here; nothing is changed then.
         """
         raise unwritten(self, "insert(experience)", "your_own_replay.md")
 
     def sample(self, batch_size: int) -> Any:
-        """Chooses what a batch will hold."""
+        """Chooses the content of a batch."""
         raise unwritten(self, "sample(batch_size)", "your_own_replay.md")
 
     def aggregate_batch(self, sample: Any) -> Mapping[str, Any]:
-        """What ``learn()`` gets of what :meth:`sample` chose: numpy arrays ``[B, ...]``, or nests.
+        """Makes the batch for ``learn()`` from a sample: numpy arrays ``[B, ...]``, or nests.
 
         Keys: ``obs``, ``obs_next``, ``actions``, ``rewards``, ``discounts``, ``dones``,
         ``weights``, ``indices``, ``extras``; see :class:`surreal_like.data.batch.Batch`.
@@ -93,110 +93,111 @@ class Replay:
         raise unwritten(self, "aggregate_batch(sample)", "your_own_replay.md")
 
     def evict(self) -> int:
-        """Removes experience although there is room for it; returns how many rows went."""
+        """Removes experience although there is room for it; returns how many rows were removed."""
         return 0
 
     def start_sample_condition(self) -> bool:
-        """Whether there is enough to sample from."""
+        """Returns True if there is enough to sample from."""
         return True
 
-    # -- what a server calls ---------------------------------------------------------------------
+    # -- called by a server ----------------------------------------------------------------------
 
     def attach(self, context: Context) -> None:
-        """Becomes part of a running process: its log, metrics and clock."""
+        """Connects to a running process: its log, metrics and clock."""
         self.log = self.log.join(context.log)
         self.tensorplex = self.tensorplex.join(context.tensorplex)
         self.clock = context.clock
 
     def check_start(self, row_bytes: int) -> None:
-        """Called before a run is started: raises ConfigError if the settings must deadlock.
+        """Raises ConfigError if the settings must deadlock; called before a run starts.
 
         Args:
             row_bytes: bytes of a row as far as they are known, links of storage included; extras of
-                the algorithm come on top.
+                the algorithm are not included.
         """
 
     def refusal(self, chunk: Chunk) -> str | None:
-        """Why a chunk in good order is not taken in, in a word or two; None if it is."""
+        """Returns why a valid chunk is not inserted, in a word or two; None if it is inserted."""
         return None
 
     def insert_chunk(self, chunk: Chunk) -> None:
-        """Takes in a chunk as it came over the wire."""
+        """Inserts a chunk as received from the wire."""
         self.insert(chunk)
 
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
-        """One batch, its nests spelled out as columns (``obs/image``) for the wire."""
+        """Returns one batch, its nests flattened to columns (``obs/image``) for the wire."""
         return to_columns(self.aggregate_batch(self.sample(batch_size)))
 
     @property
     def mass(self) -> float:
-        """What the share of this shard in all samples is in proportion to."""
+        """Weight of this shard: its share of all samples is in proportion to this."""
         return float(self.statistics().get("sampleable", 0.0))
 
     def rows_in(self, batch_size: int) -> int:
-        """Rows that the batch of this size which was just sampled counts as."""
+        """Returns how many sampled rows to count for the batch of this size just sampled."""
         return batch_size
 
     def undo_sample(self) -> None:
-        """The batch which was just sampled could not be given: a replay that gives each row only
-        once puts it back.
+        """Reverts the newest sample, which could not be sent.
+
+        A replay that gives each row only once puts its rows back.
         """
 
     def batches_at_once(self, asked: int) -> int:
-        """How many of the batches that one request asks for are given in one reply."""
+        """Returns how many of the requested batches one reply contains."""
         return asked
 
     def can_insert(self) -> bool:
-        """Whether the next chunk may be read now."""
+        """Returns True if the next chunk may be read now."""
         return True
 
     def can_sample(self, batch_size: int) -> bool:
-        """Whether a request for so many rows may be answered now."""
+        """Returns True if a request for ``batch_size`` rows may be answered now."""
         return self.start_sample_condition()
 
     def needed_rows(self, batch_size: int) -> int:
-        """Sampleable rows without which no such request can be answered, 0 where that is unknown.
+        """Returns how many sampleable rows such a request needs, 0 where that is unknown.
 
-        What a run that stands still says that the learner waits for.
+        A run without progress reports it as what the learner waits for.
         """
         return 0
 
     def drain(self) -> None:
-        """From now on every chunk is taken, whatever the limiter says."""
+        """Accepts every chunk from now on, whatever the limiter allows."""
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
-        """New priorities of rows; a replay that samples without priorities ignores them."""
+        """Sets new priorities of rows; a replay that samples without priorities ignores them."""
 
     def on_learner(
         self, *, version: int, least_mass: float, env_steps: int = 0, iteration: int = 0
     ) -> None:
-        """What a request of the learner says.
+        """Stores the progress that a request of the learner reports.
 
         Args:
-            version: the newest that it has published.
+            version: the newest parameter version that it has published.
             least_mass: the smallest mass of any row in the other shards, infinity if none has any.
             env_steps: environment steps of the whole run, as far as it knows.
-            iteration: its updates, fewer than before if it went back to a checkpoint.
+            iteration: its updates; fewer than before if it went back to a checkpoint.
         """
         self.newest_version = max(self.newest_version, version)
         self.env_steps, self.iteration = env_steps, iteration
 
     def reseed(self, seed: int) -> None:
-        """Chooses by another seed from now on: every shard and every start has its own."""
+        """Uses another random seed from now on: every shard and every start has its own."""
 
     def statistics(self) -> dict[str, float]:
-        """Numbers for metrics and the heartbeat."""
+        """Returns numbers for metrics and the heartbeat."""
         return {}
 
     def state(self) -> dict[str, Any]:
-        """Everything that is kept, as arrays and plain values."""
+        """Returns everything that is kept, as arrays and plain values."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what :meth:`state` gave."""
+        """Restores what :meth:`state` gave."""
 
     def reset(self) -> None:
-        """Forgets everything, as if it had just been made."""
+        """Removes everything, as in a new replay."""
         kept = self.log, self.tensorplex, self.clock
         type(self).__init__(
             self,
@@ -208,7 +209,7 @@ class Replay:
 
     @classmethod
     def collate(cls, learner_config: Mapping[str, Any]) -> Collate:
-        """How the learner makes batches of what :meth:`sample_columns` gave for several of them."""
+        """Returns the function that makes batches, in the learner, of :meth:`sample_columns`."""
         return split
 
     # -- scripts and notebooks -------------------------------------------------------------------
@@ -225,7 +226,7 @@ class Replay:
 
 
 def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
-    """Spells the nests of a batch out: ``{"obs": {"image": a}}`` becomes ``{"obs/image": a}``."""
+    """Flattens the nests of a batch: ``{"obs": {"image": a}}`` becomes ``{"obs/image": a}``."""
     columns: dict[str, Array] = {}
     for name, value in batch.items():
         if type(value) is np.ndarray:

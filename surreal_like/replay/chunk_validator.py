@@ -1,9 +1,9 @@
-"""Checks that the rows of a chunk are rows of this run: columns and values as its specs say.
+"""Checks the columns and values of a chunk against the specs of the run.
 
-Senders check what their environment and agent give; this is for whatever else sends, and for code
-behind those checks. To look at every column costs a tenth of a chunk's time and more, so of senders
-that have been right so far one chunk in sixteen is looked at, of guests and of those that have been
-wrong each one. What slips through meets the learner, which leaves out what it cannot learn from.
+Senders check what their environment and agent give; this check is for all other senders, and for
+code behind those checks. Checking every column costs a tenth of a chunk's time and more. So every
+chunk is checked of guests and of senders that have sent a wrong one, else one chunk in sixteen.
+Wrong rows that pass reach the learner, which leaves out what it cannot learn from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
 
 _LAST_STEP_TYPE = max(int(kind) for kind in StepType)
-# The bits of 1.0: as whole numbers without a sign, those of 0 to 1 are below and all others above.
+# The bits of 1.0 as an unsigned integer: floats from 0 to 1 are not above it, all others are.
 _BITS_OF_ONE = 0x3F800000
 
 _EVERY = 16
@@ -56,11 +56,11 @@ class ChunkValidator:
         self._floats = ["reward", *(n for n, s in self._specs.items() if s.dtype.kind == "f")]
 
     def suspect(self, sender: str) -> None:
-        """From now on each chunk of this sender is looked at."""
+        """Checks every chunk of this sender from now on."""
         self._suspects.add(sender)
 
     def refusal(self, chunk: Chunk) -> tuple[str, str] | None:
-        """Why a chunk is not taken: in a word or two, and in detail; None if it is."""
+        """Returns why a chunk is refused, in a word or two and in detail; None if it is not."""
         if chunk.sequence % _EVERY != 1 and chunk.sender not in self._suspects:
             return None
         wrong = self._wrong(chunk.columns)
@@ -88,7 +88,7 @@ class ChunkValidator:
         return None
 
     def _values_fit(self, columns: Mapping[str, Array]) -> bool:
-        """False if a value may be wrong: fast, and now and then in doubt without a reason."""
+        """Returns False if a value may be wrong: fast, and sometimes False for correct values."""
         if _largest(columns["step_type"]) > _LAST_STEP_TYPE:
             return False
         if _largest(columns["discount"].view(np.uint32)) > _BITS_OF_ONE:
@@ -100,14 +100,14 @@ class ChunkValidator:
         for name, count in self._counts.items():
             column = columns[name]
             if column.dtype.kind == "i":
-                # What is below 0 is then above all counts.
+                # As unsigned integers, negative values are above all counts.
                 column = column.view(f"u{column.dtype.itemsize}")
             if _largest(column) >= count:
                 return False
         return True
 
     def _wrong_value(self, columns: Mapping[str, Array]) -> str | None:
-        """The first value that is wrong, in words; None if the doubt had no reason."""
+        """Describes the first wrong value; None if all values are correct."""
         types, discounts = columns["step_type"], columns["discount"]
         if int(types.max()) > _LAST_STEP_TYPE:
             return f"step_type: {int(types.max())}, expected at most {_LAST_STEP_TYPE}"
@@ -117,7 +117,7 @@ class ChunkValidator:
             return "reward: a value that is not finite"
         try:
             for name, spec in self._specs.items():
-                # Whether an environment keeps within bounds of its own is the sender's affair.
+                # The sender checks the bounds of its own environment.
                 spec.validate(name, columns[name], bounds=False)
         except DataError as error:
             return str(error)

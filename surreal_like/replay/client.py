@@ -1,4 +1,4 @@
-"""The learner's side of replay: batches ahead of their use, from all shards."""
+"""Client of replay in the learner: requests batches ahead of their use, from all shards."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from surreal_like.replay.shared_memory import ANSWER_BYTES, HERE, Slab, large_by
 
 _KEEP_FINISHED = 1000
 _COUNTS_SECONDS = 0.25
-# A shard that takes none gives no batches either, so there are never many.
+# A shard that reads no priorities sends no batches either, so there are never many.
 _UNSENT_PRIORITIES = 64
-# A shard that has not answered by then has no rows to give, or is gone: the others go on.
+# A shard that has not answered by then lacks rows or is gone; the others get the requests.
 _PATIENCE_SECONDS = 0.5
-# A shard that has refused is asked again after this time.
+# A shard that has refused gets its next request after this time.
 _REFUSED_SECONDS = 0.1
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request under way, and where its answer may lie."""
+    """Request in flight, and the slot of shared memory for its answer."""
 
     since: float
     slab: Slab | None = None
     slot: int = -1
 
     def give_back(self) -> None:
-        """The answer is not needed any more, or lies elsewhere."""
+        """Gives the slot back: its answer is not needed any more, or came through the socket."""
         if self.slab is not None:
             self.slab.give_back(self.slot)
             self.slab = None
@@ -63,21 +63,24 @@ class _Shard:
     unsent: deque[Message] = field(default_factory=lambda: deque(maxlen=_UNSENT_PRIORITIES))
 
     def send_priorities(self) -> None:
-        """Sends what could not leave at once."""
+        """Sends the priorities that could not be sent at once."""
         while self.unsent and self.priorities.send(self.unsent[0]):
             self.unsent.popleft()
 
     def withholds(self, now: float) -> bool:
-        """Whether it has left a request unanswered for long."""
+        """True if a request has been unanswered for more than 0.5 s."""
         return any(now - asked.since > _PATIENCE_SECONDS for asked in self.asked.values())
 
     def is_open(self, now: float) -> bool:
-        """Whether it may be asked: it is there, answers, and has not just refused."""
+        """True if it may get requests: it is connected, answers, and has not just refused."""
         refused = now - self.refused_at < _REFUSED_SECONDS
         return not (self.lost or refused or self.withholds(now))
 
     def disconnect(self) -> None:
-        """Its server is gone: nothing is answered, and what it still writes must hurt nobody."""
+        """Marks the shard as lost and releases its shared memory.
+
+        The old server may still write to that memory.
+        """
         self.lost = True
         self.asked.clear()
         if self.slab is not None:
@@ -85,7 +88,7 @@ class _Shard:
             self.slab = None
 
     def lend(self, slots: int, slot_bytes: int) -> None:
-        """Lends memory for answers as large as one that has come."""
+        """Lends shared memory for answers with up to ``slot_bytes`` of large columns."""
         if not self.lends or slot_bytes < ANSWER_BYTES:
             return
         if self.slab is not None:
@@ -98,14 +101,14 @@ class _Shard:
             self.slab, self.lends = None, False
 
     def count(self, name: str, otherwise: float) -> float:
-        """A number of its newest counts; none of a shard that is gone."""
+        """Returns a number of its newest counts, ``otherwise`` if it has none or is lost."""
         counts = None if self.lost else self.counts
         return otherwise if counts is None else float(counts.get(name, otherwise))
 
 
 @dataclass(slots=True)
 class _Answer:
-    """One reply: the batches that are still to be taken from it."""
+    """One reply, with the batches that are left of it."""
 
     shard: int
     incarnation: int
@@ -117,7 +120,7 @@ class _Answer:
 
 @dataclass(slots=True)
 class Sampled:
-    """One batch as it came: columns ``[B, ...]``, where from, and the stamps of its way."""
+    """One batch as received: columns ``[B, ...]``, its shard, and its time stamps."""
 
     columns: Columns
     shard: int
@@ -126,12 +129,12 @@ class Sampled:
 
 
 class ReplayClient:
-    """Keeps requests in flight and hands out one batch after the other.
+    """Keeps requests in flight and returns one batch after the other.
 
     Each request goes to one shard, chosen in proportion to what the shards hold (sampleable rows,
     or their mass where rows are drawn by priority), so every row is as likely as if all lay in one.
-    A shard that is lost, or that withholds its answer, is passed over until it is heard again.
-    What is sampled only once is asked of all shards alike.
+    A shard that is lost, or that does not answer, gets no requests until it answers again.
+    Where rows are sampled only once, all shards get the same number of requests.
 
     Args:
         wire: makes the sockets.
@@ -139,14 +142,14 @@ class ReplayClient:
         shards: number of replay shards.
         batch_size: rows in a batch.
         batches_per_request: batches that one reply carries.
-        requests_in_flight: requests under way, over all shards; at least one per shard where rows
+        requests_in_flight: number of them over all shards; at least one per shard where rows
             are sampled only once.
-        collate: makes batches of a reply, each when it is asked for; it may use memory again.
+        collate: makes the batches of a reply, one at a time; it may reuse memory.
         consumes: rows are sampled only once.
 
     Attributes:
-        refusals: requests that were refused, and why.
-        version: newest that this learner has published; replay may refuse what is too old.
+        refusals: refused requests, with the reasons.
+        version: newest that this learner has published; replay may leave out rows that are too old.
         env_steps: environment steps of the whole run; replay's schedules go by them.
         iteration: updates so far, for the same.
     """
@@ -169,10 +172,10 @@ class ReplayClient:
         self._fields = {"batch_size": batch_size, "batches": batches_per_request}
         self._in_flight = requests_in_flight
         self._consumes = consumes
-        # The second of two requests finds a shard awake, and its caches warm.
+        # A second request in a row finds the shard awake, with warm caches.
         self._turns = WeightedRoundRobin(shards, in_a_row=requests_in_flight)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
-        # More than this lies ready: nothing more is asked for until some is used.
+        # While more batches than this are ready, no request is sent.
         self._enough = batches_per_request * (requests_in_flight - 1)
         self._ready: deque[_Answer] = deque()
         self._used: _Asked | None = None
@@ -189,16 +192,16 @@ class ReplayClient:
         ]
 
     def sockets(self) -> list[Socket]:
-        """The sockets that wake a learner that waits for data."""
+        """Returns the sockets that wake a learner that waits for data."""
         return [shard.batches for shard in self._shards]
 
     @property
     def waiting(self) -> int:
-        """Batches that lie ready."""
+        """Number of batches that are ready."""
         return sum(answer.left for answer in self._ready)
 
     def tick(self, *, ask: bool = True) -> bool:
-        """Takes replies and, if asked to, keeps requests in flight; True if a reply came."""
+        """Reads replies and, with ``ask``, keeps requests in flight; True if a reply came."""
         came = False
         for index, shard in enumerate(self._shards):
             for made in shard.batches.connection_events():
@@ -225,7 +228,7 @@ class ReplayClient:
                 pass
 
     def _ask_in_turn(self) -> None:
-        """Asks for several at once, once half are answered: one message costs a wake-up."""
+        """Sends several requests at once, when half are answered: each message costs a wake-up."""
         now = self._clock.now()
         open_ones = [shard.is_open(now) for shard in self._shards]
         under_way = sum(
@@ -239,7 +242,7 @@ class ReplayClient:
                 return
 
     def _next_shard(self, open_ones: list[bool]) -> _Shard | None:
-        """Whom to ask next, None if there is nobody."""
+        """Returns the shard for the next request, None if none is open."""
         held = [shard.count("mass", 0.0) for shard in self._shards]
         if not any(held):
             held = [1.0] * len(held)
@@ -249,7 +252,7 @@ class ReplayClient:
 
     def _ask(self, shard: _Shard) -> bool:
         others = (each.count("least", math.inf) for each in self._shards if each is not shard)
-        told = {
+        progress = {
             "version": self.version,
             "env_steps": self.env_steps,
             "iteration": self.iteration,
@@ -259,7 +262,7 @@ class ReplayClient:
         place: dict[str, Any] = {}
         if shard.slab is not None and (lent := shard.slab.lend()) is not None:
             asked.slab, (asked.slot, place) = shard.slab, lent
-        request_id = shard.batches.send("sample", {**self._fields, **told, **place})
+        request_id = shard.batches.send("sample", {**self._fields, **progress, **place})
         if request_id is None:
             asked.give_back()
             return False
@@ -275,7 +278,7 @@ class ReplayClient:
             shard.counts = counts
             shard.key = f"{shard.name}/{reply.sender.incarnation}"
             shard.lost = False
-        # A refused request is no more under way than an answered one.
+        # A refusal ends a request as a batch does.
         asked = shard.asked.pop(fields["id"], None) or _Asked(self._clock.now())
         if reply.kind != "batch":
             asked.give_back()
@@ -288,7 +291,7 @@ class ReplayClient:
         if placed is None:
             asked.give_back()
         elif asked.slab is None:
-            return  # its server had been lost, and the memory for it with that
+            return  # the server was lost, and the memory for its answers was released
         else:
             arrays |= asked.slab.columns(asked.slot, placed)
         shard.lend(2 * self._in_flight + 1, large_bytes(arrays))
@@ -298,7 +301,7 @@ class ReplayClient:
         self._ready.append(_Answer(index, reply.sender.incarnation, stamps, batches, taken, asked))
 
     def next(self) -> Sampled | None:
-        """The next batch, None if none has come yet; it lasts until the one after it."""
+        """Returns the next batch, None if none is ready; it is valid until the one after it."""
         if not self._ready:
             return None
         if self._used is not None:
@@ -311,31 +314,31 @@ class ReplayClient:
         return Sampled(next(answer.batches), answer.shard, answer.incarnation, answer.stamps)
 
     def ask_counts(self) -> None:
-        """Asks every shard for its counts, as each tick may; they come with a later one."""
+        """Requests the counts of every shard, as ticks do periodically; a later tick reads them."""
         for shard in self._shards:
             shard.batches.send("counts")
 
     def drain(self) -> None:
-        """Tells every shard to take rows whatever its limiter says; repeating it is harmless."""
+        """Makes every shard accept rows whatever its limiter allows; may be repeated."""
         for shard in self._shards:
             shard.batches.send("drain")
 
     def counts(self) -> dict[str, Mapping[str, Any]]:
-        """Shard with incarnation (``replay-0/17...``) -> its newest counts."""
+        """Returns shard with incarnation (``replay-0/17...``) -> its newest counts."""
         return {shard.key: shard.counts for shard in self._shards if shard.counts is not None}
 
     def pop_finished(self) -> list[dict[str, Any]]:
-        """Summaries of the episodes that have ended since the last call."""
+        """Returns summaries of the episodes that have ended since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
     def takes_priorities(self, sampled: Sampled) -> bool:
-        """Whether the replay that gave a batch samples by priorities."""
+        """Returns True if the shard of a batch samples by priorities."""
         counts = self._shards[sampled.shard].counts
         return counts is not None and bool(counts["takes_priorities"])
 
     def update_priorities(self, sampled: Sampled, priorities: npt.NDArray[np.float32]) -> None:
-        """Sends new priorities of a batch's rows to where they came from; never waits."""
+        """Sends new priorities of a batch's rows to its shard; never blocks."""
         arrays = {"indices": sampled.columns["indices"], "priorities": priorities}
         message = Message("priorities", {"replay": sampled.incarnation}, arrays)
         shard = self._shards[sampled.shard]

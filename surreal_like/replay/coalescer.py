@@ -1,24 +1,24 @@
-"""How long experience may lie in its socket, so that several chunks share one awakening."""
+"""Wake-up coalescing: delays reads so that several chunks are handled per wake-up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# After a sleep a chunk costs several times what it costs behind another one.
+# The first chunk after a sleep costs several times as much as one that follows another.
 _TOGETHER = 4
-# Where they come so fast they gather by themselves.
+# Chunks that arrive faster gather without a delay.
 _LEAST_SECONDS = 0.002
 _MOST_SECONDS = 0.03
-# So many newest chunks say how fast they come.
+# Newest chunks over which the mean gap is taken.
 _NEWEST = 8
 
 
 class WakeupCoalescer:
-    """After chunks have been taken in, the next need not wake replay at once: some may gather.
+    """Delays the next wake-up after chunks were read, so that several chunks gather.
 
-    It lasts as long as a few chunks take to come, by the mean gap between the newest ones, and
-    never long. Whoever wants rows wakes replay all the same, and then everything is taken in before
-    it is answered.
+    The delay is the time in which 4 chunks arrive, by the mean gap between the newest ones: at most
+    30 ms, and none below 2 ms. A request for rows wakes replay at once, and all chunks are read
+    before it is answered.
 
     Args:
         now: seconds, of a clock that only rises.
@@ -32,11 +32,11 @@ class WakeupCoalescer:
 
     @property
     def left(self) -> float:
-        """Seconds that are left of it, 0 or less once it is over."""
+        """Seconds left of the delay, 0 or less once it is over."""
         return self._until - self._now()
 
     def begin(self, taken: int) -> None:
-        """So many chunks have been taken in, at least 1."""
+        """Starts a delay after ``taken`` chunks, at least 1, were read."""
         now = self._now()
         gap = min((now - self._at) / taken, _MOST_SECONDS / _TOGETHER)
         self._gap += (gap - self._gap) * min(1.0, taken / _NEWEST)

@@ -1,4 +1,4 @@
-"""Which columns a replay keeps, and whether a chunk has just those."""
+"""Columns that a replay keeps, and the check that a chunk has exactly those."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_chunk(chunk: Chunk, manifest: Manifest | None) -> tuple[int, int]:
     """Returns T and N if the chunk has the columns of the manifest (None: any, in good order).
 
     Raises:
-        DataError: it has not; names the column.
+        DataError: it does not; the message names the column.
     """
     columns = chunk.columns
     missing = [name for name in REQUIRED_COLUMNS if name not in columns]
@@ -57,7 +57,7 @@ def check_chunk(chunk: Chunk, manifest: Manifest | None) -> tuple[int, int]:
 
 
 def check_lead_in(chunk: Chunk, frames: int) -> None:
-    """Raises DataError unless an unroll has so many frames before its first row."""
+    """Raises DataError unless an unroll has ``frames`` frames before its first row."""
     observed = [name for name in chunk.columns if name.partition("/")[0] == "obs"]
     found = {name: len(lead) for name, lead in chunk.lead_in.items()}
     if found != dict.fromkeys(observed if frames else (), frames):

@@ -1,4 +1,4 @@
-"""Replay whose unrolls are learned from once, the oldest first, or again beside new ones."""
+"""Replay of whole unrolls: each is learned from once, oldest first, or again beside new ones."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _REPLAYED = "replayed"
 
 
 class FIFOReplay(Replay):
-    """A queue of whole unrolls for on-policy learners, and a ring of those learned from.
+    """A queue of whole unrolls for on-policy learners, and a ring of those already learned from.
 
     An unroll has ``session_config.sender.flush_iteration`` steps (T) of all streams of one agent
-    and is passed on as it came, without a copy. ``learner_config.replay.batch_size`` counts
-    streams, ``capacity`` rows. A full queue makes agents wait, or loses its oldest unrolls where
+    and is passed on as received, without a copy. ``learner_config.replay.batch_size`` counts
+    streams, ``capacity`` rows. A full queue makes agents wait, or drops its oldest unrolls where
     ``when_full`` is ``drop_oldest``; unrolls that were acted with parameters more than
-    ``evict_rule.max_version_lag`` versions old are never learned from. What goes so is counted.
+    ``evict_rule.max_version_lag`` versions old are never learned from. Lost unrolls are counted.
 
     ``replay_proportion`` of the streams of each batch are drawn from the ring, which keeps the
-    newest ``replay_capacity`` rows that have been learned from; until it has enough of them,
-    batches are new altogether. ``max_version_lag`` does not hold for what is replayed, because what
-    is replayed is old by intention; ``age`` is its bound. ``replayed``, bool ``[B]`` in each batch,
-    tells which streams these are. They count as ``replayed``, not as ``sampled`` once more.
+    newest ``replay_capacity`` rows that have been learned from; until the ring has enough of them,
+    batches hold new unrolls only. ``max_version_lag`` does not apply to replayed unrolls, which are
+    old by intention; ``age`` bounds them. ``replayed``, bool ``[B]`` in each batch, flags their
+    streams. They count as ``replayed``, not as ``sampled`` once more.
 
     Raises:
         ConfigError: a batch is no whole number of unrolls, or there is no room for one.
@@ -88,11 +88,11 @@ class FIFOReplay(Replay):
         )
 
     def refusal(self, chunk: Chunk) -> str | None:
-        """The rows that an agent leaves with are no whole unroll."""
+        """Refuses the last rows of an agent that ends: they are no whole unroll."""
         return "short unroll" if chunk.tail or not chunk.overlap else None
 
     def insert(self, experience: Chunk) -> None:
-        """Takes in an unroll, as it is.
+        """Inserts an unroll, without a copy.
 
         Raises:
             DataError: it is not as long or wide as the others, or has other columns.
@@ -114,7 +114,7 @@ class FIFOReplay(Replay):
         self.newest_version = max(self.newest_version, newest)
 
     def _open(self, chunk: Chunk) -> None:
-        """Only the first unroll shows how many ``max_bytes`` allows: all are as large."""
+        """Applies ``max_bytes`` by the size of the first unroll: all are equally large."""
         self._plan = self._plan.within_bytes(chunk.size_bytes)
         self._queue.places = self._plan.queue
         self._ring.bound(self._plan.ring)
@@ -122,7 +122,7 @@ class FIFOReplay(Replay):
         self._manifest = manifest_of(chunk.columns, axes=2)
 
     def evict(self) -> int:
-        """Removes unrolls that are too old to be learned from; returns how many rows went."""
+        """Removes unrolls that are too old to be learned from; returns how many rows these were."""
         if not self._max_lag:
             return 0
         gone = self._queue.drop_older(self.newest_version - self._max_lag)
@@ -130,10 +130,10 @@ class FIFOReplay(Replay):
         return gone * self._plan.rows
 
     def sample(self, batch_size: int) -> list[Unroll]:
-        """The oldest unrolls, which are not given again so, then those that are replayed.
+        """Pops the oldest unrolls from the queue, and draws the replayed ones from the ring.
 
         Args:
-            batch_size: streams in all.
+            batch_size: number of streams of both.
 
         Raises:
             SurrealError: there are fewer, or ``batch_size`` is no whole number of unrolls.
@@ -155,7 +155,7 @@ class FIFOReplay(Replay):
         return taken + replayed
 
     def undo_sample(self) -> None:
-        """Puts the unrolls of the newest batch back: they are the next ones again."""
+        """Puts the unrolls of the newest batch back to the front of the queue."""
         fresh = self._newest_fresh
         self._queue.put_back(fresh)
         self._ring.undo_sample(len(fresh))
@@ -164,7 +164,7 @@ class FIFOReplay(Replay):
         self._newest_fresh, self._newest_again = [], 0
 
     def _again(self, batch_size: int) -> int:
-        """Unrolls of a batch that are replayed: all that there should be, or none."""
+        """Number of replayed unrolls in a batch: the full share, or none if the ring lacks any."""
         plan = self._plan
         count = batch_size // plan.num_envs
         wanted = count * plan.again // plan.batch
@@ -178,7 +178,7 @@ class FIFOReplay(Replay):
         return _lay(buffer, [unroll.chunk.arrays for unroll in sample], _flags(sample))
 
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
-        """The unrolls as they are, for the learner to lay them side by side."""
+        """Returns the unrolls as they are; the learner lays them side by side."""
         sample = self.sample(batch_size)
         columns = {
             f"{number}/{name}": column
@@ -189,7 +189,7 @@ class FIFOReplay(Replay):
 
     @classmethod
     def collate(cls, learner_config: Mapping[str, Any]) -> Collate:
-        """Lays the unrolls of each batch side by side, when it is its turn."""
+        """Returns a function that lays the unrolls side by side, one batch at a time."""
         buffer = _make_buffer(learner_config)
 
         def lay(columns: Mapping[str, Array], batches: int) -> Iterator[Columns]:
@@ -207,23 +207,23 @@ class FIFOReplay(Replay):
         return lay
 
     def rows_in(self, batch_size: int) -> int:
-        """Rows of the batch just sampled that had not been sampled before."""
+        """Rows of the batch just sampled that are sampled for the first time."""
         return len(self._newest_fresh) * self._plan.rows
 
     def batches_at_once(self, asked: int) -> int:
-        """One: what waits at the learner grows older there."""
+        """One, because batches that wait in the learner grow older."""
         return 1
 
     def start_sample_condition(self) -> bool:
-        """Whether there is anything."""
+        """True if there is an unroll."""
         return bool(len(self._queue))
 
     def can_insert(self) -> bool:
-        """Whether there is room for another unroll."""
+        """True if there is room for another unroll."""
         return self._draining or self._queue.can_push()
 
     def can_sample(self, batch_size: int) -> bool:
-        """Whether there are unrolls of so many streams that are young enough."""
+        """True if there are unrolls of so many streams that are young enough."""
         self.evict()
         fresh = batch_size - self._again(batch_size) * self._plan.num_envs
         return fresh <= len(self._queue) * self._plan.num_envs
@@ -234,11 +234,11 @@ class FIFOReplay(Replay):
         return fresh * self._plan.rows
 
     def drain(self) -> None:
-        """From now on every unroll is taken, whether there is room or not."""
+        """Accepts every unroll from now on, also without room."""
         self._draining = True
 
     def reseed(self, seed: int) -> None:
-        """Draws what is replayed by another seed from now on."""
+        """Draws replayed unrolls with another seed from now on."""
         self._ring.reseed(seed)
 
     def statistics(self) -> dict[str, float]:
@@ -268,7 +268,7 @@ class FIFOReplay(Replay):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what :meth:`state` gave; a shorter queue takes nothing until it has room.
+        """Restores what :meth:`state` gave; a shorter queue accepts nothing until it has room.
 
         Unrolls that are longer or wider than those that come now are left out.
 
@@ -283,7 +283,7 @@ class FIFOReplay(Replay):
         self._open(first.chunk)
         self._queue.restore(queue)
         self._ring.restore(again, state["ring"]["generator"])
-        # What was replayed is counted by the process that gave it out.
+        # Replayed unrolls are counted by the process that gave them out.
         self._inserted, self._sampled, self._evicted = state["counts"]
 
 

@@ -16,10 +16,10 @@ _LAST = int(StepType.LAST)
 
 
 class FrameStacks:
-    """Sees the observation of a row as the newest ``size`` ones of its episode, the oldest first.
+    """Stacks the newest ``size`` observations of a row's episode, the oldest first.
 
     At the beginning of an episode the first one is repeated. A row whose stack needs rows that
-    have been evicted, or that never came, has none. Positions are those of the storage.
+    have been evicted, or that never came, has no stack. Positions are those of the storage.
 
     Args:
         size: frames in a stack, k; with 1 a stack is the observation itself.
@@ -29,7 +29,7 @@ class FrameStacks:
         self.size = size
 
     def complete(self, storage: ColumnStorage, positions: Rows) -> Flags:
-        """Where rows have all that their stacks need; positions of any shape."""
+        """True where all rows of a row's stack exist; positions of any shape."""
         found = np.ones(positions.shape, np.bool_)
         at = positions
         for _ in range(1, self.size):
@@ -40,14 +40,14 @@ class FrameStacks:
         return found
 
     def positions(self, storage: ColumnStorage, positions: Rows) -> Rows:
-        """Positions of the rows that make the stacks of rows that have them.
+        """Returns the positions of the rows in each stack; every row must have a stack.
 
         Args:
             storage: that holds the rows.
             positions: ``[B]``.
 
         Returns:
-            ``[B, k]``; with k = 1 just what was given.
+            ``[B, k]``; with k = 1 ``positions`` itself.
         """
         if self.size == 1:
             return positions
@@ -60,10 +60,10 @@ class FrameStacks:
         return stacked
 
     def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
-        """Numbers of rows that would lose their stacks, but stay, if ``oldest`` were the old end.
+        """Numbers of rows that would stay without their stacks if ``oldest`` were the oldest row.
 
-        They are the next k - 1 rows of each stream that is cut there, within its episode. To be
-        asked before the rows go, for only these know what comes after them.
+        They are the next k - 1 rows of each stream that is cut there, within its episode. Call
+        this before the eviction: the links to these rows are kept by the rows to be evicted.
         """
         if self.size == 1 or not len(storage):
             return np.zeros(0, np.int64)

@@ -11,7 +11,7 @@ from surreal_like.replay.base import Replay
 
 
 def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
-    """The class that ``learner_config.replay.type`` names; none: :class:`UniformReplay`.
+    """Returns the class named by ``learner_config.replay.type``; default :class:`UniformReplay`.
 
     Raises:
         ConfigError: there is no such class.

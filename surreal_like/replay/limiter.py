@@ -1,4 +1,4 @@
-"""When rows may be inserted and when they may be sampled: pure decisions, no clock, no socket."""
+"""Decides when rows may be inserted and sampled; uses no clock and no socket."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _AUTO_SHARE = 0.1  # an automatic tolerance is at least this share of the sample
 
 
 class Limiter:
-    """Relates the rate of sampling to the rate of inserting. All rows are sampleable rows.
+    """Relates the rate of sampling to the rate of inserting. All counts are of sampleable rows.
 
-    Sampling starts at ``min_size`` rows. From there on ``samples_per_insert x inserted - sampled``
+    Sampling starts at ``min_size`` rows. From then on ``samples_per_insert x inserted - sampled``
     stays within ``tolerance`` of its value at the start: above the band inserts wait for samples,
-    below it samples wait for inserts. While fewer than ``min_size`` rows are there, inserts are
-    always allowed, and what they would owe above the band is forgiven.
+    below it samples wait for inserts. While there are fewer than ``min_size`` rows, inserts are
+    always allowed, and the balance is limited to the upper end of the band.
 
     Args:
-        min_size: rows that must be there for sampling.
-        samples_per_insert: how often each row is sampled on average, 0 for no relation.
+        min_size: rows required for sampling.
+        samples_per_insert: mean number of samples of each row, 0 for no limit.
         tolerance: half the width of the band in sampled rows, 0 to choose it; see
             :attr:`tolerance`.
         chunk_rows: most rows that one insert can make sampleable.
@@ -85,8 +85,8 @@ class Limiter:
         Args:
             capacity: rows of the replay.
             unsampleable_rows: rows that wait for their successors: n for each stream.
-            why: how the capacity comes about, if it is not what the user gave.
-            waiting: how the rows that wait come about.
+            why: arithmetic of the capacity, if it is not the number that the user gave.
+            waiting: arithmetic of the rows that wait.
         """
         room = capacity - unsampleable_rows
         if self.min_size > room:
@@ -99,10 +99,10 @@ class Limiter:
             )
 
     def require_start(self, rows_seen: int, capacity: int) -> None:
-        """Raises ConfigError if a whole ring of rows has gone and sampling has not started.
+        """Raises ConfigError if twice the capacity of rows has come and sampling has not started.
 
-        Rows at which an episode ends cannot be sampled either, and how many there are shows only
-        when they come.
+        The last row of an episode cannot be sampled either, and the number of such rows is known
+        only when they have come.
         """
         if not self.started and rows_seen >= 2 * capacity:
             raise ConfigError(
@@ -112,7 +112,7 @@ class Limiter:
             )
 
     def expect(self, *, chunk_rows: int = 0, request_rows: int = 0) -> None:
-        """Larger chunks or requests than those announced come: widens the band if it may.
+        """Adapts to larger chunks or requests than announced: widens an automatic band.
 
         Raises:
             ConfigError: the tolerance was given and is too small for them.
@@ -123,14 +123,14 @@ class Limiter:
             self._choose_tolerance()
 
     def can_insert(self, rows: int = 0) -> bool:
-        """Whether an insert that makes ``rows`` rows sampleable (0: the largest) is allowed."""
+        """True if an insert that makes ``rows`` rows sampleable (0: the largest) is allowed."""
         if self._draining or not self.samples_per_insert or self.size < self.min_size:
             return True
         added = self.samples_per_insert * (rows or self._chunk_rows)
         return self._balance + added <= self._due_at_start + self.tolerance
 
     def can_sample(self, rows: int = 0) -> bool:
-        """Whether a request for ``rows`` rows (0: the largest) may be answered now."""
+        """True if a request for ``rows`` rows (0: the largest) may be answered now."""
         if self.size < self.min_size:
             return False
         if not self.samples_per_insert:
@@ -139,7 +139,7 @@ class Limiter:
         return self._balance - taken >= self._due_at_start - self.tolerance
 
     def insert(self, rows: int) -> None:
-        """Rows have become sampleable."""
+        """Counts rows that have become sampleable."""
         self.inserted += rows
         self.size += rows
         self.started = self.started or self.size >= self.min_size
@@ -147,16 +147,16 @@ class Limiter:
         self._balance = min(self._balance + self.samples_per_insert * rows, highest)
 
     def sample(self, rows: int) -> None:
-        """Rows have been sampled."""
+        """Counts rows that have been sampled."""
         self.sampled += rows
         self._balance -= rows
 
     def evict(self, rows: int) -> None:
-        """Sampleable rows have gone."""
+        """Counts sampleable rows that were evicted."""
         self.size -= rows
 
     def drain(self) -> None:
-        """From now on every insert is allowed."""
+        """Allows every insert from now on."""
         self._draining = True
 
     def state(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class Limiter:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what :meth:`state` gave."""
+        """Restores what :meth:`state` gave."""
         self.inserted = state["inserted"]
         self.sampled = state["sampled"]
         self.size = state["size"]

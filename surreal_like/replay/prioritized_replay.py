@@ -19,9 +19,9 @@ from surreal_like.replay.uniform_replay import UniformReplay
 class PrioritizedReplay(UniformReplay):
     """Proportional prioritized replay: :class:`UniformReplay` with another selector.
 
-    ``learner_config.replay.priority`` has its numbers; ``beta`` is a schedule over what the
-    learner tells of its progress. The learner sends new priorities after each update; those of rows
-    that have been evicted meanwhile are counted and left.
+    ``learner_config.replay.priority`` has its numbers; ``beta`` is a schedule over the progress
+    that the learner reports. The learner sends new priorities after each update; those of rows
+    that have been evicted meanwhile are counted and ignored.
 
     Raises:
         ConfigError: the settings must deadlock, or a number of ``priority`` is out of its range.
@@ -48,7 +48,7 @@ class PrioritizedReplay(UniformReplay):
         return self._priorities
 
     def sample(self, batch_size: int) -> Sample:
-        """Numbers of rows that transitions start at, and their weights by the present beta.
+        """Returns row numbers where transitions start, and their weights by the present beta.
 
         Raises:
             SurrealError: no row can be sampled now.
@@ -57,24 +57,24 @@ class PrioritizedReplay(UniformReplay):
         return super().sample(batch_size)
 
     def update_priorities(self, indices: npt.NDArray[Any], priorities: npt.NDArray[Any]) -> None:
-        """New priorities, ``[B]`` and 0 or above, of the rows ``indices``, ``[B]`` int64.
+        """Sets new priorities, ``[B]`` and 0 or above, of the rows ``indices``, ``[B]`` int64.
 
         Raises:
-            SurrealError: a priority is negative or not a number; nothing has been changed then.
+            SurrealError: a priority is negative or not a number; nothing is changed then.
         """
         self._priorities.update(indices, np.asarray(priorities, np.float32))
 
     def on_learner(
         self, *, version: int, least_mass: float, env_steps: int = 0, iteration: int = 0
     ) -> None:
-        """Weights are over the largest one of all shards."""
+        """Stores the progress; weights are relative to the largest one of all shards."""
         super().on_learner(
             version=version, least_mass=least_mass, env_steps=env_steps, iteration=iteration
         )
         self._priorities.least_elsewhere = least_mass
 
     def statistics(self) -> dict[str, float]:
-        """Those of :class:`UniformReplay`, masses of all and of one row, beta, updates too late."""
+        """Adds to :class:`UniformReplay`: total and least mass, beta, ignored (late) priorities."""
         return {
             **super().statistics(),
             "priority_mass": self._priorities.mass,

@@ -1,4 +1,4 @@
-"""Which rows a sample holds: each sampleable row in proportion to its priority."""
+"""Selection of rows for a sample: each sampleable row in proportion to its priority."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ Priorities = npt.NDArray[np.float32]
 class PrioritySelector:
     """Draws sampleable rows in proportion to ``priority ** alpha``, with replacement.
 
-    New rows have the highest priority that any row has had, so each is likely to be seen soon. A
-    row's weight is ``(N P) ** -beta`` over the largest weight that any row has, which makes up for
-    the rows that come too often (Schaul and others 2016, "Prioritized experience replay",
+    New rows have the highest priority that any row has had, so each is likely to be drawn soon. A
+    row's weight is ``(N P) ** -beta`` over the largest weight that any row has, which corrects for
+    rows that are drawn too often (Schaul and others 2016, "Prioritized experience replay",
     section 3.4); draws are independent of each other, where the paper draws one from each of B
     equal parts of the mass.
 
     Args:
         capacity: at least the most rows that exist at once.
         alpha: 0 is uniform, 1 fully in proportion.
-        beta: 0 makes up for nothing, 1 for all.
-        epsilon: least priority, so that no row is left out for ever.
+        beta: strength of the correction by weights, 0 for none, 1 for full.
+        epsilon: least priority, so that every row can be drawn.
         seed: of the generator.
 
     Attributes:
-        beta: the same, which may be changed.
-        ignored: priorities that came for rows that are not sampleable.
-        least_elsewhere: the smallest mass of any row that other selectors draw from, which is one
-            population with this one's.
+        beta: the same; may be changed.
+        ignored: number of priorities received for rows that are not sampleable.
+        least_elsewhere: the smallest mass of any row of the selectors in other shards; all draw
+            from one population.
 
     Raises:
         ConfigError: a number is out of its range.
@@ -71,7 +71,7 @@ class PrioritySelector:
 
     @property
     def drawable(self) -> int:
-        """All of them."""
+        """Number of sampleable rows: all may be drawn."""
         return self._size
 
     @property
@@ -85,7 +85,7 @@ class PrioritySelector:
         return self._tree.least
 
     def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Takes in new rows, numbered from ``first`` on; ``ready`` says which are sampleable."""
+        """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
         flags = ready.reshape(-1)
         masses = flags * self._highest**self._alpha
         for slots, part in spans(first, len(flags), self._slots):
@@ -94,13 +94,13 @@ class PrioritySelector:
         self._next_number = first + len(flags)
 
     def mark_earlier(self, numbers: Rows) -> None:
-        """Earlier rows, none of them marked before, have become sampleable."""
+        """Marks earlier rows, none of them marked before, as sampleable."""
         if len(numbers):
             self._tree.put(numbers & (self._slots - 1), self._highest**self._alpha)
             self._size += len(numbers)
 
     def unmark(self, numbers: Rows) -> int:
-        """Existing rows, each once, are not sampleable any more; returns how many of them were."""
+        """Marks existing rows, each once, as not sampleable; returns how many of them were."""
         gone = int(np.count_nonzero(self.is_ready(numbers)))
         if gone:
             self._tree.put(numbers & (self._slots - 1), 0.0)
@@ -108,7 +108,7 @@ class PrioritySelector:
         return gone
 
     def evict(self, oldest: int) -> int:
-        """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""
+        """Removes rows older than ``oldest``; returns how many of them were sampleable."""
         end = min(max(oldest, self._oldest), self._next_number)
         gone = 0
         for slots, _ in spans(self._oldest, end - self._oldest, self._slots):
@@ -123,10 +123,10 @@ class PrioritySelector:
         return ready
 
     def update(self, numbers: Rows, priorities: Priorities) -> None:
-        """New priorities, 0 or above, of rows; those of rows that are gone are counted, not taken.
+        """Sets priorities, 0 or above, of rows; counts and ignores those of rows that are gone.
 
         Raises:
-            SurrealError: a priority is negative or not a number; nothing has been changed then.
+            SurrealError: a priority is negative or not a number; nothing is changed then.
         """
         if not (priorities >= 0.0).all() or not np.isfinite(priorities).all():
             raise SurrealError("a priority is negative, infinite or not a number")
@@ -156,7 +156,7 @@ class PrioritySelector:
         return Sample(numbers, weights.astype(np.float32))
 
     def reseed(self, seed: int) -> None:
-        """Begins a new generator."""
+        """Starts a new random generator."""
         self._generator = np.random.default_rng(seed)
 
     def state(self) -> dict[str, Any]:
@@ -169,14 +169,14 @@ class PrioritySelector:
         }
 
     def restore(self, state: Mapping[str, Any], oldest: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Takes over what :meth:`state` gave, with flags of all rows from ``oldest`` on.
+        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on.
 
         Rows that another view makes sampleable get the highest priority.
         """
         self._highest = state["highest"]
         self._size, self._oldest = 0, oldest
         self.mark(oldest, ready)
-        # With less room than before only the newest rows are here.
+        # With a smaller capacity than before only the newest rows are here.
         masses = np.asarray(state["masses"], np.float64)
         masses = masses[len(masses) - len(ready) :]
         known = (masses > 0.0) & ready

@@ -1,4 +1,4 @@
-"""What comes in at a replay shard: experience, its accounts, and the acks for it."""
+"""Receives experience for a replay shard, keeps its accounts, and sends the acks for it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from surreal_like.replay.stopwatch import Stopwatch
 
 _ALIVE_SECONDS = 0.5
 _NEWS_SECONDS = 0.01
-# A sender with so much of its window left never waits for its next ack.
+# Share of its window that a sender has in flight; below it, no sender waits for its next ack.
 _FILLED = 0.5
 _KEEP_FINISHED = 1000
-# The learner is one; the oldest of more is forgotten.
+# There is one learner; of more peers the oldest is forgotten.
 _ASKING_PEERS = 16
-# A subscriber wakes its publisher whenever it has read half of so many.
+# A subscriber wakes its publisher each time it has read half of this many messages.
 _ACKS_HIGH_WATER_MARK = 64
 
 
 class ExperienceReceiver:
-    """Reads experience while the replay takes it, and keeps account of every row.
+    """Reads experience while the replay accepts it, and keeps account of every row.
 
     Args:
         context: of this process.
-        replay: what keeps the experience.
+        replay: stores the experience.
 
     Attributes:
-        ledger: what became of each chunk.
-        inserts: rows taken in.
-        MOST: chunks that are taken in one tick.
-        waiting: for how long experience was not read.
-        draining: every chunk is taken, whatever the limiter says.
+        ledger: accounts of all chunks.
+        inserts: rows inserted.
+        MOST: most chunks that are read in one tick.
+        waiting: measures the time for which experience was not read.
+        draining: True once every chunk is accepted, whatever the limiter allows.
     """
 
     MOST = 8
@@ -73,7 +73,7 @@ class ExperienceReceiver:
         self._alive_due = Every(seconds=_ALIVE_SECONDS, clock=clock.now)
 
     def tick(self) -> int:
-        """Takes in chunks while the replay takes them; how many, :attr:`MOST` at a time."""
+        """Reads chunks while the replay accepts them, at most :attr:`MOST`; returns how many."""
         taken = 0
         while taken < self.MOST and self._may_insert():
             message = self._experience.receive()
@@ -86,7 +86,7 @@ class ExperienceReceiver:
         return taken
 
     def _may_insert(self) -> bool:
-        """Whether experience is read now; counts the time for which it was not."""
+        """Returns True if experience may be read now; measures the time for which it may not."""
         allowed = self.draining or self._replay.can_insert()
         self.waiting.hold(not allowed)
         return allowed
@@ -99,7 +99,7 @@ class ExperienceReceiver:
             else:
                 self._take_chunk(message)
         except DecodeError as error:
-            # It is not acknowledged: no account can be kept of it, or not before others have come.
+            # Not acked: no account can be kept of it, or only once earlier chunks were received.
             self._experience.reject(message, str(error))
 
     def _take_chunk(self, message: Message) -> None:
@@ -110,16 +110,16 @@ class ExperienceReceiver:
             self._experience.reject(message, str(error))
         if message.grant.guest:
             self._validator.suspect(chunk.sender)
-            # A metric may be the goal of the run, which no guest is to reach for it.
+            # A metric may be the goal of the run; metrics of guests must not count towards it.
             chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
         self._insert(chunk, readable=readable)
 
     def _insert(self, chunk: Chunk, *, readable: bool) -> None:
-        """Takes in a chunk; every chunk that is counted here is acknowledged, inserted or not.
+        """Inserts a chunk; every chunk that is counted here is acked, inserted or not.
 
         Args:
-            chunk: what has come.
-            readable: False if it only counts its rows.
+            chunk: as received.
+            readable: False if only its row count could be read.
         """
         if not self.ledger.admit(chunk, acked=chunk.acked, acked_rows=chunk.acked_rows):
             return
@@ -147,16 +147,16 @@ class ExperienceReceiver:
             self._stamps = {**chunk.stamps, "inserted": self._context.clock.now()}
 
     def _drop(self, chunk: Chunk, reason: str, detail: str) -> None:
-        """Counts rows that are not taken; reports each reason once for each sender."""
+        """Counts the rows as dropped; reports each reason once for each sender."""
         self.ledger.dropped(chunk, reason)
         endpoint = self._experience.endpoint
         self._context.wire.reject(endpoint, chunk.sender, detail, kind=reason)
 
     def _on_goodbye(self, message: Message) -> None:
-        who, fields = message.sender, message.fields
+        sender, fields = message.sender, message.fields
         self.ledger.goodbye(
-            who.name,
-            who.incarnation,
+            sender.name,
+            sender.incarnation,
             fields["rows"],
             fields["seq"],
             acked=fields.get("acked", 0),
@@ -165,21 +165,22 @@ class ExperienceReceiver:
         self.send_acks()
 
     def acks_due(self) -> bool:
-        """Now and then, and at once for a sender that would soon wait for its ack."""
-        # Who comes may have missed its own.
+        """Returns True periodically, and at once if a sender would soon wait for its ack."""
+        # A new subscriber may have missed its ack.
         if self._acks.new_subscribers():
             self._news_only = False
         self._alive = self._alive_due()
         if self._alive or not self._news_only or self._pressing:
             return True
-        # Those that would be due before it wakes again leave now.
+        # Acks that fall due before the next wake-up are sent now.
         return self._news and self._news_at <= self._context.clock.now() + max(0.0, self._rest.left)
 
     def send_acks(self) -> None:
-        """Tells senders what has been handled of their rows: those with news, now and then each.
+        """Sends acks to the senders with news; after a new subscription, to all senders.
 
-        Each hears its own, or many agents would spend their time on what others are told. That
-        this replay lives is for all, be it a new one that does not know them.
+        Each sender receives only its own ack, because with many agents reading the acks of others
+        costs too much. A periodic empty message to all senders reports that this replay is alive,
+        also a new incarnation that has no account of them.
         """
         news, self._news_only = self._news_only, True
         self._news = self._pressing = False
@@ -197,35 +198,35 @@ class ExperienceReceiver:
             self._acks.publish(Message("acks", {"senders": {}}))
 
     def drain(self) -> None:
-        """From now on every chunk is taken, whatever the limiter says."""
+        """Accepts every chunk from now on, whatever the limiter allows."""
         self.draining = True
         self._replay.drain()
 
     @property
     def empty(self) -> bool:
-        """True while nothing lies in the socket."""
+        """True while no message waits in the socket."""
         return not self._experience.readable()
 
     def wait_on(self, *, awaited: bool) -> list[Socket]:
-        """Its sockets: of experience while that is taken, and of who comes for acks.
+        """Returns the sockets to wait on: experience while it is accepted, and acks.
 
         Args:
-            awaited: whoever wants rows has to wait for experience.
+            awaited: a request for rows, or the shutdown, waits for experience.
         """
         resting = self._rest.left > 0.0 and not awaited
         closed = self.waiting.held or resting
         return [self._acks] if closed else [self._experience, self._acks]
 
     def rest_seconds(self, otherwise: float) -> float:
-        """How long replay may sleep: until enough has gathered, then until acks are due."""
+        """Seconds that replay may sleep: until enough chunks gathered, then until acks are due."""
         left = self._rest.left
         if left <= 0.0 and self._news:
             left = self._news_at - self._context.clock.now()
         return left if left > 0.0 else otherwise
 
     def pop_finished(self, peer: bytes) -> list[dict[str, Any]]:
-        """Summaries of the episodes that ended since this peer asked last."""
-        # Whoever asks for the first time must not miss the episodes that ended before.
+        """Returns summaries of the episodes that ended since the last request of this peer."""
+        # The first request of a peer must not miss the episodes that ended before.
         finished = self._finished.pop(peer, self._newest_finished)
         if len(self._finished) >= _ASKING_PEERS:
             del self._finished[next(iter(self._finished))]

@@ -1,4 +1,4 @@
-"""Requests for batches that replay refuses: each reason once, and an end when there is no more."""
+"""Refused requests for batches: reports each reason once, raises when only refusals come."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from session.errors import RunError
 
 _MOST = 20
 _SECONDS = 3.0
-# Reasons may hold numbers that change.
+# Bounded, because reasons may hold numbers that change.
 _REASONS = 100
 
 
 class Refusals:
-    """Refusals since the last batch, of all shards together.
+    """Counts refusals since the last batch, of all shards together.
 
     Args:
-        clock: for the time since.
+        clock: for the time since the first of them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -29,7 +29,7 @@ class Refusals:
         self._since = math.inf
 
     def add(self, shard: str, reason: str) -> None:
-        """Takes one refusal."""
+        """Adds one refusal."""
         line = f"{shard}: {reason}"
         if line not in self._known and len(self._known) < _REASONS:
             self._known.add(line)
@@ -39,16 +39,16 @@ class Refusals:
         self._in_a_row += 1
 
     def clear(self) -> None:
-        """A batch has come."""
+        """Ends the series of refusals, because a batch has come."""
         self._in_a_row = 0
 
     def pop_new(self) -> list[str]:
-        """The reasons that were not known before, each with its shard."""
+        """Returns the reasons that are new since the last call, each with its shard."""
         new, self._new = self._new, []
         return new
 
     def check(self) -> None:
-        """Raises RunError with the first reason when refusals are all that comes."""
+        """Raises RunError with the first reason after 20 refusals in a row and at least 3 s."""
         if self._in_a_row >= _MOST and self._clock.now() - self._since >= _SECONDS:
             raise RunError(
                 f"replay gives no batch, every request is refused: {self._first} "

@@ -1,4 +1,4 @@
-"""Whose turn it is among several, in proportion to their weights."""
+"""Weighted round robin."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 
 class WeightedRoundRobin:
-    """Takes one of several at a time, each as often as its weight says.
+    """Weighted round robin by credits; deterministic.
 
-    Everyone is given its share of each turn and whoever has most pays for it, so that the turns of
-    each are never far from what its weight asks for, and two runs take the same turns.
+    In each turn every entry earns its share of the weights as credit; the entry with the most
+    credit is chosen and pays 1. So the turns of each entry stay close to its share.
 
     Args:
-        count: how many there are.
-        in_a_row: turns that each takes behind one another.
+        count: number of entries.
+        in_a_row: consecutive turns of a chosen entry.
     """
 
     def __init__(self, count: int, *, in_a_row: int = 1) -> None:
@@ -22,10 +22,10 @@ class WeightedRoundRobin:
         self._chosen = self._left = 0
 
     def choose(self, weights: Sequence[float]) -> int | None:
-        """Whose turn it is, None if all weights are 0.
+        """Returns the index of the next entry, None if all weights are 0.
 
         Args:
-            weights: one for each, 0 or above; with 0 it has no turn and is owed none later.
+            weights: one per entry, 0 or above; with 0 an entry gets no turn and loses its credit.
         """
         if self._left and weights[self._chosen]:
             self._left -= 1

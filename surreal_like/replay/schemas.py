@@ -36,7 +36,7 @@ _WAY = Fields(
     {name: Optional(Number()) for name in (*STAMPS, "inserted", "asked", "sampled", "answered")}
 )
 _SEEN = ("rows", "base", "inserted", "dropped", "holes", "env_steps", "episodes")
-# What a shard waits for.
+# Whether and for what a shard waits.
 _STATUS = ("requests_waiting", "needs_rows", "has_rows", "takes_no_rows")
 _COUNTED = (
     "inserted",
@@ -63,7 +63,7 @@ COUNTS = Fields(
         "status": Fields(dict.fromkeys(_STATUS, Number())),
         "senders": MapOf(
             SenderKey(),
-            # A sender that counts wrongly has more rows inserted than it says that it cut.
+            # Not Count: negative if a sender reports fewer cut rows than were inserted.
             Fields({**dict.fromkeys(_SEEN, Number()), "goodbye": Flag()}),
             SENDERS_LIMIT,
         ),
@@ -87,7 +87,7 @@ REQUESTS: Kinds = {
             "version": Optional(Count()),
             "env_steps": Optional(Count()),
             "iteration": Optional(Count()),
-            # The smallest mass of a row elsewhere, infinity where there is none.
+            # The smallest mass of a row in the other shards, infinity where there is none.
             "least": Optional(Number(0.0, math.inf)),
             "slab": Optional(_SLAB),
         }

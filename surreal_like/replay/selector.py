@@ -1,4 +1,4 @@
-"""Which rows a sample holds: every sampleable row with the same probability."""
+"""Selection of rows for a sample: every sampleable row with the same probability."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 
 class Selector(Protocol):
-    """Knows which rows are sampleable, and draws from them."""
+    """Keeps the set of sampleable rows, and draws from it."""
 
     def __len__(self) -> int:
         """Number of sampleable rows."""
@@ -38,19 +38,19 @@ class Selector(Protocol):
         ...
 
     def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Takes in new rows, numbered from ``first`` on; ``ready`` says which are sampleable."""
+        """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
         ...
 
     def mark_earlier(self, numbers: Rows) -> None:
-        """Earlier rows, none of them marked before, have become sampleable."""
+        """Marks earlier rows, none of them marked before, as sampleable."""
         ...
 
     def unmark(self, numbers: Rows) -> int:
-        """Existing rows, each once, are not sampleable any more; returns how many of them were."""
+        """Marks existing rows, each once, as not sampleable; returns how many of them were."""
         ...
 
     def evict(self, oldest: int) -> int:
-        """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""
+        """Removes rows older than ``oldest``; returns how many of them were sampleable."""
         ...
 
     def sample(self, batch_size: int) -> Sample:
@@ -58,22 +58,22 @@ class Selector(Protocol):
         ...
 
     def reseed(self, seed: int) -> None:
-        """Begins a new generator."""
+        """Starts a new random generator."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """What :meth:`restore` needs beside the rows."""
+        """Returns what :meth:`restore` needs beside the rows."""
         ...
 
     def restore(self, state: Mapping[str, Any], oldest: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Takes over what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
+        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
         ...
 
 
 class UniformSelector:
     """Draws sampleable rows uniformly, with replacement.
 
-    A ring of bits says which rows are sampleable. Rows are drawn from the whole range and drawn
+    A ring of bits flags the sampleable rows. Rows are drawn from the whole range and drawn
     again where the bit is off, which is exact, and fast as long as most rows are sampleable; where
     few are, they are listed first.
 
@@ -96,16 +96,16 @@ class UniformSelector:
 
     @property
     def drawable(self) -> int:
-        """All of them."""
+        """Number of sampleable rows: all may be drawn."""
         return self._size
 
     @property
     def mass(self) -> float:
-        """Their number: all weights are 1."""
+        """Number of sampleable rows: all weights are 1."""
         return float(self._size)
 
     def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Takes in new rows, numbered from ``first`` on; ``ready`` says which are sampleable."""
+        """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
         flags = ready.reshape(-1)
         for slots, part in spans(first, len(flags), len(self._bits)):
             self._bits[slots] = flags[part]
@@ -113,19 +113,19 @@ class UniformSelector:
         self._next_number = first + len(flags)
 
     def mark_earlier(self, numbers: Rows) -> None:
-        """Earlier rows, none of them marked before, have become sampleable."""
+        """Marks earlier rows, none of them marked before, as sampleable."""
         self._bits[numbers & self._mask] = True
         self._size += len(numbers)
 
     def unmark(self, numbers: Rows) -> int:
-        """Existing rows, each once, are not sampleable any more; returns how many of them were."""
+        """Marks existing rows, each once, as not sampleable; returns how many of them were."""
         gone = int(np.count_nonzero(self.is_ready(numbers)))
         self._bits[numbers & self._mask] = False
         self._size -= gone
         return gone
 
     def evict(self, oldest: int) -> int:
-        """Leaves rows older than ``oldest`` out; returns how many of them were sampleable."""
+        """Removes rows older than ``oldest``; returns how many of them were sampleable."""
         end = min(max(oldest, self._oldest), self._next_number)
         gone = 0
         for slots, _ in spans(self._oldest, end - self._oldest, len(self._bits)):
@@ -173,15 +173,15 @@ class UniformSelector:
         return numbers.compress(self.is_ready(numbers))
 
     def reseed(self, seed: int) -> None:
-        """Begins a new generator."""
+        """Starts a new random generator."""
         self._generator = np.random.default_rng(seed)
 
     def state(self) -> dict[str, Any]:
-        """The generator, as plain values; which rows are sampleable is seen from the rows."""
+        """The generator, as plain values; the flags are computed from the rows."""
         return {"generator": self._generator.bit_generator.state}
 
     def restore(self, state: Mapping[str, Any], oldest: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Takes over what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
+        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
         self._size = 0
         self._oldest = oldest
         self.mark(oldest, ready)

@@ -1,4 +1,4 @@
-"""The account of one sender incarnation: which of its chunks have been handled, and how."""
+"""Account of one sender incarnation: its chunks that were inserted, dropped or are missing."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from surreal_like.data.chunk import Chunk
 
 @dataclass(slots=True)
 class SenderAcks:
-    """One sender incarnation.
+    """Account of one sender incarnation.
 
     Attributes:
         handled: highest chunk number without a gap below it.
         handled_rows: the sender's row count there.
         inserted: rows inserted here up to there.
         dropped: rows dropped here up to there.
-        seen_rows: highest row count that a chunk or a goodbye has named.
+        seen_rows: highest row count that a chunk or a goodbye has reported.
         env_steps: of the sender, cumulative.
         episodes: of the sender, cumulative.
         ended: True after its goodbye.
-        beyond: chunks that came after a gap: number -> (row count there, rows, inserted or not).
+        beyond: chunks received after a gap: number -> (row count there, rows, inserted or not).
     """
 
     handled: int = 0
@@ -37,16 +37,16 @@ class SenderAcks:
 
     @property
     def holes(self) -> int:
-        """Rows that were cut before something that was seen, and have not come."""
+        """Missing rows: cut before a chunk or goodbye that was received, and not received."""
         return self.seen_rows - self.handled_rows - sum(rows for _, rows, _ in self.beyond.values())
 
     @property
     def elsewhere(self) -> int:
-        """Rows that another replay, or an earlier start of this one, has handled."""
+        """Rows handled by another replay, or by an earlier incarnation of this one."""
         return self.handled_rows - self.inserted - self.dropped
 
     def handle(self, chunk: Chunk, inserted: bool) -> None:
-        """Notes a chunk and moves on over what had come before its turn."""
+        """Records a chunk, and closes the gap before chunks received early."""
         self.beyond[chunk.sequence] = (chunk.rows, chunk.size, inserted)
         self.see(chunk.rows)
         self.env_steps = max(self.env_steps, chunk.env_steps)
@@ -54,7 +54,7 @@ class SenderAcks:
         self._move_on()
 
     def end(self, rows: int, sequence: int) -> None:
-        """The goodbye has come: a number without rows of its own."""
+        """Records the goodbye: a chunk number without rows of its own."""
         self.ended = True
         if sequence > self.handled:
             self.beyond[sequence] = (rows, 0, True)
@@ -62,11 +62,11 @@ class SenderAcks:
         self._move_on()
 
     def see(self, rows: int) -> None:
-        """The sender has cut this many rows, as a chunk or a goodbye says."""
+        """Records the row count that a chunk or a goodbye reports."""
         self.seen_rows = max(self.seen_rows, rows)
 
     def skip(self, sequence: int, rows: int) -> None:
-        """The sender has acks up to ``sequence``: what did not come here went elsewhere."""
+        """Skips chunks up to ``sequence``, which the sender has acks for: others handled them."""
         if sequence <= self.handled:
             return
         for early in sorted(n for n in self.beyond if n <= sequence):
@@ -77,7 +77,7 @@ class SenderAcks:
 
     @property
     def early(self) -> dict[str, int]:
-        """Rows that came after a gap, ``inserted`` and ``dropped``."""
+        """Rows received after a gap, ``inserted`` and ``dropped``."""
         entries = self.beyond.values()
         return {
             "inserted": sum(rows for _, rows, inserted in entries if inserted),
@@ -93,7 +93,7 @@ class SenderAcks:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> SenderAcks:
-        """The account that gave this state."""
+        """Returns the account that gave this state."""
         beyond = {number: (at, rows, inserted) for number, at, rows, inserted in state["beyond"]}
         return cls(**{**state, "beyond": beyond})
 

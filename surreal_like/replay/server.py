@@ -1,4 +1,4 @@
-"""The replay server: batches out; what comes in is the intake's."""
+"""The replay server: answers requests for batches; the receiver reads experience."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from surreal_like.replay.snapshot import Snapshots
 from surreal_like.replay.stopwatch import Stopwatch
 
 _PARKED_REQUESTS = 64
-# Requests, and messages of priorities, that are read in one tick.
+# Most requests, and messages of priorities, that are read in one tick.
 _AT_ONCE = 64
-# Answers that leave together, about.
+# Approximate size of the answers that are sent together.
 _TOGETHER_BYTES = 1 << 20
 _QUIET_SECONDS = 2.0
 _END_SECONDS = 1.0
@@ -38,12 +38,12 @@ _PROVEN = 100
 class ReplayService(Service):
     """Serves one shard.
 
-    Experience is read only while the replay takes it, and requests are answered only while it
-    gives: so back-pressure reaches the agents through their sockets, and the learner waits.
+    Experience is read only while the replay accepts it, and requests are answered only while it
+    has rows to give: so back-pressure reaches agents through their sockets, and the learner waits.
 
     Args:
         context: of this process.
-        replay: what keeps the experience.
+        replay: stores the experience.
     """
 
     def __init__(self, context: Context, replay: Replay) -> None:
@@ -63,7 +63,7 @@ class ReplayService(Service):
         # Name of a learner -> its newest incarnation.
         self._learners: dict[str, int] = {}
         self._slabs = Slabs()
-        # Who connects another way is on another machine, or may be anybody.
+        # A peer on another transport is on another machine, or may be any process.
         self._shares = wire.addresses[self._batches.endpoint].bind.startswith(IPC)
         self._ignored_priorities = 0
         self._leaving = False
@@ -78,7 +78,7 @@ class ReplayService(Service):
         self._done = False
 
     def tick(self) -> bool:
-        """Takes in chunks, answers requests, and does what is due."""
+        """Inserts chunks, answers requests, and does periodic work."""
         requests, priorities = self._take_requests(), self._take_priorities()
         taken = self._intake.tick()
         self._chunks_taken += taken
@@ -94,14 +94,14 @@ class ReplayService(Service):
         self._done |= self._leaving and self._intake.empty
         if requests or priorities or taken or answered:
             self._last_message_at = self._context.clock.now()
-        # What was given may have made room for experience.
+        # Answers may have made room for experience.
         more = answered and (bool(self._parked) or self._intake.waiting.held)
         return more or taken == self._intake.MOST or _AT_ONCE in (requests, priorities)
 
     # -- batches ---------------------------------------------------------------------------------
 
     def _take_requests(self) -> int:
-        """Reads some requests, for a flood of them never ends; how many."""
+        """Reads at most 64 requests, so that a flood of them cannot block; returns how many."""
         for taken in range(_AT_ONCE):
             request = self._batches.receive()
             if request is None:
@@ -131,7 +131,7 @@ class ReplayService(Service):
             self._parked.append((request, self._context.clock.now()))
 
     def _is_newest(self, request: Request) -> bool:
-        """False for a learner that was replaced; what one before it has asked for is forgotten."""
+        """False for a replaced learner; a newer one discards the requests of the one before it."""
         sender = request.message.sender
         name, incarnation = sender.name, sender.incarnation
         newest = self._learners.setdefault(name, incarnation)
@@ -144,11 +144,11 @@ class ReplayService(Service):
         return incarnation >= newest
 
     def _on_learner(self, fields: Mapping[str, Any]) -> None:
-        told = {name: fields.get(name, 0) for name in ("version", "env_steps", "iteration")}
-        self._replay.on_learner(least_mass=fields.get("least", math.inf), **told)
+        progress = {name: fields.get(name, 0) for name in ("version", "env_steps", "iteration")}
+        self._replay.on_learner(least_mass=fields.get("least", math.inf), **progress)
 
     def _answer_parked(self) -> bool:
-        """Answers several small requests at once: each message alone costs a wake-up."""
+        """Sends several small answers at once: each message alone costs a wake-up."""
         answered, size_bytes = False, 0
         while size_bytes < _TOGETHER_BYTES and (answer_bytes := self._answer_first()) is not None:
             answered = True
@@ -157,7 +157,7 @@ class ReplayService(Service):
         return answered
 
     def _answer_first(self) -> int | None:
-        """Answers who waits longest; how many bytes that has, None if it cannot be answered."""
+        """Answers the oldest request; returns the answer's bytes, None if it has to wait."""
         if not self._parked:
             return None
         request, since = self._parked[0]
@@ -183,7 +183,7 @@ class ReplayService(Service):
             "stamps": self._way(since, now),
             **placed,
         }
-        # Whether the learner still lives matters only where rows are given once.
+        # A lost reply matters only where each row is given once; others may be held and grouped.
         later = not self._replay.consumes
         answer_bytes = self._batches.reply(request, "batch", fields, columns, later=later)
         self._requests_answered += 1
@@ -193,9 +193,9 @@ class ReplayService(Service):
         return answer_bytes
 
     def _sample(self, rows: int, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Columns to send of several batches behind each other, and where the other columns are.
+        """Returns the columns to send, of consecutive batches, and the place of the other columns.
 
-        Rows are drawn independently, so one draw will do.
+        Rows are drawn independently, so one draw serves all batches.
         """
         part = self._slabs.part(request.message.fields) if self._shares else None
         if part is None:
@@ -208,14 +208,14 @@ class ReplayService(Service):
         return left, {"placed": placed}
 
     def _way(self, asked: float, sampled: float) -> dict[str, float]:
-        """The stamps of one traced chunk, once."""
+        """Returns the time stamps of one traced chunk, once."""
         stamps = self._intake.pop_stamps()
         if not stamps:
             return {}
         return {**stamps, "asked": asked, "sampled": sampled, "answered": self._context.clock.now()}
 
     def _take_priorities(self) -> int:
-        """Reads some messages, as :meth:`_take_requests` does; how many."""
+        """Reads at most 64 messages of priorities; returns how many."""
         for taken in range(_AT_ONCE):
             message = self._priorities.receive()
             if message is None:
@@ -261,7 +261,7 @@ class ReplayService(Service):
         }
 
     def _priorities_ignored(self, statistics: Mapping[str, float]) -> int:
-        """Priorities for rows of an earlier start, and for rows that have been evicted."""
+        """Priorities for rows of an earlier incarnation, and for rows that have been evicted."""
         return self._ignored_priorities + int(statistics.get("priorities_ignored", 0))
 
     def _report(self) -> None:
@@ -288,31 +288,31 @@ class ReplayService(Service):
         self._done |= quiet and over and at_end == "exit"
 
     def drain(self) -> None:
-        """SIGTERM: takes what still comes, and leaves once nothing does."""
+        """Handles SIGTERM: accepts every chunk, and ends once no more arrive."""
         self._intake.drain()
         self._leaving = True
 
     @property
     def proven(self) -> bool:
-        """True once it has taken in some chunks, and given some batches of them."""
+        """True once more than 100 chunks were read and more than 100 requests answered."""
         return min(self._chunks_taken, self._requests_answered) > _PROVEN
 
     @property
     def done(self) -> bool:
-        """True when the run is over, or after SIGTERM when nothing comes any more."""
+        """True when the run is over, or after SIGTERM when no more chunks arrive."""
         return self._done
 
     def wait_on(self) -> list[Socket]:
-        """Wakes on requests, and on experience while it is taken."""
+        """Sockets to wait on: requests, priorities, and experience while it is accepted."""
         awaited = bool(self._parked) or self._leaving
         return [self._batches, self._priorities, *self._intake.wait_on(awaited=awaited)]
 
     def rest_seconds(self) -> float:
-        """Until enough experience has gathered, or acks are due."""
+        """Seconds to sleep: until enough experience has gathered, or acks are due."""
         return self._intake.rest_seconds(IDLE_SECONDS)
 
     def status(self) -> dict[str, float]:
-        """Rates and queue lengths for the heartbeat, and what is waited for."""
+        """Rates and queue lengths for the heartbeat, and the rows that a request waits for."""
         return {**self._rates(), **self._waits_for(self._replay.statistics())}
 
     def _waits_for(self, statistics: Mapping[str, float]) -> dict[str, float]:
@@ -332,7 +332,7 @@ class ReplayService(Service):
         }
 
     def _needed_rows(self) -> int:
-        """Rows that must be there for the request that waits longest; 0: none, or unknown."""
+        """Rows that the oldest waiting request needs; 0 if none waits, or unknown."""
         if not self._parked or not self._waiting.held:
             return 0
         fields = self._parked[0][0].message.fields
@@ -340,7 +340,7 @@ class ReplayService(Service):
         return self._replay.needed_rows(fields["batch_size"] * batches)
 
     def close(self) -> None:
-        """Tells every sender once more what has been handled, reports and saves a last time."""
+        """Sends last acks, reports metrics, and saves a snapshot if it is done."""
         self._intake.send_acks()
         self._report()
         if self._done:
@@ -348,7 +348,7 @@ class ReplayService(Service):
 
 
 def _most_rows(config: Config) -> int:
-    """Rows of the largest request: the learner's own, or as many as the replay has room for."""
+    """Rows of the largest allowed request: the learner's own, or the capacity if larger."""
     replay, learner = config.learner_config.replay, config.session_config.learner
     return max(int(replay.capacity), int(replay.batch_size * learner.batches_per_request))
 

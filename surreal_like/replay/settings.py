@@ -1,4 +1,4 @@
-"""What the configs say about one shard of replay, as plain arguments for its parts."""
+"""Settings of one replay shard from the configs, as plain arguments for its parts."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def make_view(learner_config: Config, env_config: Config) -> NStepView:
 
 
 def shard_of(total: int, learner_config: Config) -> int:
-    """The part of a number of rows or bytes that one of all shards has, rounded up."""
+    """Share of one shard in a number of rows or bytes, rounded up."""
     return -(-total // int(learner_config["replay"]["replay_shards"]))
 
 
 def require_eviction(learner_config: Config, session_config: Config) -> None:
-    """Raises ConfigError if rows are to be evicted by a rule that is never looked at."""
+    """Raises ConfigError if an evict rule is set but never applied."""
     rule = {name: limit for name, limit in learner_config["replay"]["evict_rule"].items() if limit}
     if rule and not session_config["replay"]["evict_interval"]:
         name, limit = next(iter(rule.items()))
@@ -41,7 +41,7 @@ def require_eviction(learner_config: Config, session_config: Config) -> None:
 
 
 def require_none_replayed(learner_config: Config) -> None:
-    """Raises ConfigError if unrolls are to be replayed: only FIFOReplay has any."""
+    """Raises ConfigError if unrolls are to be replayed: only FIFOReplay can."""
     share: float = learner_config["replay"]["replay_proportion"]
     if share:
         raise ConfigError(
@@ -53,13 +53,13 @@ def require_none_replayed(learner_config: Config) -> None:
 def require_room_for_a_chunk(
     capacity: int, env_config: Config, session_config: Config, why: str = ""
 ) -> None:
-    """Raises ConfigError if a whole chunk of an agent can never be taken in.
+    """Raises ConfigError if a whole chunk of an agent can never be inserted.
 
     Args:
         capacity: rows of one shard.
         env_config: its ``num_envs`` is N.
         session_config: its ``sender.flush_iteration`` is T.
-        why: how the capacity comes about, if it is not what the user gave.
+        why: arithmetic of the capacity, if it is not the number that the user gave.
     """
     steps: int = session_config["sender"]["flush_iteration"]
     streams: int = env_config["num_envs"]
@@ -74,11 +74,11 @@ def require_room_for_a_chunk(
 def require_messages(
     env_config: Config, session_config: Config, *, row_bytes: int, rows: int
 ) -> None:
-    """Raises ConfigError if a chunk of an agent, or an answer to the learner, is never sent.
+    """Raises ConfigError if a chunk, or an answer to the learner, is too large to be sent.
 
     Args:
         env_config, session_config: the experiment's.
-        row_bytes: bytes of a row on the wire, at least.
+        row_bytes: least bytes of a row on the wire.
         rows: rows of one answer.
     """
     steps: int = session_config["sender"]["flush_iteration"]
@@ -97,7 +97,7 @@ def require_messages(
 
 
 def default_seed(session_config: Config) -> int:
-    """The seed of a replay that nobody has told one."""
+    """Seed of a replay that has not been given one."""
     return component_seed(session_config["seed"], "replay-0", 1)
 
 
@@ -122,7 +122,7 @@ def limits(
 
 
 def waiting_words(env_config: Config, session_config: Config, *, n: int) -> str:
-    """How :func:`waiting_rows` come about, by the keys that a user gives."""
+    """Explains :func:`waiting_rows` by the keys that a user sets."""
     agents, streams = session_config["agent"]["num"], env_config["num_envs"]
     return f"agent.num {agents} x num_envs {streams} x {n} rows of each, by n_step or frame_stack"
 

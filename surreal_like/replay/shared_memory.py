@@ -1,12 +1,12 @@
 """Large batches by shared memory: a learner lends it to the replay servers on its machine.
 
-A batch of frames that goes through a socket is copied three times more than it need be. So the
-learner makes an anonymous file in memory and says in each request where its answer may lie; the
-server gathers large columns right into it. Whatever is in the way of that (another machine, another
-user, no such memory), the answer comes through the socket as ever, and nobody notices.
+A batch of frames that goes through a socket is copied three times more than needed. So the learner
+creates an anonymous file in memory and names in each request the slot for its answer; the server
+gathers large columns directly into that slot. Where this is not possible (another machine, another
+user, no such memory), the answer goes through the socket as usual.
 
-The file belongs to the learner alone: it is gone with it, however that ends. What a server opens is
-checked before it is written to, for the place comes out of a message.
+The file belongs to the learner alone: it vanishes with the learner, however that ends. The server
+checks a file before it writes to it, because its path comes out of a message.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from session.errors import DecodeError
 from session.nest import Array
 from session.wire import layout as layouts
 
-# Smaller columns are sent: they cost less than a page that is touched for the first time.
+# Smaller columns are sent: that costs less than touching a page for the first time.
 LEAST_BYTES = 1 << 16
-# A smaller answer fits into the socket's own buffers whole.
+# A smaller answer fits whole into the buffers of the socket.
 ANSWER_BYTES = 1 << 20
 HERE = sys.platform == "linux"
 
@@ -50,7 +50,7 @@ def _room(size: int) -> int:
 
 
 class Slab:
-    """The learner's side: memory for some answers of one server.
+    """Memory that a learner lends for the answers of one server.
 
     Args:
         slots: answers that it holds at once.
@@ -77,7 +77,7 @@ class Slab:
         self._close = weakref.finalize(self, os.close, self._file)
 
     def lend(self) -> tuple[int, dict[str, Any]] | None:
-        """A free slot, and what to say of it in a request; None if there is none."""
+        """Lends a free slot: its number, and its field in the request; None if none is free."""
         if not self._free:
             return None
         slot = self._free.pop()
@@ -88,18 +88,18 @@ class Slab:
         return _ALIGNMENT + slot * self.slot_bytes
 
     def give_back(self, slot: int) -> None:
-        """The answer in a slot is not needed any more."""
+        """Frees a slot, when its answer is not needed any more."""
         self._free.append(slot)
 
     def columns(self, slot: int, placed: Any) -> dict[str, Array]:
-        """What the server has laid into a slot, as read-only views.
+        """Returns the columns that the server wrote into a slot, as read-only views.
 
         Args:
             slot: of the request.
-            placed: the answer's field of that name.
+            placed: the field ``placed`` of the answer.
 
         Raises:
-            DecodeError: it is none of this slot.
+            DecodeError: the field does not describe columns in this slot.
         """
         part = memoryview(self._memory).toreadonly()[self._begin(slot) :][: self.slot_bytes]
         columns: dict[str, Array] = {}
@@ -114,24 +114,24 @@ class Slab:
         return columns
 
     def close(self) -> None:
-        """No server can open it any more; views on it stay as they are."""
+        """Closes the file: no server can open it any more; existing views stay valid."""
         self._close()
 
 
 class Part:
-    """The server's side: where the large columns of one answer go.
+    """Slot of shared memory, in the server, for the large columns of one answer.
 
     Args:
-        memory: room for them.
+        memory: of the slot.
     """
 
     def __init__(self, memory: memoryview) -> None:
         self._memory = memory
         self._at = 0
-        self._placed: dict[int, int] = {}  # address of an array -> where it lies
+        self._placed: dict[int, int] = {}  # address of an array -> its offset
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """As numpy's: in the shared memory if it is large and there is room."""
+        """Creates an array as numpy does: in shared memory if it is large and there is room."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if size < LEAST_BYTES or self._at + size > len(self._memory):
@@ -142,10 +142,10 @@ class Part:
         return array
 
     def place(self, columns: Mapping[str, Array]) -> tuple[dict[str, Array], list[Any]]:
-        """Lays what is large and not there yet into the shared memory.
+        """Copies large columns that are not yet in the shared memory into it.
 
         Returns:
-            The columns that are left to be sent, and the answer's field ``placed``.
+            The columns that are left to send, and the answer's field ``placed``.
         """
         left, entries, offsets = dict(columns), [], []
         for name, column in columns.items():
@@ -160,7 +160,7 @@ class Part:
         return left, [layouts.pack(tuple(entries))[0], offsets]
 
     def _offset(self, column: Array) -> int | None:
-        """Where a column lies, or a copy of it; None if there is no room."""
+        """Returns the offset of a column, or of a copy made here; None if there is no room."""
         if column.ctypes.data in self._placed and column.flags.c_contiguous:
             return self._placed[column.ctypes.data]
         copy = self.empty(column.shape, column.dtype)
@@ -169,13 +169,13 @@ class Part:
 
 
 class Slabs:
-    """The server's side: the memory of the learners that it has heard of."""
+    """Shared memory of learners that the server has opened, by token."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[str, mmap.mmap | None]] = {}
 
     def part(self, fields: Mapping[str, Any]) -> Part | None:
-        """Where a request wants its answer; None: through the socket."""
+        """Returns the slot for the answer of a request; None if it goes through the socket."""
         place = fields.get("slab")
         if not HERE or place is None:
             return None
@@ -187,7 +187,7 @@ class Slabs:
 
     def _memory(self, path: str, token: bytes) -> mmap.mmap | None:
         if token not in self._known:
-            # What its learner has closed only takes room; its number may be another's by now.
+            # Memory closed by its learner only takes room; another file may have its number now.
             self._known = {
                 known: (place, memory)
                 for known, (place, memory) in self._known.items()
@@ -200,7 +200,7 @@ class Slabs:
 
 
 def _open(path: str, token: bytes) -> mmap.mmap | None:
-    """A learner's memory, if that is what it is: nothing else is ever written to."""
+    """Maps a learner's memory; None if the file is not one: no other file is written to."""
     try:
         if os.readlink(path) != f"/memfd:{_NAME} (deleted)":
             return None
@@ -208,7 +208,7 @@ def _open(path: str, token: bytes) -> mmap.mmap | None:
     except OSError:
         return None
     try:
-        # One that could still shrink would end this process when it is written to.
+        # A file that could still shrink could end this process during a write (SIGBUS).
         seals = fcntl.fcntl(opened, fcntl.F_GET_SEALS)
         if os.fstat(opened).st_uid != os.geteuid() or seals & _FIXED != _FIXED:
             return None

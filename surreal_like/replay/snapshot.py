@@ -1,4 +1,4 @@
-"""What a replay shard leaves behind when it ends, and goes on from when it starts again."""
+"""Snapshot that a replay shard saves when it ends, and restores when it starts again."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from session.nest import Array
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
 
-# Stands in the plain data where an array was; no key of a state begins so.
+# Replaces an array in the plain data; no key of a state begins like this.
 _ARRAY = "$array"
 
 
 class Snapshots:
-    """The newest snapshot of one shard, below the run folder; whole or not there.
+    """The newest snapshot of one shard, below the run folder; whole or absent.
 
     Args:
         context: of this process.
-        replay: whose rows they are.
-        ledger: what has become of each chunk, so that one whose ack was lost is not stored
-            twice when it comes again.
+        replay: stores the rows.
+        ledger: accounts of all chunks, so that a chunk whose ack was lost is not stored twice
+            when it is sent again.
     """
 
     def __init__(self, context: Context, replay: Replay, ledger: AckTracker) -> None:
@@ -46,7 +46,7 @@ class Snapshots:
         }
 
     def save(self) -> None:
-        """Writes everything that is kept; a disk that refuses is told of, and nothing is lost."""
+        """Saves everything that is kept; a disk error is only reported, as an event."""
         context, content = self._context, self._replay.state()
         if not self._checkpoints or not content:
             return
@@ -70,7 +70,7 @@ class Snapshots:
             context.event("snapshot", f"{self._rows()} rows in {path.name}")
 
     def restore(self) -> None:
-        """Goes on from the newest snapshot that is whole and of the same kind of rows."""
+        """Restores the newest snapshot that is whole and of the same kind of rows."""
         if self._checkpoints and self._checkpoints.restore(self._read) is not None:
             self._context.event("restored", f"{self._rows()} rows")
 
@@ -82,7 +82,7 @@ class Snapshots:
             if state["part"] == self._about["part"]:
                 self._ledger.restore(state["ledger"])
         except Exception:
-            # Half of it may be here.
+            # The restore may have stopped half-way.
             self._replay.reset()
             self._ledger.restore(AckTracker().state())
             raise
@@ -92,7 +92,7 @@ class Snapshots:
 
 
 def _without_arrays(value: Any, arrays: list[Array]) -> Any:
-    """Plain data; each array is put on the list, and its number where it was."""
+    """Returns plain data: arrays move to the list, and their numbers take their place."""
     if isinstance(value, np.ndarray):
         arrays.append(value)
         return {_ARRAY: len(arrays) - 1}
@@ -109,7 +109,7 @@ def _with_arrays(value: Any, folder: Path) -> Any:
     if not isinstance(value, Mapping):
         return value
     if _ARRAY in value:
-        # Mapped, not read: each is copied once, to where it is kept.
+        # Mapped, not read, so that each array is copied only once.
         path = folder / f"{int(value[_ARRAY])}.npy"
         return np.load(path, mmap_mode="r", allow_pickle=False)
     return {key: _with_arrays(entry, folder) for key, entry in value.items()}

@@ -1,4 +1,4 @@
-"""How long something was held back."""
+"""Stopwatch of the time for which something was held back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Stopwatch:
-    """Adds up the time between being held and being let go, the present wait included.
+    """Adds up the time between hold and release, the present hold included.
 
     Args:
         now: seconds, of a clock that only rises.
@@ -19,16 +19,16 @@ class Stopwatch:
 
     @property
     def held(self) -> bool:
-        """Whether it is held back now."""
+        """True while it is held back."""
         return self._since is not None
 
     @property
     def seconds(self) -> float:
-        """Time for which it has been held back so far."""
+        """Seconds for which it has been held back so far."""
         return self._over if self._since is None else self._over + self._now() - self._since
 
     def hold(self, held: bool) -> None:
-        """It is held back from now on, or is not; saying so again changes nothing."""
+        """Starts or ends the hold; repeating the same value changes nothing."""
         if held and self._since is None:
             self._since = self._now()
         elif not held and self._since is not None:

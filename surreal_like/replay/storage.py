@@ -78,7 +78,7 @@ class ColumnStorage:
 
         Raises:
             DataError: the columns are not those of the first chunk, or the chunk holds more rows
-                than the ring. Nothing has been changed then.
+                than the ring. Nothing is changed then.
         """
         steps, streams = self._admit(chunk)
         rows = steps * streams
@@ -101,35 +101,35 @@ class ColumnStorage:
                 ring[slots] = block[part]
 
     def _link(self, first: int, numbers: Rows, previous: Rows) -> None:
-        """Inside a chunk all distances are its number of streams; only its two ends differ."""
+        """Sets distances: inside a chunk its number of streams; only its two ends differ."""
         steps, streams = numbers.shape
         for slots, _ in spans(first, steps * streams, self.capacity):
             self._to_next[slots] = streams
             self._to_previous[slots] = streams
         for slots, _ in spans(first + (steps - 1) * streams, streams, self.capacity):
             self._to_next[slots] = 0
-        alive = previous >= self.oldest  # evicted rows and NO_ROW alike are not there
+        alive = previous >= self.oldest  # False for evicted rows and for NO_ROW
         distance = numbers[0] - previous
         if np.count_nonzero(alive) < streams:
-            distance[~alive] = _NEVER  # row numbers outgrow 32 bits
+            distance[~alive] = _NEVER  # row numbers may exceed 32 bits
         for slots, part in spans(first, streams, self.capacity):
             self._to_previous[slots] = distance[part]
         self._to_next.put(previous[alive] - self._base, distance[alive], mode="wrap")
 
     def oldest_after(self, chunk: Chunk) -> int:
-        """Which row will be the oldest once a chunk is in. Raises as :meth:`insert`."""
+        """Number of the oldest row after an insert of a chunk. Raises as :meth:`insert`."""
         steps, streams = self._admit(chunk)
         return max(self.oldest, self.next_number + steps * streams - self.capacity)
 
     def evict(self, oldest: int) -> int:
-        """Moves the old end up to row ``oldest``, never back; returns how many rows went."""
+        """Removes rows before ``oldest``, if there are any; returns how many were removed."""
         before = self.oldest
         self.oldest = min(max(oldest, before), self.next_number)
         self._base = self.oldest - self.oldest % self.capacity
         return self.oldest - before
 
     def _admit(self, chunk: Chunk) -> tuple[int, int]:
-        """T and N of a chunk that can be inserted; the first one opens the columns."""
+        """Returns T and N of a chunk that can be inserted; allocates columns for the first one."""
         manifest = self._manifest
         steps, streams = check_chunk(chunk, manifest)
         if chunk.overlap:
@@ -170,7 +170,7 @@ class ColumnStorage:
     # -- reading ---------------------------------------------------------------------------------
 
     def exists(self, numbers: Rows) -> npt.NDArray[np.bool_]:
-        """True where a number is that of a row which is here."""
+        """True for each number of a row that exists."""
         return (numbers >= self.oldest) & (numbers < self.next_number)
 
     def locate(self, numbers: Rows) -> Rows:
@@ -186,12 +186,12 @@ class ColumnStorage:
         return positions + self._base
 
     def take(self, name: str, positions: Rows, empty: Empty | None = None) -> Array:
-        """Values of one column at positions, which are trusted to be of existing rows.
+        """Returns values of one column at positions, which must be of existing rows (not checked).
 
         Args:
             name: of the column.
             positions: of any shape.
-            empty: makes the array; numpy's own way otherwise, which is faster for small ones.
+            empty: creates the array; without it numpy does, which is faster for small arrays.
         """
         column = self._columns[name]
         if empty is None:
@@ -200,16 +200,16 @@ class ColumnStorage:
         return column.take(positions, axis=0, mode="wrap", out=into)
 
     def distance(self, positions: Rows) -> npt.NDArray[np.int32]:
-        """How far on the next row of the stream is, 0 where it has not come."""
+        """Distances to the next row of the stream, 0 where it has not come."""
         return self._to_next.take(positions, mode="wrap")
 
     def step_back(self, positions: Rows) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """Positions of the rows before, and where there is such a row still."""
+        """Positions of the previous rows of the streams, and flags of those that exist."""
         before = positions - self._to_previous.take(positions, mode="wrap")
         return before, before >= self.oldest - self._base
 
     def torn(self, oldest: int) -> Rows:
-        """Positions of the rows from number ``oldest`` on that come right after an older one."""
+        """Positions of rows from number ``oldest`` on whose previous row is older than that."""
         found = []
         rows = min(oldest, self.next_number) - self.oldest
         for slots, part in spans(self.oldest, max(rows, 0), self.capacity):
@@ -219,7 +219,7 @@ class ColumnStorage:
         return self.locate(np.concatenate(found))
 
     def gather(self, numbers: Rows, names: Iterable[str]) -> dict[str, Array]:
-        """Values of some columns at rows; each ``numbers.shape + trailing shape``.
+        """Returns values of some columns at rows; each ``numbers.shape + trailing shape``.
 
         Raises:
             DataError: a row has been evicted or has not come yet.
@@ -234,7 +234,7 @@ class ColumnStorage:
         return [ring[slots] for slots, _ in spans(self.oldest, len(self), self.capacity)]
 
     def require(self, numbers: Rows) -> None:
-        """Raises DataError if a row is not here."""
+        """Raises DataError if a row does not exist."""
         if numbers.size and (numbers.min() < self.oldest or numbers.max() >= self.next_number):
             wrong = numbers[~self.exists(numbers)].flat[0]
             raise DataError(
@@ -248,7 +248,7 @@ class ColumnStorage:
         return np.where(distance > 0, numbers + distance, NO_ROW)
 
     def predecessor(self, numbers: Rows) -> Rows:
-        """The row before, in each row's stream, ``NO_ROW`` where there is none any more."""
+        """The previous row of each row's stream, ``NO_ROW`` where there is none any more."""
         before = numbers - self._to_previous.take(numbers - self._base, mode="wrap")
         return np.where(before >= self.oldest, before, NO_ROW)
 
@@ -271,7 +271,7 @@ class ColumnStorage:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what :meth:`state` gave, also from a ring of another capacity.
+        """Restores what :meth:`state` gave, also from a ring of another capacity.
 
         If this ring is smaller, the oldest rows are left out.
         """
@@ -289,7 +289,7 @@ class ColumnStorage:
         self._streams.restore(state["streams"])
 
     def _restored(self, capacity: int) -> Iterable[tuple[slice, slice]]:
-        """Slots here and slots there, in a ring of ``capacity``, of all rows that exist here."""
+        """Slots of all existing rows, in this ring and in the saved one of ``capacity`` rows."""
         for there, part in spans(self.oldest, len(self), capacity):
             for here, piece in spans(
                 self.oldest + part.start, part.stop - part.start, self.capacity

@@ -1,4 +1,4 @@
-"""Where each stream's newest row lies, so that the next chunk can be linked to it."""
+"""Table of each stream's newest row, so that the next chunk can be linked to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_ROW = -1
 
 
 class _Sender:
-    """One sender incarnation: number of its newest chunk, newest row of each stream."""
+    """Sender incarnation: number of its newest chunk, newest row of each stream."""
 
     def __init__(self, sequence: int, newest: dict[int, int]) -> None:
         self.sequence = sequence
@@ -37,17 +37,17 @@ class StreamTable:
         return len(self._senders)
 
     def advance(self, chunk: Chunk, newest: Rows) -> Rows:
-        """Notes the last row of each of a chunk's streams and returns the rows that come before it.
+        """Stores the last row of each of a chunk's streams; returns the rows before their first.
 
         Args:
-            chunk: its header is read; a chunk that comes late, after its successor, stays alone.
+            chunk: its header is read; a chunk that comes late, after its successor, is not linked.
             newest: ``[N]``, number of the last row of each stream.
 
         Returns:
             ``[N]`` int64: the row before each stream's first one, ``NO_ROW`` where there is none.
 
         Raises:
-            DataError: a stream stands twice in the chunk.
+            DataError: a stream occurs twice in the chunk.
         """
         streams = chunk.streams
         if len(set(streams)) != len(streams):
@@ -88,7 +88,7 @@ class StreamTable:
         ]
 
     def restore(self, state: Sequence[dict[str, Any]]) -> None:
-        """Takes over what :meth:`state` gave."""
+        """Restores what :meth:`state` gave."""
         self._senders = {
             (entry["sender"], entry["incarnation"]): _Sender(
                 entry["sequence"], dict(zip(entry["streams"], entry["newest"], strict=True))

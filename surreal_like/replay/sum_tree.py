@@ -1,4 +1,4 @@
-"""Masses of many slots, of which one is found by a point on the line of all masses."""
+"""Sum tree: finds a slot by a point on the cumulative line of all masses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _WIDEST_LINE = 8192
 class SumTree:
     """A tree of wide nodes: slots, sums of 16 slots, sums of those, up to one line of sums.
 
-    A binary tree does fewer additions and more calls, and with vectors of hundreds of draws the
-    calls are what costs. The line at the top is added up once after each change, for however many
-    draws follow. Sums are always taken anew from what is below, so no rounding error grows.
+    A binary tree does fewer additions but more calls, and with vectors of hundreds of draws the
+    calls dominate the cost. The line at the top is added up once after each change, for all draws
+    that follow. Sums are always recomputed from the level below, so no rounding error grows.
 
     Args:
-        slots: how many there are.
+        slots: number of slots.
     """
 
     def __init__(self, slots: int) -> None:
@@ -50,7 +50,7 @@ class SumTree:
         return self._slots[slots]
 
     def put(self, slots: Slots, masses: Masses | float) -> None:
-        """Sets masses, 0 or above; of a slot that stands there twice the last one counts."""
+        """Sets masses, 0 or above; for a slot given twice the last mass counts."""
         self._slots[slots] = masses
         least = self._least[0].reshape(-1)
         least[slots] = np.where(self._slots[slots] > 0.0, self._slots[slots], np.inf)
@@ -66,7 +66,7 @@ class SumTree:
         return before
 
     def _renew(self, nodes: Slots | slice) -> None:
-        """Takes the sums of nodes of the lowest level, and of all above them, anew."""
+        """Recomputes the sums of nodes of the lowest level, and of all above them."""
         above = [*(level.reshape(-1) for level in self._levels[1:]), self._sums]
         least_above = [*(level.reshape(-1) for level in self._least[1:]), self._least_sums]
         for depth, level in enumerate(self._levels):
@@ -79,7 +79,7 @@ class SumTree:
         self._line = None
 
     def find(self, points: Masses) -> Slots:
-        """The slots at points of the line of masses, ``[B]`` each in ``[0, total)``.
+        """Returns the slots at points of the line of masses, ``[B]`` each in ``[0, total)``.
 
         A slot of mass 0 is never found, not even where a sum was rounded.
         """

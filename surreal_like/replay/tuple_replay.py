@@ -1,4 +1,4 @@
-"""Replay of one namedtuple per transition: the slow, easy road for an author's own replay."""
+"""Replay of one namedtuple per transition: a simple but slow base for an author's own replay."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from surreal_like.replay.column_spec import Manifest, check_chunk, manifest_of
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.view import NStepView
 
-# What a batch cannot do without.
+# Fields that every batch needs.
 _NEEDED = ("obs", "obs_next", "actions", "rewards", "dones")
 
 
 class ExpTuple(NamedTuple):
-    """One transition, over n steps where ``learner_config.algo.n_step`` says so.
+    """One transition, over ``learner_config.algo.n_step`` steps or fewer.
 
     Attributes:
         obs: the pair (obs, obs_next), nests of arrays without a batch axis.
         action: nest of arrays.
         reward: discounted sum of the rewards.
-        done: True if it ends in a termination; a time limit is no end for the value of obs_next.
-        info: ``discount`` (what multiplies the value of obs_next, gamma included), ``terminated``,
+        done: True if it ends in a termination; a time limit does not end the value of obs_next.
+        info: ``discount`` (factor of the value of obs_next, gamma included), ``terminated``,
             ``truncated``, ``version`` (of the parameters it was acted with), ``extras``.
     """
 
@@ -44,7 +44,7 @@ class ExpTuple(NamedTuple):
 
 
 class TupleReplay(Replay):
-    """Extended by a replay that keeps :class:`ExpTuple` in whatever it likes.
+    """Base of a replay that keeps :class:`ExpTuple` in a structure of its own.
 
     An author overrides ``insert(exp_tuple)`` and ``sample(batch_size) -> list[ExpTuple]``, and
     where it matters ``aggregate_batch(list)``, ``evict`` and ``start_sample_condition``. ``sample``
@@ -66,7 +66,7 @@ class TupleReplay(Replay):
             self.insert(exp_tuple)
 
     def aggregate_batch(self, sample: Sequence[Any]) -> dict[str, Any]:
-        """The batch of some tuples: nests of numpy arrays ``[B, ...]``."""
+        """Returns the batch of some tuples: nests of numpy arrays ``[B, ...]``."""
         infos = [one.info for one in sample]
         return {
             "obs": nest.stack([one.obs[0] for one in sample]),
@@ -80,14 +80,14 @@ class TupleReplay(Replay):
         }
 
     def batches_at_once(self, asked: int) -> int:
-        """One: so ``sample`` is asked for the rows of one batch, and never for more."""
+        """One, so that each call of ``sample`` is for the rows of one batch."""
         return 1
 
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
-        """One batch for the wire; what the author's ``aggregate_batch`` left out is filled in.
+        """Returns one batch for the wire; adds fields that ``aggregate_batch`` left out.
 
         Raises:
-            DataError: something was left out that cannot be derived.
+            DataError: a field was left out that cannot be derived.
         """
         sample = self.sample(batch_size)
         columns = to_columns(self.aggregate_batch(sample))
@@ -102,7 +102,7 @@ class TupleReplay(Replay):
         return columns
 
     def _infos(self, sample: Any, rows: int) -> list[dict[str, Any]] | None:
-        """What is known of each row beside the batch; None where that is not one tuple each."""
+        """Returns ``info`` of each row; None unless the sample has one tuple for each row."""
         known = isinstance(sample, Sequence) and len(sample) == rows
         if not known or not all(isinstance(one, ExpTuple) for one in sample):
             return None
@@ -136,7 +136,7 @@ class TupleReplay(Replay):
 
 @dataclass(frozen=True, slots=True)
 class _Carry:
-    """The newest rows of one sender, which the next chunk may complete."""
+    """Newest rows of one sender, which the next chunk may complete."""
 
     header: Chunk
     columns: Mapping[str, Array]
@@ -147,7 +147,7 @@ class Cutter:
     """Cuts chunks into transitions, which may begin in one chunk and end in another.
 
     Args:
-        view: says what a transition is.
+        view: defines a transition.
     """
 
     def __init__(self, view: NStepView) -> None:
@@ -156,7 +156,7 @@ class Cutter:
         self._carries: dict[str, _Carry] = {}
 
     def cut(self, chunk: Chunk) -> Iterator[ExpTuple]:
-        """The transitions that the chunk completes, in order of time."""
+        """Returns the transitions that the chunk completes, in order of time."""
         _, streams = check_chunk(chunk, self._manifest)
         self._manifest = manifest_of(chunk.columns, axes=2)
         columns, done = dict(chunk.columns), np.zeros((0, streams), np.bool_)

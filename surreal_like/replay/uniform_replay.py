@@ -1,4 +1,4 @@
-"""Replay that samples rows alike, or by their age: storage, selector, limiter and view."""
+"""Replay that samples rows uniformly, or by age: storage, selector, limiter and view."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class UniformReplay(Replay):
         self._rule = dict(replay["evict_rule"])
         self._rule["max_rows"] = settings.shard_of(self._rule["max_rows"], learner_config)
         self._minds_versions = bool(self._rule["max_version_lag"]) or AgeRule.of(replay).matters
-        self._ages: deque[tuple[int, float]] = deque()  # (row after a chunk, when it came)
+        self._ages: deque[tuple[int, float]] = deque()  # (row after a chunk, time of its insert)
 
     def _make_selector(self, capacity: int) -> Selector:
         rule, seed = AgeRule.of(self.learner_config["replay"]), self._seed
@@ -99,17 +99,17 @@ class UniformReplay(Replay):
         self._limiter.require_room(rows, self._waiting_rows, why, waiting=waiting)
 
     def _room(self, row_bytes: int) -> tuple[int, str]:
-        """Rows that there is room for, and how that comes about if it is not the capacity."""
+        """Returns the rows that fit, and the arithmetic if that is not the capacity."""
         rows = self._max_bytes // row_bytes if self._max_bytes else self._capacity
         if rows >= self._capacity:
             return self._capacity, ""
         return rows, f"{self._max_bytes} bytes of max_bytes / {row_bytes} bytes of a row"
 
     def insert(self, experience: Chunk) -> None:
-        """Takes in a chunk; the oldest rows make room for it.
+        """Inserts a chunk; the oldest rows make room for it.
 
         Raises:
-            DataError: its columns are not those that are kept here; nothing has been changed then.
+            DataError: its columns are not those that are kept here; nothing is changed then.
             ConfigError: chunks of this size, or rows of this size, must deadlock.
         """
         chunk, storage = experience, self._storage
@@ -120,7 +120,7 @@ class UniformReplay(Replay):
         numbers = storage.insert(chunk)
         steps, streams = numbers.shape
         self._limiter.expect(chunk_rows=(steps + self._view.n - 1) * streams)
-        if opening:  # only now is known how many rows max_bytes allows
+        if opening:  # the first chunk shows how many rows max_bytes allows
             rows, why = self._room(storage.row_bytes)
             self._require_room(rows, why)
         self._clear(losing)
@@ -137,7 +137,7 @@ class UniformReplay(Replay):
             self.newest_version = max(self.newest_version, newest)
 
     def _clear(self, losing: Rows) -> None:
-        """Takes evicted rows out of what can be sampled, and those that needed them."""
+        """Removes evicted rows, and rows that need them for their stacks, from the selector."""
         oldest = self._storage.oldest
         gone = self._selector.evict(oldest)
         if len(losing):
@@ -147,7 +147,7 @@ class UniformReplay(Replay):
             self._ages.popleft()
 
     def sample(self, batch_size: int) -> Sample:
-        """Numbers of rows that transitions start at, and their weights, all 1.
+        """Returns numbers of rows where transitions start, and their weights, all 1.
 
         Raises:
             SurrealError: no row can be sampled now.
@@ -157,7 +157,7 @@ class UniformReplay(Replay):
         return sample
 
     def aggregate_batch(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
-        """The transitions as columns; see :meth:`NStepView.gather`, and ``weights`` float32.
+        """Returns transitions as columns; see :meth:`NStepView.gather`, and ``weights`` float32.
 
         Raises:
             DataError: a row has been evicted since.
@@ -168,18 +168,18 @@ class UniformReplay(Replay):
 
     @property
     def mass(self) -> float:
-        """Sum of the weights by which rows are drawn."""
+        """Sum of the weights with which rows are drawn."""
         return self._selector.mass
 
     def start_sample_condition(self) -> bool:
-        """Whether as many rows as ``learner_config.replay.min_size`` says can be sampled."""
+        """True if the shard's part of ``learner_config.replay.min_size`` can be sampled."""
         return self._limiter.size >= self._limiter.min_size
 
     def evict(self) -> int:
         """Removes old rows by ``learner_config.replay.evict_rule``; returns how many.
 
-        The old end moves up to the first row that is young enough; what lies behind that row stays,
-        whatever its age.
+        The first row that is young enough becomes the oldest; all rows after it stay, whatever
+        their age.
         """
         storage = self._storage
         oldest = storage.oldest
@@ -214,26 +214,26 @@ class UniformReplay(Replay):
         return first
 
     def can_insert(self) -> bool:
-        """Whether the limiter allows another chunk; without it there might be no row to draw."""
+        """True if the limiter allows another chunk, or if no row can be drawn without it."""
         return self._limiter.can_insert() or not self._selector.drawable
 
     def can_sample(self, batch_size: int) -> bool:
-        """Whether there is enough to sample from and the limiter allows so many rows."""
+        """True if there is enough to sample from and the limiter allows so many rows."""
         self._limiter.expect(request_rows=batch_size)
         enough = self.start_sample_condition() and self._selector.drawable > 0
         return enough and self._limiter.can_sample(batch_size)
 
     def needed_rows(self, batch_size: int) -> int:
-        """The least size, until there are so many."""
+        """Minimum size while there are fewer sampleable rows, else 0."""
         limiter = self._limiter
         return limiter.min_size if limiter.size < limiter.min_size else 0
 
     def drain(self) -> None:
-        """From now on every chunk is taken, whatever the limiter says."""
+        """Accepts every chunk from now on, whatever the limiter allows."""
         self._limiter.drain()
 
     def reseed(self, seed: int) -> None:
-        """Draws rows by another seed from now on."""
+        """Draws rows with another seed from now on."""
         self._selector.reseed(seed)
 
     def statistics(self) -> dict[str, float]:
@@ -262,7 +262,7 @@ class UniformReplay(Replay):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what :meth:`state` gave, also with another capacity or another n."""
+        """Restores what :meth:`state` gave, also with another capacity or another n."""
         storage = self._storage
         storage.restore(state["storage"])
         ready = self._view.ready_rows(storage)

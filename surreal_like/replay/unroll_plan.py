@@ -1,4 +1,4 @@
-"""What the configs say about a queue of unrolls, counted in unrolls; refused where it cannot be."""
+"""Plan of a queue of unrolls from the configs, counted in unrolls; refuses what cannot work."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SHARE = "learner_config.replay.replay_proportion"
 
 @dataclass(frozen=True, slots=True)
 class UnrollPlan:
-    """Numbers of one shard.
+    """Sizes of one shard, in unrolls.
 
     Args:
         steps: T.
         num_envs: N, the streams of an unroll.
         batch: unrolls in a batch.
-        again: of these, unrolls that are replayed.
+        again: replayed unrolls among these.
         queue: unrolls that the queue has room for.
         ring: unrolls that are kept to be replayed.
         max_bytes: bound on the memory of both, 0 for none.
@@ -41,11 +41,11 @@ class UnrollPlan:
 
     @property
     def rows(self) -> int:
-        """Rows that one unroll counts."""
+        """Rows of one unroll."""
         return self.steps * self.num_envs
 
     def within_bytes(self, unroll_bytes: int) -> UnrollPlan:
-        """The same, made smaller in proportion where ``max_bytes`` demands it.
+        """Returns the same plan, scaled down in proportion where ``max_bytes`` requires it.
 
         Args:
             unroll_bytes: of one unroll.
@@ -73,7 +73,7 @@ class UnrollPlan:
 
 
 def plan_unrolls(learner_config: Config, env_config: Config, session_config: Config) -> UnrollPlan:
-    """The plan of one shard.
+    """Returns the plan of one shard.
 
     Raises:
         ConfigError: a batch is no whole number of unrolls, or never fits; a setting is another

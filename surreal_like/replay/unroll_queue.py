@@ -1,4 +1,4 @@
-"""Whole unrolls that wait to be learned from, the oldest first."""
+"""Queue of whole unrolls that wait to be learned from, the oldest first."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Unroll(NamedTuple):
     """A chunk that is a whole unroll.
 
     Attributes:
-        chunk: as it came.
-        version: the oldest version that it was acted with.
+        chunk: as received.
+        version: the oldest parameter version that acted in it.
         replayed: True if it was learned from before.
     """
 
@@ -27,12 +27,12 @@ class Unroll(NamedTuple):
 
     @classmethod
     def of(cls, chunk: Chunk) -> Unroll:
-        """The unroll of a chunk that has just come."""
+        """Returns the unroll of a chunk just received."""
         return cls(chunk, int(chunk.columns["version"].min()))
 
 
 def pack(unrolls: Iterable[Unroll]) -> dict[str, Any]:
-    """Unrolls as plain values and one array for each of their columns, ``[unrolls, T + 1, N]``."""
+    """Packs unrolls as plain values and one array ``[unrolls, T + 1, N]`` for each column."""
     chunks = [unroll.chunk for unroll in unrolls]
     messages = [chunk.to_message() for chunk in chunks]
     names = messages[0].arrays if messages else ()
@@ -44,7 +44,7 @@ def pack(unrolls: Iterable[Unroll]) -> dict[str, Any]:
 
 
 def unpack(state: Mapping[str, Any]) -> list[Unroll]:
-    """The unrolls that :func:`pack` gave, each with memory of its own."""
+    """Returns the unrolls that :func:`pack` packed, each with memory of its own."""
     unrolls = []
     for number, fields in enumerate(state["fields"]):
         identity = Identity(*state["senders"][number])
@@ -55,11 +55,11 @@ def unpack(state: Mapping[str, Any]) -> list[Unroll]:
 
 
 class UnrollQueue:
-    """A bounded queue: full, it takes no more, or loses its oldest unrolls.
+    """A bounded queue: when full, it accepts no more, or drops its oldest unrolls.
 
     Args:
-        places: unrolls that it has room for.
-        drops_oldest: which of the two.
+        places: most unrolls to hold.
+        drops_oldest: drop the oldest when full.
     """
 
     def __init__(self, places: int, *, drops_oldest: bool = False) -> None:
@@ -74,11 +74,11 @@ class UnrollQueue:
         return iter(self._unrolls)
 
     def can_push(self) -> bool:
-        """Whether another unroll may come now."""
+        """True if another unroll may be pushed now."""
         return self._drops_oldest or len(self._unrolls) < self.places
 
     def push(self, unroll: Unroll) -> int:
-        """Takes in one unroll, also beyond its bound; returns how many were lost for it."""
+        """Adds one unroll, also beyond the bound; returns how many were dropped for it."""
         lost = 0
         while self._drops_oldest and len(self._unrolls) >= self.places:
             self._unrolls.popleft()
@@ -87,20 +87,20 @@ class UnrollQueue:
         return lost
 
     def restore(self, unrolls: Iterable[Unroll]) -> None:
-        """Holds these, also beyond its bound, and no others."""
+        """Replaces all unrolls by these, also beyond the bound."""
         self._unrolls = deque(unrolls)
 
     def pop(self, count: int) -> list[Unroll]:
-        """The oldest unrolls, of which there must be so many."""
+        """Removes and returns the ``count`` oldest unrolls, which must exist."""
         return [self._unrolls.popleft() for _ in range(count)]
 
     def put_back(self, unrolls: Sequence[Unroll]) -> None:
-        """Puts what :meth:`pop` gave back to the front, also beyond the bound."""
+        """Puts unrolls from :meth:`pop` back to the front, also beyond the bound."""
         self._unrolls.extendleft(reversed(unrolls))
 
     def drop_older(self, version: int) -> int:
-        """Loses what was acted with an older version; returns how many unrolls."""
-        # An agent may be behind another: the oldest in the queue need not be the oldest acted.
+        """Drops unrolls that an older version than ``version`` acted in; returns how many."""
+        # Agents may lag differently: the first in the queue need not have the oldest version.
         gone = sum(unroll.version < version for unroll in self._unrolls)
         if gone:
             self._unrolls = deque(each for each in self._unrolls if each.version >= version)

@@ -1,4 +1,4 @@
-"""Unrolls that have been learned from, to be drawn again."""
+"""Ring of unrolls that have been learned from, to be drawn again."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class UnrollRing:
     """The newest unrolls, from which distinct ones are drawn by an AgeRule.
 
     Args:
-        places: unrolls that it has room for; the oldest go.
-        rule: how age weighs; by default all are drawn alike.
+        places: most unrolls to keep; the oldest are removed.
+        rule: weights by age; by default all are equal.
         seed: of the generator.
     """
 
@@ -30,11 +30,11 @@ class UnrollRing:
         return len(self._unrolls)
 
     def bound(self, places: int) -> None:
-        """Makes room for so many unrolls, and no more."""
+        """Changes the number of unrolls to keep."""
         self._unrolls = deque(self._unrolls, maxlen=places)
 
     def add(self, unrolls: Iterable[Unroll]) -> None:
-        """Takes in unrolls; the oldest make room for them."""
+        """Adds unrolls; the oldest make room for them."""
         self._unrolls.extend(unroll._replace(replayed=True) for unroll in unrolls)
 
     def undo_sample(self, count: int) -> None:
@@ -43,14 +43,14 @@ class UnrollRing:
             self._unrolls.pop()
 
     def drawable(self, newest_version: int) -> int:
-        """How many unrolls are young enough."""
+        """Number of unrolls that are young enough."""
         if not self._rule.max_versions:
             return len(self._unrolls)
         oldest = newest_version - self._rule.max_versions
         return sum(unroll.version >= oldest for unroll in self._unrolls)
 
     def draw(self, count: int, newest_version: int) -> list[Unroll]:
-        """So many distinct unrolls, one after the other, each by its weight among those left.
+        """Draws distinct unrolls, one after the other, each by its weight among those left.
 
         Args:
             count: at most :meth:`drawable`.
@@ -59,7 +59,7 @@ class UnrollRing:
         if not count:
             return []
         weights = self._rule.log_weights(self._versions(), newest_version)
-        # The largest of logarithms with Gumbel noise are drawn so (Kool and others 2019,
+        # The largest log weights with Gumbel noise are such a draw (Kool and others 2019,
         # "Stochastic beams and where to find them", section 2.3).
         keys = weights + self._generator.gumbel(size=len(weights))
         chosen = np.argpartition(-keys, count - 1)[:count]
@@ -69,7 +69,7 @@ class UnrollRing:
         return np.fromiter((unroll.version for unroll in self._unrolls), np.int64, len(self))
 
     def reseed(self, seed: int) -> None:
-        """Begins a new generator."""
+        """Starts a new random generator."""
         self._generator = np.random.default_rng(seed)
 
     def state(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class UnrollRing:
         }
 
     def restore(self, unrolls: Iterable[Unroll], generator: Mapping[str, Any]) -> None:
-        """Holds these and no others, the newest where room is short, and draws as before."""
+        """Replaces all unrolls by these, the newest where room is short, and draws as before."""
         self._unrolls.clear()
         self.add(unrolls)
         self._generator.bit_generator.state = dict(generator)

@@ -1,4 +1,4 @@
-"""Consecutive rows that were acted with one version, as runs: what a weight by age is made of."""
+"""Runs of consecutive rows that were acted with one version, for weights by age."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _START, _VERSION, _READY = range(3)
 
 
 class VersionRuns:
-    """Cuts rows 0, 1, 2, ... into runs of one version each, and counts what is ready in each.
+    """Cuts rows 0, 1, 2, ... into runs of one version each, and counts the ready rows of each.
 
     Rows come in the order of their numbers, and those of a chunk mostly have one version, so there
     are about as many runs as chunks.
@@ -47,7 +47,7 @@ class VersionRuns:
         return np.diff(self.starts, append=self._next_number)
 
     def append(self, first: int, versions: Counts, ready: npt.NDArray[np.bool_]) -> None:
-        """Takes in the rows from ``first`` on, which follow the last ones; both ``[rows]``."""
+        """Adds the rows from ``first`` on, which follow the last ones; both arrays ``[rows]``."""
         if not len(versions):
             return
         changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
@@ -71,7 +71,7 @@ class VersionRuns:
         self._table, self._begin, self._end = table, 0, len(self)
 
     def count(self, numbers: Counts, by: int = 1) -> None:
-        """Rows that exist have become ready; with -1: are not so any more."""
+        """Counts existing rows as ready; with ``by`` -1, as not ready any more."""
         of = np.searchsorted(self.starts, numbers, side="right") - 1
         np.add.at(self.ready, of, by)
 
@@ -89,7 +89,7 @@ class VersionRuns:
             self._begin = self._end
             return
         left = int(np.searchsorted(starts, oldest, side="right")) - 1
-        # Of the run in which the cut lies some rows stay.
+        # Some rows of the run in which the cut lies stay.
         self.ready[left] -= len(gone) - int(np.searchsorted(gone, starts[left]))
         starts[left] = oldest
         self._begin += left

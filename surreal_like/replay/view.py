@@ -1,4 +1,4 @@
-"""What a sample looks like: n-step transitions gathered from rows when they are sampled.
+"""N-step transitions, gathered from rows when they are sampled.
 
 Observations may be stacks of frames, see :mod:`surreal_like.replay.frame_stacks`.
 
@@ -30,7 +30,7 @@ LAST = int(StepType.LAST)
 
 
 class Transitions(NamedTuple):
-    """Of each transition, ``[B]``: what lies at its end, and the sum on the way there.
+    """End and n-step sum of each transition, each ``[B]``.
 
     Attributes:
         ends: positions of the rows whose observations are bootstrapped.
@@ -48,7 +48,7 @@ class Transitions(NamedTuple):
 
 
 class NStepView:
-    """Sees a row as the start of a transition over n steps, fewer where the episode ends before.
+    """Makes a row the start of a transition over n steps, fewer where the episode ends before.
 
     A row is sampleable when n successors or a LAST before that have come, and all rows of its stack
     are there; a LAST row starts no transition.
@@ -57,7 +57,7 @@ class NStepView:
         n: steps, at least 1.
         gamma: discount per step, multiplied with the environment's own.
         transform: of single rewards.
-        frame_stack: frames of an observation; with 1 it is what stands in its row.
+        frame_stack: frames of an observation; with 1 it is the one of its row.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class NStepView:
 
     @property
     def waiting(self) -> int:
-        """Rows of one stream that cannot be sampled at any time: for later ones, or older ones."""
+        """Rows of one stream that lack later or older rows at any time, and cannot be sampled."""
         return self.n + self.lead
 
     @property
@@ -88,13 +88,14 @@ class NStepView:
         return self._stacks.size - 1
 
     def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
-        """Numbers of rows that stop being sampleable, though they stay, if ``oldest`` becomes the
-        oldest row; to be asked before.
+        """Numbers of rows that would stay unsampleable if ``oldest`` were the oldest row.
+
+        Call this before the eviction.
         """
         return self._stacks.losing(storage, oldest)
 
     def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
-        """Which rows have become sampleable by an insert.
+        """Finds the rows that an insert has made sampleable.
 
         Args:
             storage: with the new rows in it.
@@ -120,10 +121,10 @@ class NStepView:
         return flags, self._completed(storage, numbers[0], last)
 
     def _completed(self, storage: ColumnStorage, first: Rows, last: Flags) -> Rows:
-        """Rows before the new ones that lacked successors and lack them no more.
+        """Finds the rows before the new ones that the new ones have completed.
 
-        Walks back until n rows before the new ones, or to a LAST: what lies before a LAST was
-        complete when that came.
+        Goes back n rows before the new ones, or to a LAST: rows before a LAST were complete when it
+        came.
         """
         found = []
         streams = np.arange(len(first))
@@ -143,7 +144,7 @@ class NStepView:
         return storage.number(rows[self._stacks.complete(storage, rows)] if self.lead else rows)
 
     def ready_rows(self, storage: ColumnStorage) -> Flags:
-        """Which of all rows are sampleable, ``[rows]``, the oldest first; for a restored ring."""
+        """Flags the sampleable rows, ``[rows]``, the oldest first; for a restored ring."""
         if not len(storage):
             return np.zeros(0, np.bool_)
         end = storage.locate(np.arange(storage.oldest, storage.next_number))
@@ -159,12 +160,12 @@ class NStepView:
     def gather(
         self, storage: ColumnStorage, numbers: Rows, empty: Empty | None = None
     ) -> dict[str, Array]:
-        """The transitions that start at sampleable rows.
+        """Returns the transitions that start at sampleable rows.
 
         Args:
             storage: that holds the rows.
             numbers: ``[B]``.
-            empty: makes the arrays of observations.
+            empty: creates the arrays of observations.
 
         Returns:
             ``[B, ...]`` each: ``obs``, ``actions``, ``obs_next`` (for nests ``obs/<path>``, and so
@@ -194,7 +195,7 @@ class NStepView:
         return batch
 
     def transitions(self, storage: ColumnStorage, numbers: Rows) -> Transitions:
-        """Where the transitions that start at sampleable rows lead, and what they earn."""
+        """Returns ends and n-step sums of the transitions that start at sampleable rows."""
         start = storage.locate(numbers)
         end = start + storage.distance(start)
         rewards = self._transform(storage.take("reward", end))
