@@ -1,4 +1,4 @@
-"""What `learn()` gets: a dictionary of batched tensors with attribute access."""
+"""Batches for `learn()`: dictionaries of batched tensors with attribute access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Batch(dict[str, Any]):
     """A batch of experience, such as ``batch.rewards``.
 
     Keys: ``obs``, ``obs_next`` (nests), ``actions``, ``rewards`` (the n-step sum), ``discounts``
-    (what multiplies the bootstrap value, gamma included), ``dones`` (1 where the transition ends in
+    (factor of the bootstrap value, gamma included), ``dones`` (1 where the transition ends in
     a termination), ``weights``, ``indices``, ``version``, ``extras``; leaves begin with ``[B]``.
     """
 
@@ -31,7 +31,7 @@ class Batch(dict[str, Any]):
 
 
 def make_batch(columns: Mapping[str, Any]) -> Batch:
-    """The batch whose nests are spelled out as columns, such as ``obs/image``.
+    """Makes a batch of columns, in which nests are flattened, such as ``obs/image``.
 
     Args:
         columns: name -> array or tensor, named as a ``batch`` message of replay names them.
@@ -58,7 +58,7 @@ def split(columns: Mapping[str, npt.NDArray[Any]], batches: int) -> list[Columns
     for name, column in columns.items():
         if len(column) % batches:
             raise ValueError(f"column '{name}' has {len(column)} rows for {batches} batches")
-    # Plain slices: np.split takes longer than all the rest of taking an answer.
+    # Plain slices: np.split takes longer than all other handling of a reply.
     return [
         {
             name: column[len(column) * i // batches : len(column) * (i + 1) // batches]

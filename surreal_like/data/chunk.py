@@ -45,7 +45,7 @@ EPISODES = ListOf(
         {
             "return": Number(),
             "length": Count(most=STEPS_LIMIT),
-            # An environment's own number may be none.
+            # A metric of an environment may be NaN or infinite.
             "metrics": MapOf(Text(_NAME_CHARACTERS), Number(finite=False), _OWN_NUMBERS),
         }
     ),
@@ -54,7 +54,7 @@ EPISODES = ListOf(
 
 
 def check_episodes(finished: list[dict[str, Any]]) -> None:
-    """Raises DataError for summaries with which replay would not accept a chunk."""
+    """Raises DataError for summaries because of which replay would refuse a chunk."""
     if EPISODES.fits(finished):
         return
     wrong = next((each for each in finished if not EPISODES.fits([each])), finished[0])
@@ -94,7 +94,7 @@ CHUNK = Schema(
     arrays=None,
     header_bytes=LARGE_HEADER_BYTES,
 )
-# Sent like a chunk, and so with what a chunk says of its sender.
+# Sent like a chunk, with the same fields on its sender.
 GOODBYE = Schema({**_COUNTED, **_ACKED})
 
 
@@ -107,23 +107,23 @@ class Chunk:
             float32 (of the action before the row), ``version`` int64 (of the parameters it was
             acted with), ``obs`` or ``obs/...``, ``action`` or ``action/...``, ``extras/...``.
         sequence: 1, 2, 3, ... of this sender incarnation.
-        streams: one id per stream, ``[N]``, never used again by this incarnation after a cut.
+        streams: one id per stream, ``[N]``, never reused by this incarnation after a cut.
         sender: agent name.
         incarnation: the agent's.
-        policy: whose actions these are.
+        policy: name of the policy that acted.
         rows: rows that the sender has cut into chunks so far, this chunk included.
         env_steps: environment steps of the sender so far.
         episodes: episodes that ended at the sender so far.
         finished: summaries of the episodes that ended in this chunk.
         tail: True if the last row of each stream has no action yet, and none will follow.
         overlap: rows at the end that the next chunk begins with, and counts: 1 in an unroll.
-        lead_in: of an unroll whose observations are seen in stacks of k: column of observations ->
+        lead_in: for an unroll whose observations are used in stacks of k: column of observations ->
             the frames before its first row, ``[k-1, N, ...]``, which count in an earlier chunk;
             where an episode begins less than k-1 rows before, its first frame is repeated.
-        acked: highest number for which the sender has had an ack, of whatever replay.
+        acked: highest number for which the sender has received an ack, from any replay.
         acked_rows: the sender's row count at that number.
-        filled: share of what its sender may have unacked that it has; at 1 it waits.
-        stamps: seconds of the traced way (``first``, ``cut``, ``sent``), empty when not traced.
+        filled: unacked data of its sender as a share of its window; at 1 the sender waits.
+        stamps: times in s of a traced chunk (``first``, ``cut``, ``sent``), empty if not traced.
     """
 
     columns: Mapping[str, Array]
@@ -152,7 +152,7 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """Rows that this chunk counts, those of the overlap left out."""
+        """Number of rows that count in this chunk, without those of the overlap."""
         length, streams = self.shape
         return (length - self.overlap) * streams
 
@@ -169,7 +169,7 @@ class Chunk:
         return {**self.columns, **{LEAD_IN + name: lead for name, lead in self.lead_in.items()}}
 
     def to_message(self) -> Message:
-        """The chunk as a message; sender and incarnation travel as the message's identity."""
+        """Returns the chunk as a message; sender and incarnation are the message's identity."""
         fields = {
             "seq": self.sequence,
             "streams": self.streams,
@@ -189,7 +189,7 @@ class Chunk:
 
     @classmethod
     def from_message(cls, message: Message) -> Chunk:
-        """The chunk that a message holds.
+        """Returns the chunk of a message.
 
         Args:
             message: one that fits :data:`CHUNK`.
@@ -217,9 +217,9 @@ class Chunk:
 
     @classmethod
     def unreadable(cls, message: Message) -> Chunk:
-        """The chunk of a message whose columns :meth:`from_message` refuses, without its values.
+        """Returns a chunk without values for a message whose columns :meth:`from_message` refuses.
 
-        It counts the rows that its columns have as far as that can be seen, 0 otherwise.
+        Its row count is taken from the shape of the columns where they have one, else it is 0.
 
         Args:
             message: one that fits :data:`CHUNK`.
@@ -229,10 +229,10 @@ class Chunk:
         """
         columns, _ = _parted(message.arrays)
         first = [columns["step_type"]] if "step_type" in columns else []
-        # Rows without a byte have not been received, whatever the shape says.
+        # Columns without bytes do not count: a shape alone is no proof that rows were received.
         known = (each for each in [*first, *columns.values()] if each.ndim >= 2 and each.nbytes)
         length, streams = next((each.shape[:2] for each in known), (0, 0))
-        # One zero, seen as often as there are rows.
+        # A single zero, broadcast to the number of rows.
         rows = np.broadcast_to(np.uint8(0), (length, streams))
         chunk = cls._of(message, {"step_type": rows}, {})
         chunk.overlap = min(chunk.overlap, length)
@@ -252,7 +252,7 @@ class Chunk:
 
 
 def _parted(arrays: Mapping[str, Array]) -> tuple[Mapping[str, Array], dict[str, Array]]:
-    """Columns, and lead-in frames by the column that they belong to."""
+    """Returns the columns, and the lead-in frames by the column that they belong to."""
     lead_in = {
         name.removeprefix(LEAD_IN): array
         for name, array in arrays.items()
@@ -266,7 +266,7 @@ def _parted(arrays: Mapping[str, Array]) -> tuple[Mapping[str, Array], dict[str,
 def _check_lead_in(
     columns: Mapping[str, Array], lead_in: Mapping[str, Array], streams: int
 ) -> None:
-    """Raises DecodeError unless there are equally many frames of all parts of the observations."""
+    """Raises DecodeError unless all observation columns have the same number of frames."""
     if not lead_in:
         return
     observed = {name for name in columns if name.partition("/")[0] == "obs"}

@@ -1,8 +1,8 @@
-"""Frame stacks: the spec of one, the spec of what it is made of, and which rows make it.
+"""Frame stacks: specs of stacks and of single frames, and the rows of each stack.
 
 A stack of k holds the observations of rows t-k+1 .. t of one stream, the oldest first, on a new
-axis in front. It begins anew with each episode: before the first row the first one is repeated.
-Streams, replay and the wire hold single frames, each of them once.
+axis in front. It does not cross episodes: before the first row the first one is repeated. Streams,
+replay and the wire hold single frames, each of them once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Spec = Mapping[str, Any]
 
 
 def stack_size(env_config: Mapping[str, Any]) -> int:
-    """Frames in a stack, k, at least 1, as ``env_config.frame_stack`` says.
+    """Returns the frames in a stack, k, at least 1, from ``env_config.frame_stack``.
 
     Raises:
         ConfigError: it is no whole number of 0 or more.
@@ -33,7 +33,7 @@ def stack_size(env_config: Mapping[str, Any]) -> int:
 
 
 def stack_spec(spec: Spec, size: int) -> dict[str, Any]:
-    """The observation spec of a stack of ``size`` frames of a spec; bounds hold for each frame."""
+    """Returns the observation spec of a stack of ``size`` frames; bounds hold for each frame."""
     if size == 1:
         return dict(spec)
     if not is_leaf(spec):
@@ -42,10 +42,10 @@ def stack_spec(spec: Spec, size: int) -> dict[str, Any]:
 
 
 def frame_spec(spec: Spec, size: int, where: str = "env_config.obs_spec") -> dict[str, Any]:
-    """The observation spec of one frame of a stack: undoes :func:`stack_spec`.
+    """Returns the observation spec of one frame of a stack: inverse of :func:`stack_spec`.
 
     Raises:
-        SpecError: this is no spec of a stack of so many frames.
+        SpecError: this is no spec of a stack of ``size`` frames.
     """
     if size == 1:
         return dict(spec)
@@ -61,10 +61,10 @@ def frame_spec(spec: Spec, size: int, where: str = "env_config.obs_spec") -> dic
 
 
 def stack_rows(first: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.int64]:
-    """Which rows of whole streams make the stack at each row.
+    """Returns the numbers of the rows that make the stack at each row of whole streams.
 
     Args:
-        first: where an episode begins, ``[T, N]``.
+        first: True where an episode begins, ``[T, N]``.
         size: frames in a stack, k.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Parameters as they travel: one flat buffer, a manifest, a version, and what is known of them."""
+"""Parameters on the wire: one flat buffer, a manifest, a version and other metadata."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from session.wire.schema import (
 _ALIGNMENT_BYTES = 8
 _TENSORS = 20_000
 _DIMENSIONS = 8
-# As torch calls them; it has one that numpy has not.
+# Names of torch, which has types that numpy has not.
 _ITEM_BYTES = {
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
     **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
@@ -42,7 +42,7 @@ _ITEM_BYTES = {
     "complex128": 16,
 }
 
-# What is known of a publication, and the publication itself.
+# Schemas of the metadata of a publication, and of the publication itself.
 ABOUT = {
     "version": Count(),
     "incarnation": Incarnation(),
@@ -89,7 +89,7 @@ Manifest = tuple[ParameterEntry, ...]
 
 
 def make_manifest(tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> Manifest:
-    """Lays tensors ``(name, dtype, shape)`` one behind the other, each aligned to eight bytes."""
+    """Lays tensors ``(name, dtype, shape)`` one after the other, each aligned to 8 bytes."""
     entries: list[ParameterEntry] = []
     offset = 0
     for name, dtype, shape in tensors:
@@ -113,12 +113,12 @@ class Parameters:
 
     Args:
         flat: all tensors, uint8 ``[bytes]``.
-        manifest: where each tensor lies in it.
-        version: counts publications, rises within and over learner incarnations.
+        manifest: place of each tensor in it.
+        version: number of the publication; rises within and over learner incarnations.
         incarnation: the learner's.
         iteration: updates that these weights have had.
         info: ``time``, ``iteration``, ``message``, ``hash``, ``env_steps``, ``final``.
-        policy: whose parameters they are.
+        policy: name of the policy.
     """
 
     flat: npt.NDArray[np.uint8]
@@ -131,11 +131,11 @@ class Parameters:
 
     @property
     def order(self) -> tuple[int, int]:
-        """What is newer is larger."""
+        """Sort key: newer parameters have a larger one."""
         return self.incarnation, self.version
 
     def about(self) -> dict[str, Any]:
-        """What is known of them, for whoever has them or does not want them."""
+        """Returns the metadata without the parameters."""
         return {
             "version": self.version,
             "incarnation": self.incarnation,
@@ -144,22 +144,22 @@ class Parameters:
         }
 
     def fields(self) -> dict[str, Any]:
-        """The fields of a ``parameters`` message."""
+        """Returns the fields of a ``parameters`` message."""
         return {**self.about(), "policy": self.policy, "manifest": self.manifest}
 
     def to_message(self) -> Message:
-        """The message that publishes them."""
+        """Returns the message that publishes them."""
         return Message("parameters", self.fields(), {"flat": self.flat})
 
     @classmethod
     def from_message(cls, message: Message) -> Parameters:
-        """The parameters that a message holds; the buffer is a read-only view.
+        """Returns the parameters of a message; the buffer is a read-only view.
 
         Args:
             message: one that fits :data:`PARAMETERS`.
 
         Raises:
-            DecodeError: the manifest does not lay tensors one behind the other, or the buffer does
+            DecodeError: the manifest does not lay tensors one after the other, or the buffer does
                 not fit it.
         """
         fields, flat = message.fields, message.arrays["flat"]
@@ -180,10 +180,10 @@ class Parameters:
 
 
 def parameter_hash(flat: npt.NDArray[np.uint8]) -> str:
-    """Short hash of the buffer, 16 digits, the same on every machine; against mix-ups, not malice.
+    """Short hash of the buffer, 16 digits, equal on every machine; against errors, not malice.
 
-    The CRC-32 of all bytes and the sum of all whole 64-bit words. A cryptographic one takes as long
-    as the way through the network.
+    It consists of the CRC-32 of all bytes and the sum of all whole 64-bit words. A cryptographic
+    hash takes as long as the transfer over the network.
     """
     words = flat[: flat.size // 8 * 8].view("<u8")
     total = int(words.sum(dtype=np.uint64)) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""Specs: what one observation and one action look like, in the form in which configs hold them.
+"""Specs of one observation and one action, in the form in which configs hold them.
 
 An observation spec is `{type: float32, dim: [4]}`; a nested observation is a mapping of such
 specs, a tuple a mapping with the keys "0", "1", ...; a discrete one adds its count, as in
@@ -34,7 +34,7 @@ ACTION_TYPES = ("discrete", "multi_discrete", "continuous")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArraySpec:
-    """One array without its leading dimensions: [T, N, *dim], [N, *dim] and [*dim] all fit it.
+    """Spec of an array without leading dimensions: [T, N, *dim], [N, *dim] and [*dim] fit it.
 
     type: name of the dtype; dim: the shape.
     low, high: bounds, inclusive, that broadcast to `dim`; None where there are none.
@@ -53,13 +53,13 @@ class ArraySpec:
         return np.dtype(self.type)
 
     def zeros(self, *leading: int) -> npt.NDArray[Any]:
-        """An array of zeros, [*leading, *dim]."""
+        """Returns an array of zeros, [*leading, *dim]."""
         return np.zeros((*leading, *self.dim), self.dtype)
 
     def validate(self, name: str, array: npt.NDArray[Any], *, bounds: bool = True) -> None:
         """Checks dtype, trailing shape, finiteness, count and, with `bounds`, low and high.
 
-        Raises DataError that begins with `name` and says where the first wrong value stands.
+        Raises DataError that begins with `name` and has the place of the first wrong value.
         """
         if not isinstance(array, np.ndarray) or array.dtype != self.dtype:
             given = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
@@ -100,7 +100,7 @@ def _refuse(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActionSpec:
-    """One action: `type` is discrete, multi_discrete or continuous, `dim` as in the config.
+    """Spec of an action: `type` is discrete, multi_discrete or continuous, `dim` as configured.
 
     array: the ArraySpec of one action: int64 of shape [] or [choices], or float32 of shape `dim`.
     """
@@ -111,12 +111,12 @@ class ActionSpec:
 
 
 def is_leaf(spec: Mapping[str, Any]) -> bool:
-    """Whether a mapping is the spec of one array; else it is a nest of specs."""
+    """Returns True if a mapping is the spec of one array; else it is a nest of specs."""
     return isinstance(spec.get("type"), str) or isinstance(spec.get("dim"), list | tuple)
 
 
 def is_bounded(spec: ArraySpec) -> bool:
-    """Whether every element has a finite lowest and highest value."""
+    """Returns True if every element has a finite lowest and highest value."""
     return (
         spec.low is not None
         and spec.high is not None
@@ -125,7 +125,7 @@ def is_bounded(spec: ArraySpec) -> bool:
 
 
 def parse_obs_spec(spec: Mapping[str, Any], where: str = "env_config.obs_spec") -> nest.Nest:
-    """The nest of ArraySpec of an observation spec in config form. Raises SpecError."""
+    """Parses an observation spec in config form to a nest of ArraySpec. Raises SpecError."""
     if is_leaf(spec):
         return _obs_leaf(spec, where)
     if not spec:
@@ -140,7 +140,7 @@ def parse_obs_spec(spec: Mapping[str, Any], where: str = "env_config.obs_spec") 
 
 
 def parse_action_spec(spec: Mapping[str, Any], where: str = "env_config.action_spec") -> ActionSpec:
-    """The ActionSpec of an action spec in config form. Raises SpecError."""
+    """Parses an action spec in config form. Raises SpecError."""
     kind = _member(spec, "type", ACTION_TYPES, where)
     known = {"type", "dim", "low", "high"} if kind == "continuous" else {"type", "dim"}
     _refuse_unknown(spec, known, where)
@@ -156,10 +156,10 @@ def parse_action_spec(spec: Mapping[str, Any], where: str = "env_config.action_s
 
 
 def compare(given: Any, derived: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Checks specs that a user gave against those of the environment and gives the complete ones.
+    """Checks specs that a user gave against those of the environment; returns the complete ones.
 
-    what: `obs_spec` or `action_spec`. Keys that the environment does not tell (bounds) may be
-    added, keys that the user leaves out are filled in. Raises SpecError that shows both sides.
+    what: `obs_spec` or `action_spec`. The user may add keys that the environment does not give
+    (bounds); keys that the user leaves out are filled in. Raises SpecError that shows both sides.
     """
     mine, theirs = plain(given), plain(derived)
     merged: dict[str, Any] = theirs
@@ -169,13 +169,13 @@ def compare(given: Any, derived: Mapping[str, Any], what: str) -> dict[str, Any]
 
 
 def spec_hash(obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any]) -> str:
-    """A hash that is equal exactly where both specs are, whatever the order of their keys."""
+    """Returns a hash that is equal if both specs are, whatever the order of their keys."""
     text = json.dumps([plain(obs_spec), plain(action_spec)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def plain(spec: Any) -> Any:
-    """The same values in plain dicts, lists and numbers, as files and messages hold them."""
+    """Returns the same values in plain dicts, lists and numbers, for files and messages."""
     if isinstance(spec, Mapping):
         return {str(key): plain(value) for key, value in spec.items()}
     if isinstance(spec, list | tuple):
@@ -240,7 +240,7 @@ def _shaped(value: Any, dim: tuple[int, ...], dtype: np.dtype[Any], where: str) 
 
 
 def _merge(given: Any, derived: Any, where: str, whole: tuple[Any, Any]) -> dict[str, Any]:
-    """Walks both specs; where they differ the error shows `whole`, the two of them."""
+    """Merges both specs recursively; if they differ, the error shows both of `whole`."""
     both_nests = not is_leaf(given) and not is_leaf(derived)
     if is_leaf(given) != is_leaf(derived) or (both_nests and set(given) != set(derived)):
         _differ(where, whole)
@@ -253,7 +253,7 @@ def _merge(given: Any, derived: Any, where: str, whole: tuple[Any, Any]) -> dict
 
 
 def _equal(key: str, given: Any, derived: Any) -> bool:
-    """Equal as written; bounds also as float32 numbers, and one number may stand for all."""
+    """True if equal as written; bounds also as float32, where one number may stand for all."""
     if given == derived or key not in ("low", "high"):
         return bool(given == derived)
     try:

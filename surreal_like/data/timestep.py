@@ -16,7 +16,7 @@ from surreal_like.errors import DataError
 
 
 class StepType(enum.IntEnum):
-    """Where in its episode a step stands; the value is what the uint8 column holds."""
+    """Position of a step in its episode; the uint8 column holds these values."""
 
     FIRST = 0
     MID = 1
@@ -28,10 +28,10 @@ def step_types(
     terminated: npt.NDArray[np.bool_],
     truncated: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.uint8]:
-    """The column of step types, uint8, in the shape of its three bool columns (mostly [T, N]).
+    """Returns the column of step types, uint8, in the shape of the three bool columns ([T, N]).
 
-    Raises DataError where a row begins an episode and also ends it: such an environment does not
-    reset at the step after the last.
+    Raises DataError if a row both begins and ends an episode: then the environment does not reset
+    at the step after the last.
     """
     last = terminated | truncated
     both = first & last
@@ -40,12 +40,12 @@ def step_types(
         raise DataError(
             f"step_type: row {where} is both FIRST and LAST: the reset ended an episode"
         )
-    # FIRST is one less than MID, LAST one more: a fraction of the time of writing by masks.
+    # FIRST is MID - 1, LAST is MID + 1: takes a fraction of the time of writing by masks.
     types = last.view(np.uint8) + np.uint8(StepType.MID)
     types -= first.view(np.uint8)
     return types
 
 
 def discounts(terminated: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
-    """The column of discounts, float32: 0 at a termination, time limit or not, else 1."""
+    """Returns the column of discounts, float32: 0 at a termination, time limit or not, else 1."""
     return (~terminated).astype(np.float32)

@@ -30,17 +30,17 @@ class _Stack(NamedTuple):
     stacks: Array
 
     def fill(self, first: npt.NDArray[np.bool_]) -> Array:
-        """The stacks ``[T + 1, B, k, ...]``, where ``first`` says where episodes begin."""
+        """Fills the stacks ``[T + 1, B, k, ...]``; ``first`` flags where episodes begin."""
         _, width, size = self.stacks.shape[:3]
         rows = stack_rows(first, size) + (size - 1)
         places = rows * width + np.arange(width)[:, None]
         flat = self.frames.reshape(-1, *self.frames.shape[2:])
-        # Without a mode that needs no check numpy would fill a copy first.
+        # With a mode that checks indices numpy would fill a copy first.
         return flat.take(places, axis=0, out=self.stacks, mode="clip")
 
 
 class UnrollBuffer:
-    """Lays unrolls side by side, in memory that is used again for each batch.
+    """Lays unrolls side by side, in memory that is reused for each batch.
 
     Args:
         gamma: discount per step, multiplied with the environment's own.
@@ -54,11 +54,11 @@ class UnrollBuffer:
         self._stacks: dict[str, _Stack] = {}
 
     def lay(self, unrolls: Sequence[Columns]) -> dict[str, Array]:
-        """One batch of unrolls; it lasts until the next call.
+        """Returns one batch of unrolls, valid until the next call.
 
         Args:
-            unrolls: columns ``[T + 1, N, ...]`` each, of one T and the same columns; where frames
-                are seen in stacks of k also ``lead_in/<column>``, ``[k - 1, N, ...]``.
+            unrolls: columns ``[T + 1, N, ...]`` each, of one T and the same columns; where
+                observations are stacks of k frames also ``lead_in/<column>``, ``[k - 1, N, ...]``.
 
         Returns:
             Time first. ``obs`` (``obs/<path>``) and ``first`` bool (an episode begins there)
@@ -96,7 +96,7 @@ class UnrollBuffer:
             }
 
     def _open_stack(self, name: str) -> _Stack:
-        """Puts lead-in and rows of one column behind each other, and makes room for stacks."""
+        """Places lead-in and rows of one column one after the other, and allocates the stacks."""
         lead, column = self._columns[LEAD_IN + name], self._columns[name]
         frames = np.empty((len(lead) + len(column), *column.shape[1:]), column.dtype)
         self._columns[LEAD_IN + name], self._columns[name] = (
