@@ -1,4 +1,4 @@
-"""Environments: one (`Env`), N of them (`VectorEnv`), what wraps them, and how a config names them.
+"""Environments: one (`Env`), N of them (`VectorEnv`), their wrappers, and their names in configs.
 
 Names are loaded on first use, so that a toy environment does not wait for gymnasium.
 """

@@ -1,4 +1,4 @@
-"""The door of an environment for actions: dtype, shape, NaN, range and bounds are checked once."""
+"""Validation of actions: dtype, shape, NaN, range and bounds are checked once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Outside: TypeAlias = Literal["clip", "refuse", "pass"]
 
 
 class ActionValidator:
-    """Checks actions and gives a private array of them.
+    """Checks actions and returns a private array of them.
 
     leading: the shape in front of one action: () for an Env, (N,) for a VectorEnv.
-    outside: what happens to a continuous action outside its bounds.
+    outside: treatment of a continuous action outside its bounds.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class ActionValidator:
     def __call__(
         self, actions: Any, ignored: npt.NDArray[np.bool_] | None = None
     ) -> npt.NDArray[Any]:
-        """Gives int64 or float32 [*leading, *dim].
+        """Returns int64 or float32 [*leading, *dim].
 
-        ignored: [N], streams whose action may be anything; they get a harmless one.
-        Raises DataError that names what is wrong, and the stream.
+        ignored: [N], streams whose action is ignored; they get a valid one.
+        Raises DataError that names the mistake, and the stream.
         """
         given = np.asarray(actions)
         if given.shape != self._shape:
@@ -60,14 +60,14 @@ class ActionValidator:
         if self._continuous:
             self._check_continuous(checked)
         else:
-            # Read as unsigned a negative number is a huge one: one comparison finds both.
+            # A negative number is huge as an unsigned one: one comparison finds both.
             wrong = checked.view(np.uint64) >= self._counts
             if np.count_nonzero(wrong):  # a fraction of the cost of any()
                 self._refuse(checked, wrong, f"0 to below {self._counts}")
         return checked
 
     def _check_continuous(self, actions: npt.NDArray[Any]) -> None:
-        """Refuses NaN, and does with values outside the bounds what was asked, in place."""
+        """Refuses NaN; clips, refuses or passes values outside the bounds, in place."""
         wrong = np.isnan(actions)
         if np.count_nonzero(wrong):
             self._refuse(actions, wrong, "a number")

@@ -1,4 +1,4 @@
-"""Making an image smaller: each new pixel is the mean of the area that it covers."""
+"""Shrinking of images: each new pixel is the mean of the area that it covers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class AreaResize:
     """Shrinks images ``[height, width]`` or ``[height, width, channels]``, uint8.
 
     The mean is taken in float32, first along rows and then down columns, pixel after pixel, and
-    rounded half to even: number for number what OpenCV's ``INTER_AREA`` gives where no side shrinks
-    by a whole factor.
+    rounded half to even: the same numbers as OpenCV's ``INTER_AREA`` where no side shrinks by a
+    whole factor.
 
     Args:
-        source: height and width of what comes in.
-        target: height and width of what goes out.
+        source: height and width of the given image.
+        target: height and width of the new image.
 
     Raises:
         ConfigError: the target is larger than the source, or empty.
@@ -37,7 +37,7 @@ class AreaResize:
         self._down, self._across = (_taps(*sides) for sides in zip(source, target, strict=True))
 
     def __call__(self, image: Image) -> Image:
-        """Gives a new image."""
+        """Returns a new image."""
         if self._same:
             return image.copy()
         rest = (1,) * (image.ndim - 2)
@@ -54,7 +54,7 @@ def _mean(
     axis: int,
     shape: tuple[int, ...],
 ) -> npt.NDArray[np.float32]:
-    """The weighted sum of the pixels that each new one covers, in the order of the taps."""
+    """Returns weighted sums of the pixels that each new one covers, in the order of the taps."""
     total: npt.NDArray[np.float32] = image.take(places[0], axis) * weights[0].reshape(shape)
     for place, weight in zip(places[1:], weights[1:], strict=True):
         total += image.take(place, axis) * weight.reshape(shape)
@@ -62,7 +62,7 @@ def _mean(
 
 
 def _taps(source: int, target: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Which old pixels each new one covers and by which share, both ``[taps, target]``."""
+    """Returns the old pixels that each new one covers, and shares, both ``[taps, target]``."""
     scale = 1.0 / (target / source)
     covered = [_covered(new * scale, scale, source) for new in range(target)]
     taps = max(map(len, covered))
@@ -73,7 +73,7 @@ def _taps(source: int, target: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[
 
 
 def _covered(begin: float, scale: float, source: int) -> list[tuple[int, float]]:
-    """The old pixels from ``begin`` on, as far as one new pixel reaches, and their shares."""
+    """Returns the old pixels from ``begin`` on that one new pixel covers, and their shares."""
     end = begin + scale
     width = min(scale, source - begin)
     last = min(math.floor(end), source - 1)

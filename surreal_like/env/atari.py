@@ -1,6 +1,6 @@
 """Atari games with the usual preprocessing, one at a time.
 
-``env_config.env_name`` is ``atari:Pong``, and :class:`AtariSettings` says what ``env_args`` may be.
+``env_config.env_name`` is ``atari:Pong``; the ``env_args`` are those of :class:`AtariSettings`.
 The emulator is ale-py (the extra ``atari``); its own vector code, which gives the same frames, is
 :mod:`surreal_like.env.atari_vector`.
 """
@@ -26,21 +26,21 @@ _SCREENS_PER_SECOND = 60
 
 @dataclass(frozen=True, kw_only=True)
 class AtariSettings:
-    """What is done to a game before anybody sees it (Mnih et al. 2015, Methods).
+    """Preprocessing of a game (Mnih et al. 2015, Methods).
 
     Args:
         episodic_life: a lost life ends the episode for learning, but not the game: the next
-            episode begins where it happened, and returns are those of whole games. In evaluation
-            this is off unless ``env_config.eval_mode`` has it.
+            episode begins at that point, and returns are those of whole games. In evaluation
+            this is off unless ``env_config.eval_mode`` sets it.
         frameskip: screens for which an action is repeated.
-        maxpool: a frame is the brighter one of each pixel of the last two screens.
-        noop_max: a game begins with less than so many screens without an action, drawn at random.
+        maxpool: each pixel of a frame is the brighter one of the last two screens.
+        noop_max: a game begins with a random number of screens without an action, below this.
         use_fire_reset: a game begins with the fire button, where there is one.
         grayscale: frames are ``[height, width]``, else ``[height, width, 3]``; uint8.
         img_height, img_width: of a frame [pixels].
-        repeat_action_probability: of a screen with the action before, whatever is asked for.
+        repeat_action_probability: of a screen that repeats the previous action instead.
         full_action_space: all 18 actions, also those that do nothing in this game.
-        max_num_frames_per_episode: a game is truncated after so many screens.
+        max_num_frames_per_episode: screens after which a game is truncated.
         num_threads: of the vector code.
     """
 
@@ -77,13 +77,13 @@ class AtariSettings:
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
-        """Of one frame."""
+        """Shape of one frame."""
         size = (self.img_height, self.img_width)
         return size if self.grayscale else (*size, 3)
 
 
 def atari_settings(env_config: Mapping[str, Any], evaluation: bool = False) -> AtariSettings:
-    """What `env_args` says; in evaluation a lost life ends nothing, unless `eval_mode` says so.
+    """Makes settings of `env_args`; in evaluation lost lives end nothing, except by `eval_mode`.
 
     Raises:
         ConfigError: there is no such argument, or its value is wrong.
@@ -106,7 +106,7 @@ class AtariEnv(Env):
 
     Args:
         game: such as ``Pong``.
-        settings: what is done to it.
+        settings: preprocessing of the game.
 
     Raises:
         MissingExtra: the emulator is not installed.
@@ -141,7 +141,7 @@ class AtariEnv(Env):
         self._next_seed = seed
 
     def reset(self) -> tuple[Frame, Info]:
-        """Starts a game; after a lost life goes on with it, by a step without an action."""
+        """Starts a game; after a lost life continues it, by a step without an action."""
         going_on, self._life_lost, self._ended_at_first = self._life_lost, False, None
         if not going_on:
             self._begin_game()

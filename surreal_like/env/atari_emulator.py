@@ -1,4 +1,4 @@
-"""The emulator of Atari games (ale-py, the extra ``atari``): their names, screens, beginnings."""
+"""Emulator of Atari games (ale-py, the extra ``atari``): names, screens, starts of games."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFIX = "atari:"
 
 
 def import_ale(name: str) -> Any:
-    """The emulator's module; raises MissingExtra where it is not installed."""
+    """Returns the emulator's module; raises MissingExtra if it is not installed."""
     try:
         return importlib.import_module("ale_py")
     except ModuleNotFoundError as error:
@@ -27,7 +27,7 @@ def import_ale(name: str) -> Any:
 
 
 def list_games() -> list[str]:
-    """The names of all games, as in ``MsPacman``; none without the emulator."""
+    """Returns the names of all games, such as ``MsPacman``; none without the emulator."""
     try:
         roms = _roms()
     except ModuleNotFoundError:
@@ -36,11 +36,11 @@ def list_games() -> list[str]:
 
 
 def rom_of(game: str) -> str:
-    """What the emulator calls a game: ``ms_pacman`` for ``MsPacman``.
+    """Returns the emulator's name of a game: ``ms_pacman`` for ``MsPacman``.
 
     Raises:
         MissingExtra: the emulator is not installed.
-        ConfigError: there is no such game; names the nearest ones.
+        ConfigError: there is no such game; the message names the nearest ones.
     """
     import_ale(f"{PREFIX}{game}")
     games = list_games()
@@ -61,11 +61,11 @@ def _game_name(rom: str) -> str:
 
 
 class Emulator:
-    """The emulator of one game, and how a game is begun.
+    """Emulator of one game, with the start of a game.
 
     Args:
         game: such as ``Pong``.
-        noop_max, fires, grayscale, full_action_space, repeat_action_probability: as of
+        noop_max, fires, grayscale, full_action_space, repeat_action_probability: as in
             :class:`surreal_like.env.atari.AtariSettings`.
     """
 
@@ -99,18 +99,18 @@ class Emulator:
 
     @property
     def lives(self) -> int:
-        """Lives that are left."""
+        """Number of lives left."""
         return int(self._ale.lives())
 
     @property
     def over(self) -> bool:
-        """Whether the game has ended."""
+        """True if the game has ended."""
         return bool(self._ale.game_over())
 
     def begin(self, seed: int | None) -> None:
         """Begins a game: the fire button, then screens without an action.
 
-        seed: from which all randomness comes from now on; None: it goes on.
+        seed: of all randomness from now on; None: the generators continue.
         """
         if seed is not None:
             self.seeded = True
@@ -127,21 +127,21 @@ class Emulator:
                 self._ale.reset_game()
 
     def act(self, action: int) -> int:
-        """One screen with an action; the reward."""
+        """Runs one screen with an action; returns the reward."""
         return int(self._ale.act(self.actions[action]))
 
     def screen(self) -> Frame:
-        """What is to be seen, gray or in colours."""
+        """Returns the current screen, gray or in colours."""
         screen: Frame = self._ale.getScreenGrayscale() if self._grayscale else self.picture()
         return screen
 
     def picture(self) -> Frame:
-        """What is to be seen, in colours."""
+        """Returns the current screen, in colours."""
         picture: Frame = self._ale.getScreenRGB()
         return picture
 
     def counts(self) -> Info:
-        """Lives, and screens since the start and of this game."""
+        """Returns the lives, and the screens since the start and of this game."""
         return {
             "lives": self.lives,
             "frame_number": self._ale.getFrameNumber(),
@@ -150,13 +150,13 @@ class Emulator:
 
 
 def mersenne_words(seed: int) -> Callable[[], int]:
-    """The 32-bit words of the Mersenne Twister as C++ seeds it, by which ale-py draws."""
+    """Returns a source of 32-bit words: Mersenne Twister seeded as in C++, as ale-py draws."""
     generator = np.random.RandomState(seed)
     return lambda: int(generator.randint(0, 2**32, dtype=np.uint32))
 
 
 def draw_below(bound: int, words: Callable[[], int]) -> int:
-    """A whole number from 0 to below ``bound``, as GNU's C++ library draws it (Lemire 2019)."""
+    """Draws a whole number from 0 to below ``bound`` as GNU's C++ library does (Lemire 2019)."""
     product = words() * bound
     if product % 2**32 < bound:
         least = (2**32 - bound) % bound

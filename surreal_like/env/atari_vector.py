@@ -1,4 +1,4 @@
-"""The vector code of ale-py: N games in step, in threads of its own."""
+"""Vector code of ale-py: N games in step, in threads of its own."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OURS = ("episodic_life", "num_threads")
 def make_atari_vector(
     env_config: Mapping[str, Any], seeds: Sequence[int], *, evaluation: bool = False
 ) -> AtariVector | None:
-    """Builds the games of a config, or gives None where N single Envs must be stepped.
+    """Builds the games of a config; returns None where N single Envs must be stepped.
 
-    That is so with wrappers, with action repeat, with a horizon of episodes, and with other keys
-    of info than INFO_KEYS. Raises what AtariVector raises, and SpecError where the config's specs
-    are not those of the game.
+    These are configs with wrappers, with action repeat, with a horizon of episodes, or with other
+    keys of info than INFO_KEYS. Raises what AtariVector raises, and SpecError where the config's
+    specs are not those of the game.
     """
     keys = tuple(env_config.get("info_keys") or ())
     limited = horizon(env_config.get("limit_episode_length")) is not None
@@ -43,17 +43,17 @@ def make_atari_vector(
 
 
 class AtariVector(VectorEnv):
-    """N games that give the frames, rewards and ends of N :class:`AtariEnv` with the same seeds.
+    """N games with the same frames, rewards and ends as N :class:`AtariEnv` with the same seeds.
 
-    Its own stacks and clipped rewards are switched off. What it calls ``episodic_life`` begins a
-    new game after a lost life; so it is only asked to tell of lost lives, and the step after one,
-    whose action is ignored, is the first row of the next episode.
+    The stacks and clipped rewards of ale-py are switched off. Its ``episodic_life`` begins a new
+    game after a lost life; so it only reports lost lives, and the step after one, whose action is
+    ignored, is the first row of the next episode.
 
     Args:
         game: such as ``Pong``.
-        settings: what is done to it.
+        settings: preprocessing of the game.
         seeds: one for each game.
-        info_keys: of INFO_KEYS, those that ``info`` holds.
+        info_keys: keys out of INFO_KEYS that ``info`` holds.
 
     Raises:
         MissingExtra: the emulator is not installed.
@@ -96,7 +96,7 @@ class AtariVector(VectorEnv):
         self._ended = self._terminates = self._truncates = self._nothing
 
     def reset(self) -> tuple[Frame, Info]:
-        """Begins every game anew; the first time from the seeds."""
+        """Begins a new game in every stream; the first time with the seeds."""
         obs, info = self._games.reset(seed=self._seeds)
         self._seeds = None
         self._lives = info["lives"]
@@ -116,7 +116,7 @@ class AtariVector(VectorEnv):
         lost &= terminated
         rewards = raw
         if raw[first].any():
-            # Earned by the step that leads on from a lost life: it counts for the game only.
+            # The reward of the step after a lost life counts for the game only.
             given["raw_reward"] = raw
             rewards = np.where(first, np.float32(0), raw)
         if lost.any():
@@ -131,7 +131,7 @@ class AtariVector(VectorEnv):
     def _ends(
         self, first: npt.NDArray[np.bool_], *ends: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """What ends an episode; one that ends with its first row ends with the next one."""
+        """Returns the ends of episodes; an end at a first row is moved to the next row."""
         terminated, truncated = ends
         at_first = first & (terminated | truncated)
         late = self._terminates, self._truncates

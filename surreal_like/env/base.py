@@ -1,6 +1,6 @@
 """The two layers of environment: `Env` is one environment, `VectorEnv` is N of them in step.
 
-An author writes an Env. Every loop drives a VectorEnv; what stands between (batching, resets,
+An author writes an Env. Every loop drives a VectorEnv; the layer between (batching, resets,
 worker processes) is `surreal_like.env.vector`.
 """
 
@@ -25,11 +25,11 @@ VectorStep: TypeAlias = tuple[
 
 
 def no_pulse() -> None:
-    """The pulse where signs of life are of no use."""
+    """Pulse that does nothing."""
 
 
 class Env(ABC):
-    """One environment. An author overrides `reset` and `step` and tells the specs.
+    """One environment. An author overrides `reset` and `step` and sets the specs.
 
     obs_spec, action_spec: class or instance attributes in the form of `env_config` (see
         `surreal_like.data.spec`), from which the specs of an experiment are derived. They may be
@@ -38,8 +38,8 @@ class Env(ABC):
     rng: the source of all randomness of this environment, set by `seed`.
 
     `info["metrics"]`, a flat dict of numbers, is reported; keys named in `env_config.info_keys`
-    travel with the experience. `info["life_lost"]` is True at a step that ends an episode only for
-    learning: the game goes on with the next one, and returns and lengths are those of games.
+    are sent with the experience. `info["life_lost"]` is True at a step that ends an episode only
+    for learning: the game goes on with the next one, and returns and lengths are those of games.
     """
 
     metadata: Mapping[str, Any] = MappingProxyType({})
@@ -56,11 +56,11 @@ class Env(ABC):
 
     @abstractmethod
     def reset(self) -> tuple[Nest, Info]:
-        """Starts an episode and gives (first observation, info)."""
+        """Starts an episode and returns (first observation, info)."""
 
     @abstractmethod
     def step(self, action: Any) -> Step:
-        """Takes one action and gives (observation, reward, terminated, truncated, info).
+        """Takes one action and returns (observation, reward, terminated, truncated, info).
 
         terminated: the task itself ended; truncated: it was cut off, by a time limit for example.
         After either of them the next call is `reset`.
@@ -78,18 +78,18 @@ class Env(ABC):
         self._rng = np.random.default_rng(seed)
 
     def render(self) -> Any:
-        """Gives an image, uint8 [height, width, 3], or None where there is nothing to see."""
+        """Returns an image, uint8 [height, width, 3], or None if there is none."""
         return None
 
     def close(self) -> None:  # noqa: B027  (most environments hold nothing)
-        """Frees what the environment holds; may be called twice."""
+        """Frees the resources of the environment; may be called twice."""
 
 
 class Wrapper(Env):
     """An Env around another one: overrides what it changes and passes on the rest.
 
     A wrapper that changes rewards puts the reward of the innermost environment into
-    `info["raw_reward"]` where it does not stand yet: returns are counted from it. One that changes
+    `info["raw_reward"]` if it is not there yet: returns are counted from it. One that changes
     observations or actions sets its own `obs_spec` or `action_spec`.
     """
 
@@ -98,17 +98,17 @@ class Wrapper(Env):
         self.metadata = {**env.metadata, **type(self).metadata}
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for what this wrapper lacks; without the test copy and pickle would recurse.
+        # Only called for missing attributes; without this test copy and pickle would recurse.
         if name == "env" or name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.env, name)
 
     def reset(self) -> tuple[Nest, Info]:
-        """Passed on."""
+        """Calls the wrapped environment."""
         return self.env.reset()
 
     def step(self, action: Any) -> Step:
-        """Passed on."""
+        """Calls the wrapped environment."""
         return self.env.step(action)
 
     @property
@@ -117,15 +117,15 @@ class Wrapper(Env):
         return self.env.rng
 
     def seed(self, seed: int) -> None:
-        """Passed on."""
+        """Calls the wrapped environment."""
         self.env.seed(seed)
 
     def render(self) -> Any:
-        """Passed on."""
+        """Calls the wrapped environment."""
         return self.env.render()
 
     def close(self) -> None:
-        """Passed on."""
+        """Calls the wrapped environment."""
         self.env.close()
 
     @property
@@ -138,14 +138,14 @@ class Wrapper(Env):
 
 
 class VectorEnv(ABC):
-    """N streams in step; every leaf of what goes in and comes out is [N, ...].
+    """N streams in step; every leaf of arguments and results is [N, ...].
 
     num_envs: N.
     obs_spec, action_spec: of one stream, in the form of `env_config`.
     metadata: as of Env.
 
     The reset is a step of its own: the call after a stream's last step ignores its action and
-    gives its first observation with reward 0 and neither flag set. What is returned is never
+    returns its first observation with reward 0 and neither flag set. Returned arrays are never
     overwritten later. `info` holds `raw_reward` (float32 [N]) where a wrapper changed the reward,
     `metrics` (a list of N dicts or None) where an environment reports some, `life_lost` (bool [N])
     where an episode ended for learning only, and one array [N, ...] for each key of
@@ -159,18 +159,18 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def reset(self) -> tuple[Nest, Info]:
-        """Starts a new episode in every stream and gives (observations, info)."""
+        """Starts a new episode in every stream and returns (observations, info)."""
 
     @abstractmethod
     def step(self, actions: npt.NDArray[Any]) -> VectorStep:
-        """Gives (observations, rewards float32, terminated bool, truncated bool, info).
+        """Returns (observations, rewards float32, terminated bool, truncated bool, info).
 
         actions: [N, ...] by the action spec. Raises DataError for a NaN or a wrong dtype, shape
         or value, in a stream that does not ignore its action.
         """
 
     def render(self) -> Any:
-        """Gives an image of the first stream, or None."""
+        """Returns an image of the first stream, or None."""
         return None
 
     def close(self) -> None:  # noqa: B027
@@ -188,17 +188,17 @@ class VectorWrapper(VectorEnv):
         self.metadata = env.metadata
 
     def reset(self) -> tuple[Nest, Info]:
-        """Passed on."""
+        """Calls the wrapped environment."""
         return self.env.reset()
 
     def step(self, actions: npt.NDArray[Any]) -> VectorStep:
-        """Passed on."""
+        """Calls the wrapped environment."""
         return self.env.step(actions)
 
     def render(self) -> Any:
-        """Passed on."""
+        """Calls the wrapped environment."""
         return self.env.render()
 
     def close(self) -> None:
-        """Passed on."""
+        """Calls the wrapped environment."""
         self.env.close()

@@ -1,4 +1,4 @@
-"""What N environments give one by one becomes arrays [N, ...]: observations and info."""
+"""Batching of the results of N environments to arrays [N, ...]: observations and info."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ObservationBatch:
         self._told: set[str] = set()
 
     def begin(self) -> None:
-        """Starts a new step, with arrays that nobody else holds."""
+        """Starts a new step, with new arrays."""
         self._rows = [
             (path, spec, np.empty((self._num_envs, *spec.dim), spec.dtype))
             for path, spec in self._specs.items()
         ]
 
     def put(self, stream: int, obs: nest.Nest) -> None:
-        """Copies the observation of one stream. Raises DataError if it is not as its spec says."""
+        """Copies the observation of one stream. Raises DataError if it does not fit its spec."""
         if type(obs) is np.ndarray and len(self._rows) == 1:
             path, spec, rows = self._rows[0]
             if obs.dtype == rows.dtype and obs.shape == spec.dim and path == "obs":
@@ -56,9 +56,9 @@ class ObservationBatch:
                 )
 
     def take(self) -> nest.Nest:
-        """The nest of arrays [N, ...] of the step. Raises DataError for a NaN or an infinity."""
+        """Returns the nest of arrays [N, ...]. Raises DataError for a NaN or an infinity."""
         for path, spec, rows in self._rows:
-            # Before a network sees them: what it makes of a NaN names another field.
+            # Checked before a network uses them, because its output would name another field.
             if rows.dtype.kind == "f" and not np.isfinite(rows).all():
                 spec.validate(path, rows, bounds=False)
         if len(self._rows) == 1 and self._rows[0][0] == "obs":
@@ -70,7 +70,7 @@ class InfoBatch:
     """Makes the info of a vector step from the infos of N environments.
 
     The first info fixes dtype and shape of each key of `env_config.info_keys`, float32 [] where it
-    lacks the key, so that a column stays a column. Where a key is left out it is 0.
+    lacks the key, so that a column never changes. A missing key is 0.
     """
 
     def __init__(self, info_keys: Sequence[str], num_envs: int) -> None:
@@ -79,7 +79,7 @@ class InfoBatch:
         self._num_envs = num_envs
 
     def __call__(self, infos: Sequence[Info], rewards: npt.NDArray[np.float32]) -> Info:
-        """Gives `raw_reward`, `metrics`, `life_lost` where there are any, and each named key."""
+        """Returns `raw_reward`, `metrics`, `life_lost` where there are any, and each named key."""
         info: Info = {key: self._column(key, infos) for key in self._keys}
         if any("raw_reward" in one for one in infos):
             raw = [one.get("raw_reward", rewards[i]) for i, one in enumerate(infos)]
@@ -144,7 +144,7 @@ def _converted(
 
 
 def kinds(result: Any) -> str:
-    """What `reset` or `step` gave, in words: `a dict`, or `2 values (ndarray, dict)`."""
+    """Describes a result of `reset` or `step`: `a dict`, or `2 values (ndarray, dict)`."""
     if not isinstance(result, tuple):
         return f"a {type(result).__name__}"
     return f"{len(result)} values ({', '.join(type(value).__name__ for value in result)})"

@@ -1,4 +1,4 @@
-"""What an environment does wrong: everything at once (`check_env`), or the first thing, quickly.
+"""Checks of an environment: all mistakes at once (`check_env`), or the first one, quickly.
 
 `check_env` plays some hundred random steps with the environment as an experiment would make it and
 collects findings. `tried_specs` is what a launch does: one reset and a few steps.
@@ -38,10 +38,10 @@ Specs = tuple[dict[str, Any], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check.
 
     kind: `ok`, `advice` (it runs, but should be known) or `error` (a run would fail).
-    what: the thing, in a word or two; text: what was found, and what to do.
+    what: the subject, in a word or two; text: the result, and the remedy.
     """
 
     kind: str
@@ -51,9 +51,9 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What `check_env` found.
+    """Findings of `check_env`.
 
-    name: of the environment; findings: in the order in which things were looked at.
+    name: of the environment; findings: in the order of the checks.
     """
 
     name: str
@@ -61,11 +61,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True without an error; advice does not count."""
+        """True if there is no error; advice does not count."""
         return all(finding.kind != "error" for finding in self.findings)
 
     def add(self, kind: str, what: str, text: str) -> None:
-        """Adds a finding; of one kind and thing only the first."""
+        """Adds a finding; only the first of each kind and subject."""
         if all((one.kind, one.what) != (kind, what) for one in self.findings):
             self.findings.append(Finding(kind, what, text))
 
@@ -93,13 +93,13 @@ def check_env(
     seconds: float = 10.0,
     seed: int = 0,
 ) -> Report:
-    """Plays random steps and reports everything that the environment does wrong.
+    """Plays random steps and reports all mistakes of the environment.
 
     Args:
         env: a name as in `env_config.env_name`, a whole `env_config`, or a class or function that
             builds an Env.
-        steps: how many are taken, after the comparison of two copies.
-        seconds: no further step is begun after this time; one step is taken in any case.
+        steps: number of random steps, followed by a comparison of copies.
+        seconds: no step is begun after this time; one step is taken in any case.
         seed: of the environment and of the random actions.
     """
     if callable(env):
@@ -115,9 +115,9 @@ def check_env(
 
 
 def tried_specs(env_config: Mapping[str, Any]) -> Specs:
-    """(obs_spec, action_spec) as an agent sees them, after a reset and a few random steps.
+    """Returns (obs_spec, action_spec) for an agent, after a reset and a few random steps.
 
-    Raises what `make_env` and `specs_of` raise, and ConfigError for what the steps show.
+    Raises what `make_env` and `specs_of` raise, and ConfigError for mistakes in the steps.
     """
     name = env_config.get("env_name")
     with contextlib.closing(make_env(env_config)) as env:
@@ -149,7 +149,7 @@ def _try(
 
 
 def random_action(action_spec: Mapping[str, Any], rng: np.random.Generator) -> npt.NDArray[Any]:
-    """One valid action, uniform within its bounds, or within +-1 where it has none."""
+    """Returns a valid action, uniform within its bounds, or within +-1 where it has none."""
     spec = parse_action_spec(action_spec).array
     if spec.num is not None:
         return np.asarray(rng.integers(0, spec.num, spec.dim), np.int64)
@@ -165,7 +165,7 @@ def _builder(env_config: Mapping[str, Any]) -> Callable[[], Env]:
 
 
 class _StopChecking(Exception):
-    """What was found leaves nothing more to look at."""
+    """Raised when a finding makes all further checks impossible."""
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class _Check:
     action_spec: dict[str, Any] = field(default_factory=dict)
 
     def run(self, steps: int) -> None:
-        """Everything, in the order in which an author would look for it."""
+        """Runs all checks, in the order in which an author would look for mistakes."""
         with contextlib.ExitStack() as stack:
             env = self._built(stack)
             self._specs(env)
@@ -202,7 +202,7 @@ class _Check:
 
     @contextlib.contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
-        """What the author's code raises becomes a finding; nothing can be done after it."""
+        """Turns an error of the author's code into a finding, and ends the checks."""
         try:
             yield
         except _StopChecking:
@@ -226,7 +226,7 @@ class _Check:
             )
 
     def _play(self, env: Env, steps: int) -> dict[str, Any]:
-        """Random steps; what is told of them."""
+        """Plays random steps; returns their statistics."""
         rng = np.random.default_rng(self.seed)
         seconds: list[float] = []
         ends = 0
@@ -332,7 +332,7 @@ class _Check:
         )
 
     def _compare(self, stack: contextlib.ExitStack) -> None:
-        """Two copies with one seed: alone, then while another copy is stepped between."""
+        """Compares copies with one seed: alone, then with another copy stepped in between."""
         self.until = max(self.until, time.monotonic() + 1.0)
         alone = self._trace(self._built(stack), None)
         again = self._trace(self._built(stack), None)
@@ -351,7 +351,7 @@ class _Check:
             self.report.add("error", "copies", text)
 
     def _trace(self, env: Env, other: Env | None) -> list[Any]:
-        """Observations and rewards of the same actions; `other` is played between."""
+        """Returns observations and rewards of the same actions; steps `other` in between."""
         rng, seen = np.random.default_rng(self.seed), []
         if other is not None:
             other.seed(self.seed + 1)

@@ -1,4 +1,4 @@
-"""The episodes that end in a chunk: counted all at once when it is cut, or at once where needed."""
+"""Episodes that end in a chunk: counted together when it is cut, or earlier where needed."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Row = dict[str, Array]
 class ChunkEpisodes:
     """Counts the episodes of N streams, and keeps their summaries until their chunk is sent.
 
-    A row that has been observed is written once its action is known. Only then what ended at it
-    belongs to the chunk. Steps that tell nothing but rewards and ends are counted when the chunk
-    is cut, from its columns, unless somebody asks before.
+    A row is written once its action is known. Only then the episodes that ended at it belong to
+    the chunk. Steps with rewards and ends only are counted when the chunk is cut, from its
+    columns, unless their counts are needed before.
 
     Args:
         num_envs: N.
 
     Attributes:
-        waiting: True while the summaries of a row that is not yet written wait for that.
-        recent: summaries of the newest episodes that were counted, for whoever reports them and
-            then clears it.
+        waiting: True while there are summaries of a row that is not yet written.
+        recent: summaries of the newest episodes that were counted; cleared by the caller that
+            reports them.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -47,12 +47,12 @@ class ChunkEpisodes:
         self._written: list[EpisodeSummary] = []
 
     def reset(self) -> None:
-        """Every stream begins an episode; those that were open are forgotten."""
+        """Begins an episode in every stream; open episodes are discarded."""
         self._counter.reset()
         self._newest = []
 
     def observe(self, row: Row, info: Info) -> None:
-        """Takes a step; what it says beyond rewards and ends is counted now."""
+        """Adds a step; one with an ``info`` is counted now."""
         if info:
             self.count()
             self._count(row, info)
@@ -61,23 +61,23 @@ class ChunkEpisodes:
 
     @property
     def newest(self) -> list[EpisodeSummary]:
-        """Of the newest step."""
+        """Summaries of the episodes that ended at the newest step."""
         self.count()
         return self._newest
 
     def num_newest(self, last: Flags) -> int:
-        """How many episodes ended at the newest step, which had such ends."""
+        """Returns how many episodes ended at the newest step, whose ends are ``last``."""
         return int(np.count_nonzero(last)) if self._uncounted else len(self._newest)
 
     def count(self) -> None:
-        """Counts all steps that have not been."""
+        """Counts all steps that are not counted yet."""
         uncounted, self._uncounted = self._uncounted, []
         for row in uncounted:
             self._count(row, {})
 
     def _count(self, row: Row, info: Info) -> None:
         if self.waiting:
-            # A row comes after the one before has been written.
+            # The previous row has been written before this one came.
             self.write({})
         self._newest = self._counter.update(
             info.get("raw_reward", row["reward"]),
@@ -89,9 +89,9 @@ class ChunkEpisodes:
         self.recent += self._newest
 
     def write(self, own: Mapping[str, float]) -> None:
-        """The newest row that was counted has been written.
+        """Marks the newest counted row as written.
 
-        own: the agent's own numbers, which go with each of its episodes.
+        own: metrics of the agent, added to each episode that ended at the row.
         """
         summaries = self._newest if self.waiting else []
         if own:
@@ -100,7 +100,7 @@ class ChunkEpisodes:
         self.waiting = False
 
     def take(self, columns: Mapping[str, Array], overlap: int) -> list[EpisodeSummary]:
-        """The summaries for a chunk whose newest rows, the overlap left out, may be uncounted."""
+        """Returns the summaries for a chunk; counts its uncounted rows, without the overlap."""
         if self._uncounted:
             self.write({})
             stop = len(columns["reward"]) - overlap
@@ -115,5 +115,5 @@ class ChunkEpisodes:
 
 
 def ended(row: Row) -> Flags:
-    """Where an episode ends at a row, bool ``[N]``."""
+    """Returns True where an episode ends at a row, bool ``[N]``."""
     return row["terminated"] | row["truncated"]

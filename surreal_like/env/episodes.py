@@ -1,7 +1,7 @@
-"""Counting episodes: return, length and own metrics of N streams, per step only vector sums.
+"""Counting of episodes: return, length and own metrics of N streams, per step only vector sums.
 
-Where a game goes on after an end that counts only for learning (a lost life), what is counted is
-the whole game.
+If a game goes on after an end that counts only for learning (a lost life), the whole game is
+counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from surreal_like.errors import DataError
 
 EpisodeSummary: TypeAlias = dict[str, Any]
 
-# Rewards are added up together, when an episode ends or begins, or so many have come.
+# Rewards are added up when an episode ends or begins, or after this number of steps.
 _ADD_UP = 256
 
 
@@ -40,7 +40,7 @@ class EpisodeCounter:
         self._metrics: list[dict[str, Any]] = [{} for _ in range(num_envs)]
 
     def reset(self) -> None:
-        """Every stream begins an episode; those that were open are forgotten."""
+        """Begins an episode in every stream; open episodes are discarded."""
         self._beginning = 0
         self._rewards.clear()
         self._returns[:] = 0.0
@@ -54,13 +54,13 @@ class EpisodeCounter:
         metrics: Sequence[Mapping[str, Any] | None] | None = None,
         life_lost: npt.NDArray[np.bool_] | None = None,
     ) -> list[EpisodeSummary]:
-        """Counts one vector step; gives the summaries of the episodes that it ended.
+        """Counts one vector step; returns the summaries of the episodes that it ended.
 
         reward: raw rewards, [N]; 0 at FIRST; it must not change afterwards.
         last: where an episode ends, bool [N]; the next row of such a stream is FIRST, and no step.
         metrics: `info["metrics"]`, N dicts or None; the newest number of each name counts.
         life_lost: `info["life_lost"]`, bool [N], True where the game goes on after such an end;
-            the FIRST row that follows may bring a reward to it.
+            the FIRST row that follows may have a reward, which counts for that game.
 
         A summary has `return`, `length` (environment steps) and `metrics`; summaries are in the
         order of the streams, see :func:`ended`. Raises DataError for a metric that is no number.
@@ -88,7 +88,7 @@ class EpisodeCounter:
     def update_many(
         self, rewards: npt.NDArray[Any], last: npt.NDArray[np.bool_]
     ) -> list[EpisodeSummary]:
-        """The same as :meth:`update` for each of K vector steps that have no metrics, no lives.
+        """Does the same as :meth:`update` for each of K vector steps without metrics and lives.
 
         rewards: raw rewards, [K, N]; last: bool [K, N]. Summaries are in the order of the steps,
         then of the streams.
@@ -106,7 +106,7 @@ class EpisodeCounter:
     def _keep_games(
         self, ends: npt.NDArray[np.int64], life_lost: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.int64]:
-        """The streams whose games have ended; the others have one more row of no step."""
+        """Returns the streams whose games ended; the others get one more row that is no step."""
         for stream in ends[life_lost[ends]].tolist():
             self._begun_at[stream] += 1
         return ends[~life_lost[ends]]
@@ -122,9 +122,9 @@ class EpisodeCounter:
     def _finish(
         self, streams: Iterable[int], totals: Iterable[float], steps: Iterable[int]
     ) -> list[EpisodeSummary]:
-        """The summaries of the episodes that end there; few in a step, so a loop is fastest."""
+        """Returns summaries of episodes that end there; few per step, so a loop is fastest."""
         finished, begun_at = [], self._begun_at
-        # `steps` may have no end.
+        # `steps` may be infinite.
         for stream, total, step in zip(streams, totals, steps, strict=False):
             metrics = self._take_metrics(stream) if self._has_metrics else {}
             length = step - begun_at[stream]
@@ -144,17 +144,17 @@ def _totals(
     streams: npt.NDArray[np.intp],
     steps: npt.NDArray[np.intp],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Returns of the episodes that end there, by stream, then by step; of those that go on, [N].
+    """Sums the returns of episodes that end there, by stream, then by step, and of open ones, [N].
 
     returns: [N], of the episodes that were open; rewards: [K, N].
     """
     count, num_envs = rewards.shape
-    # Of each stream: what there was, K rewards, and a zero in case that it ends with the last.
+    # Of each stream: its open return, K rewards, and a zero in case that it ends with the last.
     width = count + 2
     table = np.zeros((num_envs, width))
     table[:, 0] = returns
     table[:, 1:-1] = rewards.T
-    # Behind each end a new sum begins; the last one of each stream goes on.
+    # After each end a new sum begins; the last one of each stream stays open.
     begins = np.zeros(table.shape, np.bool_)
     begins[:, 0] = True
     begins[streams, steps + 2] = True
@@ -166,7 +166,7 @@ def _totals(
 
 
 def ended(last: npt.NDArray[np.bool_], info: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-    """Where an episode has ended, and not only a life of it, bool [N]."""
+    """Returns True where an episode has ended, and not only a life of it, bool [N]."""
     return last & ~info["life_lost"] if "life_lost" in info else last
 
 

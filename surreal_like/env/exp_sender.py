@@ -1,4 +1,4 @@
-"""The wrapper through which everything that happens in an environment goes to replay."""
+"""Wrapper that sends all experience of an environment to replay."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from surreal_like.replay.kind import load_replay_class
 _PUMP_SECONDS = 0.01
 _POLL_SECONDS = 0.02
 _FULL_SECONDS = 120.0
-# Chunks of fast environments are full long before.
+# Fast environments fill a chunk much sooner.
 _FLUSH_SECONDS = 5.0
 _NOT_COLUMNS = {"raw_reward", "metrics", "life_lost"}
 
 
 class ExpSenderWrapper(VectorWrapper):
-    """Sends everything that happens in an environment to replay, in chunks.
+    """Sends all experience of an environment to replay, in chunks.
 
-    It behaves as a VectorEnv of N streams, whatever it is given. ``step`` takes what ``act``
+    It is a VectorEnv of N streams, also around a single Env. ``step`` takes what ``act``
     returned: actions, or ``(actions, extras)``; extras, a nest of arrays ``[N, ...]``, become
     columns and do not reach the environment. The keys of ``env_config.info_keys`` become columns
     beside them.
 
     Args:
         env: an Env (N = 1) or a VectorEnv.
-        learner_config: its replay says whether chunks are whole unrolls; left out: they are not.
-        session_config: its section ``sender`` says how chunks are cut and what is kept.
+        learner_config: its replay defines whether chunks are whole unrolls; left out: they are not.
+        session_config: its section ``sender`` has the settings for cutting and keeping chunks.
         context: of this process. In a script it is left out: then the first ``reset`` connects,
-            and ``step`` waits while too much is unacked.
+            and ``step`` waits while too many rows are unacked.
 
     Raises:
         ConfigError: ``sender.cut`` is ``episodes``, but there are several streams.
@@ -69,7 +69,7 @@ class ExpSenderWrapper(VectorWrapper):
             learner_config = context.config.learner_config
         self._overlap = 0 if learner_config is None else load_replay_class(learner_config).overlap
         self._settings = check_sender(self._session.sender, self.num_envs, self._overlap)
-        # The newest row, which waits for its action; where episodes ended at it and begin at it.
+        # The newest row, which waits for its action; flags of episodes that end and begin at it.
         self._row: Row = {}
         self._last = self._first = np.ones(self.num_envs, np.bool_)
         self._buffer = RowBuffer(
@@ -91,17 +91,17 @@ class ExpSenderWrapper(VectorWrapper):
 
     @property
     def sender(self) -> ExpSender:
-        """What sends the chunks."""
+        """The sender of the chunks."""
         return self._connected().sender
 
     @property
     def ready(self) -> bool:
-        """True while another step may be taken; otherwise too much is unacked."""
+        """True while another step may be taken; otherwise too many chunks are unacked."""
         return self._connected().sender.window.ready
 
     @property
     def first(self) -> Flags:
-        """Where an episode begins at the newest row, bool ``[N]``."""
+        """True where an episode begins at the newest row, bool ``[N]``."""
         return self._first
 
     @property
@@ -111,11 +111,11 @@ class ExpSenderWrapper(VectorWrapper):
 
     @property
     def num_finished(self) -> int:
-        """How many episodes the newest step ended; cheaper than their summaries."""
+        """Number of episodes that the newest step ended; cheaper than their summaries."""
         return self._episodes.num_newest(self._last)
 
     def pop_recent(self) -> list[EpisodeSummary]:
-        """Summaries of the episodes that ended since the last call, at most the newest 1000."""
+        """Returns summaries of episodes that ended since the last call, at most the newest 1000."""
         self._episodes.count()
         recent = list(self._episodes.recent)
         self._episodes.recent.clear()
@@ -136,8 +136,8 @@ class ExpSenderWrapper(VectorWrapper):
         """Writes the row at which the actions were taken, and steps.
 
         Raises:
-            DataError: a field is NaN or has a wrong dtype, shape or value; names it.
-            DeadlineError: in a script: replay has confirmed nothing for too long.
+            DataError: a field is NaN or has a wrong dtype, shape or value; the message names it.
+            DeadlineError: in a script: replay has acked nothing for too long.
         """
         row = self._row
         if not row:
@@ -149,12 +149,12 @@ class ExpSenderWrapper(VectorWrapper):
             actions, extras = actions
         if type(actions) is not np.ndarray or actions.dtype is not self._action_dtype:
             actions = self._converted(actions)
-        # Rows are kept until they are cut; whoever acts may write into its arrays before that.
+        # Copied, because rows are kept until they are cut and the agent may reuse its arrays.
         row["action"] = actions.copy()
         if extras:
             row.update(nest.flatten(nest.map(_copied, extras), "extras"))
         self._write(row)
-        # It is in the buffer now; if the step fails, `finish` must not write it again.
+        # The row is in the buffer now; if the step fails, `finish` must not write it again.
         self._row = {}
         obs, reward, terminated, truncated, info = self.env.step(actions)
         self._observe(obs, reward, terminated, truncated, info)
@@ -162,15 +162,15 @@ class ExpSenderWrapper(VectorWrapper):
         return obs, reward, terminated, truncated, info
 
     def finish(self) -> None:
-        """Ends all streams: what is left goes, the last observations too, then the goodbye."""
+        """Ends all streams: sends all rows, the last observations included, then the goodbye."""
         self._end_rows(final=True)
         self.sender.send_goodbye()
 
     def pump(self) -> None:
-        """Hears acks, sends what can leave, and cuts a chunk that has waited long enough."""
+        """Reads acks, sends what can be sent, and cuts a chunk that has waited long enough."""
         link = self._connected()
         if self._flush_due(link.now()):
-            # The newest row is not in this chunk, nor what ended at it.
+            # The newest row, and the episodes that ended at it, are not in this chunk.
             self._episodes.count()
             self._cut()
         link.sender.pump()
@@ -178,7 +178,7 @@ class ExpSenderWrapper(VectorWrapper):
             link.context.pulse()
 
     def pump_in_step(self) -> None:
-        """Sends what can leave while the environments still step: the newest row is written."""
+        """Sends what can be sent while the environments step; the newest row is written then."""
         link = self._connected()
         if self._flush_due(link.now()):
             self._episodes.count()
@@ -188,12 +188,12 @@ class ExpSenderWrapper(VectorWrapper):
         link.sender.pump()
 
     def _flush_due(self, now: float) -> bool:
-        """Whether the rows of a short chunk have waited long enough."""
+        """Returns True if the rows of a short chunk have waited long enough."""
         seconds = self._flush_seconds
         return bool(seconds and self._buffer.rows) and now - self._first_at >= seconds
 
     def close(self) -> None:
-        """Closes the environment; in a script it first takes leave of replay, with a deadline."""
+        """Closes the environment; in a script first sends all rows, with a deadline for acks."""
         if self._in_script and self._link is not None:
             self.finish()
             self._link.leave()
@@ -245,12 +245,12 @@ class ExpSenderWrapper(VectorWrapper):
                 self.pump()
 
     def _end_rows(self, *, final: bool = False) -> None:
-        """Sends off the newest row, at which no action will be taken."""
+        """Writes the newest row, at which no action will be taken, and cuts the last chunk."""
         self._episodes.count()
         row, self._row = self._row, {}
-        # Without a newest row a step was given up: the action of the last one was not taken.
+        # Without a newest row the last step has failed: its action was not taken.
         tail = final and not row and self._buffer.rows > 0
-        # Where every stream has just begun there is nothing to complete.
+        # If every stream has just begun, there is nothing to complete.
         if row and not self._first.all():
             self._buffer.write_end(row)
             self._episodes.write(self._connected().acting.metrics)
@@ -309,11 +309,11 @@ class ExpSenderWrapper(VectorWrapper):
 
 
 def flush_seconds(settings: Config, overlap: int) -> float:
-    """After how many seconds a chunk goes that is not full; 0: never.
+    """Returns the seconds after which a chunk is sent that is not full; 0: never.
 
     Args:
         settings: ``session_config.sender``.
-        overlap: of the replay's class; whole unrolls never go before they are full.
+        overlap: of the replay's class; whole unrolls are never sent before they are full.
     """
     given: float | None = settings.flush_time
     if given is None:
@@ -322,11 +322,11 @@ def flush_seconds(settings: Config, overlap: int) -> float:
 
 
 def check_sender(settings: Config, num_envs: int, overlap: int) -> Config:
-    """The settings ``session_config.sender``; raises ConfigError where they do not go together.
+    """Returns the settings ``session_config.sender``; raises ConfigError if they contradict.
 
     Args:
         num_envs: streams of the agent.
-        overlap: of the replay's class, rows that stand in two chunks.
+        overlap: of the replay's class: rows that are in two chunks.
     """
     if overlap and settings.flush_time:
         raise ConfigError(
@@ -356,6 +356,6 @@ def _copied(value: Any) -> Array:
 
 
 def _array(value: Any) -> Array:
-    """The value as an array; tensors are recognised without importing torch."""
+    """Returns the value as an array; tensors are recognised without importing torch."""
     detach = getattr(value, "detach", None)
     return np.asarray(value if detach is None else detach().cpu())

@@ -1,4 +1,4 @@
-"""Acting on stacks of frames, while single frames go to replay."""
+"""Frame stacks for acting, while single frames go to replay."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Flags = npt.NDArray[np.bool_]
 
 
 class FrameStack(VectorWrapper):
-    """Gives the newest frames of each stream at once, ``[N, k, ...]``, the oldest first.
+    """Returns the newest frames of each stream as a stack, ``[N, k, ...]``, the oldest first.
 
-    At the beginning of an episode the first frame stands at all k places. It goes around an
+    At the beginning of an episode the first frame fills all k places. It goes around an
     ``ExpSenderWrapper``, which then sends each frame once; replay makes the same stacks.
 
     Args:
@@ -46,7 +46,7 @@ class FrameStack(VectorWrapper):
         return stacks, info
 
     def step(self, actions: Any) -> VectorStep:
-        """Steps; what is given is not written to any more."""
+        """Steps; returned arrays are not changed later."""
         obs, reward, terminated, truncated, info = self.env.step(actions)
         stacks = self._pushed(obs, self._ended)
         self._ended = terminated | truncated
@@ -59,7 +59,7 @@ class FrameStack(VectorWrapper):
         return nest.unflatten(pushed)
 
     def _push(self, path: str, frames: npt.NDArray[Any], first: Flags) -> npt.NDArray[Any]:
-        """The stacks with the newest frames, where an episode begins with nothing else."""
+        """Returns the stacks with the newest frames; new episodes have no other frames."""
         newest = frames[:, None]
         if first.all():
             stacks = np.repeat(newest, self._size, axis=1)
@@ -72,6 +72,6 @@ class FrameStack(VectorWrapper):
 
 
 def stack_frames(env: VectorEnv, env_config: Mapping[str, Any]) -> VectorEnv:
-    """The environment as an agent sees it: in stacks, where ``env_config.frame_stack`` says so."""
+    """Returns the environment for an agent, with the stacks of ``env_config.frame_stack``."""
     size = stack_size(env_config)
     return env if size == 1 else FrameStack(env, size)

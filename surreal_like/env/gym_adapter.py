@@ -33,7 +33,7 @@ from surreal_like.errors import DataError
 
 PREFIX = "gym:"
 
-# Names that a release of gymnasium took away while what they name, without arguments, is the same.
+# Names that a gymnasium release replaced; without arguments the environments are the same.
 RENAMED = {"Taxi-v3": "Taxi-v4"}
 
 _log = logging.getLogger(__name__)
@@ -42,10 +42,10 @@ _log = logging.getLogger(__name__)
 class GymAdapter(Env):
     """Any Gymnasium environment, given as an object or by name (`CartPole-v1`, `gym:CartPole-v1`).
 
-    env_config: of it `env_args` (constructor arguments, with a name only), `clip_action` (default
-    True: continuous actions are clipped to their bounds; else one outside is an error), `drop_keys`
-    (parts of a Dict of observations that are left out), `obs_spec` and `action_spec` (which must
-    agree with the environment's where they are given).
+    env_config: these keys are used: `env_args` (constructor arguments, with a name only),
+        `clip_action` (default True: continuous actions are clipped to their bounds; else one
+        outside is an error), `drop_keys` (parts of a Dict of observations that are left out),
+        `obs_spec` and `action_spec` (which must agree with the environment's if given).
 
     Float observations become float32, discrete ones int64 counted from 0. Raises ConfigError for
     an unknown name or argument, MissingExtra for a package that is not installed, SpecError for
@@ -98,7 +98,7 @@ class GymAdapter(Env):
         self._next_seed = seed
 
     def render(self) -> Any:
-        """Gives what the environment renders, in the mode of `env_args.render_mode`."""
+        """Returns what the environment renders, in the mode of `env_args.render_mode`."""
         return self.gym_env.render()
 
     def close(self) -> None:
@@ -107,17 +107,17 @@ class GymAdapter(Env):
 
 
 def make_gym(name: str, env_args: Mapping[str, Any] | None = None) -> gymnasium.Env[Any, Any]:
-    """Builds a Gymnasium environment by name, with errors that say what to do."""
+    """Builds a Gymnasium environment by name; error messages contain a remedy."""
     arguments = dict(env_args or {})
     spec = find_gym_spec(name, arguments)
-    # The checker warns and asks per step; what it asks is checked here once per chunk.
+    # The checker tests and warns at each step; here the same is checked once per chunk.
     arguments.setdefault("disable_env_checker", True)
     with _construction(name):
         return gymnasium.make(spec, **arguments)
 
 
 def find_gym_spec(name: str, env_args: Mapping[str, Any] | None = None) -> EnvSpec:
-    """What Gymnasium has registered under `gym:NAME` or `gym:module:NAME` (imports the module)."""
+    """Returns Gymnasium's spec of `gym:NAME` or `gym:module:NAME` (imports the module)."""
     wanted = name.removeprefix(PREFIX)
     module, _, name_in_module = wanted.rpartition(":")
     _import_registrations(module, wanted)
@@ -135,7 +135,7 @@ def find_gym_spec(name: str, env_args: Mapping[str, Any] | None = None) -> EnvSp
 def native_vector(
     spec: EnvSpec, num_envs: int, env_args: Mapping[str, Any]
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """Builds the vectorised implementation that an environment brings along."""
+    """Builds the vectorised implementation of an environment."""
     with _construction(spec.id):
         return gymnasium.make_vec(
             spec, num_envs=num_envs, vectorization_mode="vector_entry_point", **env_args
@@ -144,11 +144,11 @@ def native_vector(
 
 @contextlib.contextmanager
 def _construction(name: str) -> Iterator[None]:
-    """Turns what a constructor raises into an error that says what to do."""
+    """Turns errors of a constructor into errors whose message contains a remedy."""
     full_name = PREFIX + name.removeprefix(PREFIX)
     try:
         with warnings.catch_warnings():
-            # Simulators warn about themselves on import; Box2D crashes where that is an error.
+            # Simulators emit deprecation warnings on import; Box2D crashes if these are errors.
             warnings.simplefilter("ignore", DeprecationWarning)
             yield
     except (error.DependencyNotInstalled, ModuleNotFoundError) as problem:
@@ -175,7 +175,7 @@ _EXTRA_WORDS = {
 
 
 def _import_registrations(module: str, wanted: str) -> None:
-    """Imports what registers the environment: a named module, or the package behind ALE/."""
+    """Imports the module that registers the environment: the named one, or that of ALE/."""
     atari = wanted.startswith("ALE/")
     source = module or ("ale_py" if atari else "")
     if not source:
@@ -198,12 +198,12 @@ def _nearest(name: str) -> str:
 
 
 def _registered_by(name: str) -> str:
-    """A hint for a name that Gymnasium knows only once a package has been imported."""
+    """Returns a hint for a name that Gymnasium has only after the import of a package."""
     packages = _packages_with_environments()
     plain = {package: package.replace("_", "").lower() for package in packages}
     word = re.split(r"[-_/]", name)[0].lower()
-    for package, said in plain.items():
-        if said.startswith(word) or name.replace("-", "").lower().startswith(said):
+    for package, short in plain.items():
+        if short.startswith(word) or name.replace("-", "").lower().startswith(short):
             return f"it may be registered by {package}: write {PREFIX}{package}:{name}"
     installed = f" (installed: {', '.join(packages)})" if packages else ""
     return (
@@ -213,11 +213,11 @@ def _registered_by(name: str) -> str:
 
 
 def _packages_with_environments() -> list[str]:
-    """Import names of the installed packages that need gymnasium, ours left out."""
+    """Import names of the installed packages that need gymnasium, without ours."""
     names: set[str] = set()
     for package in metadata.distributions():
         needs = (re.split(r"[^\w.-]", need)[0].lower() for need in package.requires or ())
         if "gymnasium" in needs and package.name != "surreal-like":
-            told = (package.read_text("top_level.txt") or package.name.replace("-", "_")).split()
-            names.update(told)
+            found = (package.read_text("top_level.txt") or package.name.replace("-", "_")).split()
+            names.update(found)
     return sorted(names)

@@ -1,4 +1,4 @@
-"""Wrappers around one Env that change images, to be named in `env_config.wrappers`."""
+"""Wrappers around one Env that change images, for use in `env_config.wrappers`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from surreal_like.env.base import Env, Info, Step, Wrapper
 class ImageWrapper(Wrapper):
     """Changes the images in observations: arrays with three axes, alone or in a nest.
 
-    A derived class says which arrays are images, and what becomes of them and of their shape.
+    A derived class defines which arrays are images, and the changes of images and shapes.
     keys: paths of the parts to change, such as `camera` or `arm/camera`; empty: all images.
     Raises ConfigError where such a part is no image, or where there is none.
     """
@@ -35,24 +35,24 @@ class ImageWrapper(Wrapper):
             )
 
     def is_image(self, shape: tuple[int, ...]) -> bool:
-        """Whether arrays of this shape are changed."""
+        """Returns True if arrays of this shape are changed."""
         return len(shape) == 3
 
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of what `change` gives."""
+        """Returns the shape of an image from `change`."""
         raise NotImplementedError
 
     def change(self, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The changed image, of the same dtype."""
+        """Returns the changed image, of the same dtype."""
         raise NotImplementedError
 
     def reset(self) -> tuple[Nest, Info]:
-        """Resets; gives changed images."""
+        """Resets; returns changed images."""
         obs, info = self.env.reset()
         return self._observed(obs), info
 
     def step(self, action: Any) -> Step:
-        """Steps; gives changed images."""
+        """Steps; returns changed images."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._observed(obs), reward, terminated, truncated, info
 
@@ -64,7 +64,7 @@ class ImageWrapper(Wrapper):
         if (keys and path not in keys) or not self.is_image(shape):
             return dict(spec)
         self._shapes[path] = shape
-        # Bounds of single pixels would stand at other places.
+        # Bounds of single pixels would be at other places.
         kept = {key: value for key, value in spec.items() if not isinstance(value, list)}
         return {**kept, "dim": list(self.new_shape(shape))}
 
@@ -72,7 +72,7 @@ class ImageWrapper(Wrapper):
         leaves = nest.flatten(obs)
         for path, shape in self._shapes.items():
             image = np.asarray(leaves[path]) if path in leaves else None
-            # What is not as its spec says is named where observations are checked.
+            # The check of observations reports an image that does not fit its spec.
             if image is not None and image.shape == shape:
                 leaves[path] = self.change(image)
         return nest.unflatten(leaves)
@@ -101,11 +101,11 @@ class Grayscale(ImageWrapper):
     _WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
 
     def is_image(self, shape: tuple[int, ...]) -> bool:
-        """With three colours, in front or behind."""
+        """True for three colours, on the first or the last axis."""
         return len(shape) == 3 and 3 in (shape[0], shape[2])
 
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Without the axis of the colours."""
+        """The shape without the axis of the colours."""
         return shape[:2] if shape[2] == 3 else shape[1:]
 
     def change(self, image: npt.NDArray[Any]) -> npt.NDArray[Any]:

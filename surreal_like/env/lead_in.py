@@ -1,4 +1,4 @@
-"""The frames before an unroll, from which the stacks of its first rows are made."""
+"""Lead-in: the frames before an unroll, from which the stacks of its first rows are made."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from surreal_like.data.timestep import StepType
 
 
 class LeadIn:
-    """Keeps the last frames of each chunk for the next one; is shown every chunk, in order.
+    """Keeps the last frames of each chunk for the next one; needs every chunk, in order.
 
     Args:
-        frames: how many are kept of each stream: one less than a stack has.
+        frames: number kept of each stream: one less than a stack has.
     """
 
     def __init__(self, frames: int) -> None:
@@ -23,10 +23,10 @@ class LeadIn:
         self._kept: dict[str, Array] = {}
 
     def take(self, columns: Mapping[str, Array], *, overlap: int = 0) -> dict[str, Array]:
-        """The frames before the first row of a chunk.
+        """Returns the frames before the first row of a chunk, and keeps its last ones.
 
         Args:
-            columns: of the chunk, ``[T, N, ...]``; they are not written to later.
+            columns: of the chunk, ``[T, N, ...]``; they must not change later.
             overlap: rows at its end that the next chunk begins with.
 
         Returns:
@@ -45,7 +45,7 @@ class LeadIn:
         return found
 
     def _begun(self, name: str, column: Array, first: npt.NDArray[np.bool_]) -> Array:
-        """What was kept; where an episode begins with the chunk, its first frame instead."""
+        """Returns the kept frames; where an episode begins with the chunk, its first frame."""
         shape = (self._frames, *column.shape[1:])
         lead = self._kept.get(name)
         if lead is None:
@@ -56,7 +56,7 @@ class LeadIn:
         return lead
 
     def _wanted(self, first: npt.NDArray[np.bool_], overlap: int) -> npt.NDArray[np.int64]:
-        """Which rows come before the next chunk, ``[frames, N]``; negative: of the lead-in."""
+        """Numbers of the rows before the next chunk, ``[frames, N]``; negative: of the lead-in."""
         rows, lead = np.arange(len(first)), self._frames
         begun = np.where(first, rows[:, None], -lead).max(axis=0)
         before = len(first) - overlap + np.arange(-lead, 0)

@@ -28,11 +28,11 @@ _COLUMNS = ("env steps", "steps/s", "episodes", "return", "min", "max", "length"
 
 
 class EpisodeMonitor(VectorWrapper):
-    """Counts the episodes of N streams from raw rewards; extended by what reports them.
+    """Counts the episodes of N streams from raw rewards; base of the monitors that report them.
 
     env: an Env (N = 1) or a VectorEnv.
-    interval_seconds: time between two reports; 0: none but the last, on close.
-    clock: where the time comes from.
+    interval_seconds: time between two reports; 0: only one report, on close.
+    clock: source of the time.
     finished: summaries of the episodes that the newest step ended, in the order of the streams.
     """
 
@@ -65,7 +65,7 @@ class EpisodeMonitor(VectorWrapper):
         return self.env.reset()
 
     def step(self, actions: npt.NDArray[Any]) -> VectorStep:
-        """Steps, counts, and reports if it is time."""
+        """Steps, counts, and reports if a report is due."""
         obs, reward, terminated, truncated, info = self.env.step(actions)
         last = terminated | truncated
         self.finished = self._counter.update(
@@ -77,13 +77,13 @@ class EpisodeMonitor(VectorWrapper):
         return obs, reward, terminated, truncated, info
 
     def close(self) -> None:
-        """Reports what was not reported yet, and closes the environment."""
+        """Reports the episodes not reported yet, and closes the environment."""
         if self._unreported:
             self._report()
         super().close()
 
     def report(self, episodes: list[EpisodeSummary], steps_per_second: float) -> None:
-        """Tells somebody about the time since the last report.
+        """Reports the time since the last report; defined by derived classes.
 
         episodes: that ended in it, at most the newest 1000.
         """
@@ -100,12 +100,12 @@ class EpisodeMonitor(VectorWrapper):
 
 
 class TensorplexMonitor(EpisodeMonitor):
-    """Reports to Tensorplex; the two below say for whom.
+    """Reports to Tensorplex; base of the monitors for agents and evaluators.
 
-    client_id: under which the curves appear.
-    tensorplex: a client of a running component; by default that of the script which this is, and
-        where it is none nothing leaves this process.
-    global_step: what the curves are drawn over, by default the steps of this environment.
+    client_id: name under which the curves appear.
+    tensorplex: a client of a running component; by default that of the script; without one
+        nothing is sent.
+    global_step: x-axis of the curves, by default the steps of this environment.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class TensorplexMonitor(EpisodeMonitor):
     ) -> None:
         super().__init__(env, interval_seconds=interval_seconds, clock=clock)
         self.tensorplex = tensorplex or TensorplexClient.early(client_id, self._clock)
-        # A script is known once its sender, inside of this wrapper, or its agent has connected.
+        # A script has a context once its sender, inside this wrapper, or its agent has connected.
         self._looks_for_script = tensorplex is None
         self._global_step = global_step or (lambda: self.env_steps)
 
@@ -142,7 +142,7 @@ class TrainingTensorplexMonitor(TensorplexMonitor):
 
     agent_id: number of the agent.
     separate_plots: one curve per agent; else all agents share one, `agents/return`.
-    tensorplex: the client to use; it then says under which id.
+    tensorplex: the client to use; its id is then used.
 
     Raises UsageError if agent_id is no number.
     """
@@ -195,10 +195,10 @@ class EvalTensorplexMonitor(TensorplexMonitor):
         )
 
 
-def _interval(session_config: Mapping[str, Any], who: str) -> float:
-    """Seconds between two reports; what the config leaves out is as in the defaults."""
+def _interval(session_config: Mapping[str, Any], group: str) -> float:
+    """Returns the seconds between two reports; missing keys are as in the defaults."""
     full = Config(session_config).extend(BASE_SESSION_CONFIG)
-    seconds: float = full.tensorplex.update_schedule[who]
+    seconds: float = full.tensorplex.update_schedule[group]
     return seconds
 
 
@@ -212,7 +212,7 @@ class ConsoleMonitor(EpisodeMonitor):
     """Writes the same summary as rows of a table, for work without servers.
 
     interval_seconds: time between two rows.
-    stream: where the rows go, by default the standard output.
+    stream: output of the rows, by default the standard output.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class ConsoleMonitor(EpisodeMonitor):
         self._rows = 0
 
     def report(self, episodes: list[EpisodeSummary], steps_per_second: float) -> None:
-        """Writes one row, every so often below the names of the columns."""
+        """Writes one row; every 20 rows begin with the names of the columns."""
         returns = np.array([episode["return"] for episode in episodes])
         cells = [f"{self.env_steps}", f"{steps_per_second:.1f}", f"{self.episodes}"]
         if episodes:

@@ -33,10 +33,10 @@ from surreal_like.errors import SpecError
 def make_native(
     env_config: Mapping[str, Any], *, num_envs: int, seed: int, evaluation: bool = False
 ) -> NativeVector | None:
-    """Builds the native implementation, or gives None where N single Envs must be stepped.
+    """Builds the native implementation; returns None where N single Envs must be stepped.
 
-    That is so for an environment without one, with wrappers or action repeat, with a horizon or
-    arguments that its constructor does not take, or if it gives other than what one Env gives.
+    These are environments without one, with wrappers or action repeat, with a horizon or arguments
+    that its constructor does not take, or with other specs than those of one Env.
     Raises ConfigError, naming the mode, if it resets in another mode than the next step.
     """
     name = str(env_config.get("env_name"))
@@ -74,7 +74,7 @@ def refuse_other_resets(name: str, gym_env: gymnasium.vector.VectorEnv[Any, Any,
 class NativeVector(VectorEnv):
     """A vectorised environment of Gymnasium that resets at the step after the last.
 
-    outside: as of ActionValidator. `info` holds the named keys; 0 where missing.
+    outside: as in ActionValidator. `info` has the keys `info_keys`; 0 where missing.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class NativeVector(VectorEnv):
         self._ended = np.zeros(self.num_envs, np.bool_)
 
     def reset(self) -> tuple[Nest, Info]:
-        """Resets every stream; the first time from the seed."""
+        """Resets every stream; the first time with the seed."""
         obs, info = self.gym_env.reset(seed=self._seed)
         self._seed = None
         self._ended = np.zeros(self.num_envs, np.bool_)
@@ -117,7 +117,7 @@ class NativeVector(VectorEnv):
         return self._read(obs), rewards, terminations, truncations, self._info(info)
 
     def render(self) -> Any:
-        """An image of the first stream, or None."""
+        """Returns an image of the first stream, or None."""
         images: Any = self.gym_env.render()
         return images[0] if images else None
 
@@ -127,7 +127,7 @@ class NativeVector(VectorEnv):
             self.gym_env.close()
 
     def _info(self, info: Mapping[str, Any]) -> Info:
-        """The named keys; Gymnasium gives one array per key, over all streams."""
+        """Returns the named keys; Gymnasium gives one array per key, over all streams."""
         if not self._info_keys:
             return {}
         keys = [key for key in self._info_keys if key in info]
@@ -138,13 +138,13 @@ class NativeVector(VectorEnv):
 def _with_limit(
     spec: EnvSpec, arguments: Mapping[str, Any], limit: int | None
 ) -> dict[str, Any] | None:
-    """The arguments with the horizon among them, None if the native code does not take them."""
+    """Adds the horizon to the arguments; None if the native code does not take them."""
     if spec.vector_entry_point is None or spec.additional_wrappers:
         return None
     own = arguments.get("max_episode_steps", spec.max_episode_steps)
     limits = [steps for steps in (own, limit) if steps is not None]
     if limits and min(limits) < 1:
-        return None  # -1 takes the limit away, which only single environments understand
+        return None  # -1 removes the limit, which only single environments support
     complete = {**arguments, **({"max_episode_steps": min(limits)} if limits else {})}
     return complete if _takes(spec.vector_entry_point, {**spec.kwargs, **complete}) else None
 
@@ -154,12 +154,12 @@ def _takes(entry: Any, arguments: Mapping[str, Any]) -> bool:
         creator = load_env_creator(entry) if isinstance(entry, str) else entry
         inspect.signature(creator).bind(num_envs=1, **arguments)
     except (ImportError, TypeError):
-        return False  # building single environments says what is missing or wrong
+        return False  # building single environments reports what is missing or wrong
     return True
 
 
 def _same_as_one(vector: NativeVector, env_config: Mapping[str, Any]) -> bool:
-    """Whether the native code gives what the config, or else a single environment, says."""
+    """True if the native code has the specs of the config, or else of a single environment."""
     obs_spec, action_spec = given_frame_spec(env_config), env_config.get("action_spec")
     if not obs_spec or not action_spec:
         obs_spec, action_spec = derive_specs({**env_config, "obs_spec": obs_spec, "frame_stack": 0})

@@ -1,8 +1,8 @@
-"""How a config names an environment, and what it builds: the Env with everything around it.
+"""Environments by their names in configs, built with all their wrappers.
 
 `env_config.env_name` is one of
 
-    gym:CartPole-v1         what Gymnasium has registered; gym:module:Name-v0 imports module first
+    gym:CartPole-v1         registered in Gymnasium; gym:module:Name-v0 imports module first
     atari:Pong              a game with the usual preprocessing, see `surreal_like.env.atari`
     toy:chain               an environment of `surreal_like.env.toy`
     package.module:Class    an Env, a gymnasium.Env, or a function that builds one
@@ -10,7 +10,7 @@
 Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
 `eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
 `drop_keys` (parts of a Dict of observations), `wrappers`, `limit_episode_length`, `frame_stack`
-(only what specs become by it), `obs_spec`, `action_spec`. An entry of `wrappers` is a dotted path
+(only its effect on specs), `obs_spec`, `action_spec`. An entry of `wrappers` is a dotted path
 `package.module:Class`, or a mapping `{wrapper: path, args: {...}, training_only: true}`; the first
 entry is the innermost. Classes that extend `gymnasium.Wrapper` come first: they change spaces
 before these are checked.
@@ -59,13 +59,13 @@ def make_env(env_config: Config, evaluation: bool = False) -> Env:
 
 
 def env_args(env_config: Config, evaluation: bool = False) -> dict[str, Any]:
-    """The constructor arguments of the environment, in training or in evaluation."""
+    """Returns the constructor arguments of the environment, in training or in evaluation."""
     overrides = (env_config.get("eval_mode") or {}) if evaluation else {}
     return {**(env_config.get("env_args") or {}), **overrides}
 
 
 def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[str, Config]]:
-    """The wrappers that a config names, as (dotted path, arguments), the innermost first."""
+    """Returns the wrappers of a config, as (dotted path, arguments), the innermost first."""
     entries: list[tuple[str, Config]] = []
     for entry in env_config.get("wrappers") or ():
         mapping: Any = {"wrapper": entry} if isinstance(entry, str) else entry
@@ -81,32 +81,32 @@ def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[
 
 
 def is_wrapped(env_config: Config, evaluation: bool = False) -> bool:
-    """Whether something stands around a single environment that code for many would leave out."""
+    """True if a single environment has wrappers that native vector code would leave out."""
     repeats = (env_config.get("action_repeat") or 1) != 1
     dropped = bool(env_config.get("drop_keys"))
     return repeats or dropped or bool(wrapper_entries(env_config, evaluation))
 
 
 def specs_of(env: Env, env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(obs_spec, action_spec) of a built environment, those of the config checked and completed.
+    """Returns (obs_spec, action_spec) of a built environment, checked against the config.
 
-    The observations are single frames, also where the config speaks of stacks.
-    Raises SpecError if config and environment differ, or if neither of them tells.
+    The observations are single frames, also if the config has stacks. Specs of the config are
+    completed. Raises SpecError if config and environment differ, or if neither has a spec.
     """
     frame = {**env_config, "obs_spec": given_frame_spec(env_config)}
     return _spec_of(env, frame, "obs_spec"), _spec_of(env, env_config, "action_spec")
 
 
 def given_frame_spec(env_config: Config) -> dict[str, Any]:
-    """What `env_config.obs_spec` says about a single frame; empty where it is empty."""
+    """Returns the spec of a single frame from `env_config.obs_spec`; empty if that is empty."""
     given = env_config.get("obs_spec")
     return frame_spec(given, stack_size(env_config)) if given else {}
 
 
 def derive_specs(env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Builds one environment and closes it; gives (obs_spec, action_spec) as plain dicts.
+    """Builds one environment and closes it; returns (obs_spec, action_spec) as plain dicts.
 
-    The observations are what an agent sees: stacks, where `frame_stack` says so.
+    The observations are those of an agent: stacks, if `frame_stack` is set.
     """
     with contextlib.closing(make_env(env_config)) as env:
         obs_spec, action_spec = specs_of(env, env_config)
@@ -114,7 +114,7 @@ def derive_specs(env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def list_environments() -> list[str]:
-    """Every name that `env_name` can be without writing code: toys, Gymnasium's, Atari's.
+    """Returns all values of `env_name` that need no code: toys, Gymnasium's, Atari's.
 
     Those of Gymnasium whose package is neither installed nor in an extra are left out.
     """
@@ -133,7 +133,7 @@ def list_environments() -> list[str]:
 
 
 def extra_of(name: str) -> str:
-    """The extra that an environment needs and that is not installed here.
+    """Returns the extra that an environment needs and that is not installed here.
 
     Empty if it can be built as it is; `?` if no extra makes it buildable.
     """
@@ -155,8 +155,8 @@ def _is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-# What the entry point of a Gymnasium environment holds -> the package that it needs, and the extra
-# that has it. The MuJoCo environments of versions 2 and 3 need mujoco-py, which nobody builds now.
+# Words in the entry point of a Gymnasium environment -> the package that it needs, and the extra
+# that has it. The MuJoCo environments of versions 2 and 3 need the outdated mujoco-py.
 _NEEDED = {
     ("phys2d", "tabular", "GymV21", "GymV26", "mujoco_py"): ("", "?"),
     ("ale_py",): ("ale_py", "atari"),
@@ -197,7 +197,7 @@ def _build_toy(name: str, arguments: Config) -> Env:
 
 
 def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
-    """A Gymnasium environment with the Gymnasium wrappers of the config, as an Env."""
+    """Makes an Env of a Gymnasium environment, with the Gymnasium wrappers of the config."""
     import gymnasium
 
     from surreal_like.env.gym_adapter import GymAdapter
@@ -211,7 +211,7 @@ def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
         for path, wrapper, arguments in _wrappers(env_config, evaluation):
             if is_gym_wrapper(wrapper):
                 built = _call(wrapper, path, arguments, "env_config.wrappers", built)
-        # The config's specs are those behind all wrappers; they are compared there.
+        # The config's specs are those after all wrappers; they are compared there.
         return GymAdapter(built, {**env_config, "obs_spec": {}, "action_spec": {}})
     except BaseException:
         built.close()
@@ -219,7 +219,7 @@ def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
 
 
 def is_gym_wrapper(wrapper: object) -> bool:
-    """Whether it is a class that extends gymnasium.Wrapper; does not import gymnasium."""
+    """Returns True for a class that extends gymnasium.Wrapper; does not import gymnasium."""
     gymnasium = sys.modules.get("gymnasium")
     if gymnasium is None or not isinstance(wrapper, type):
         return False
@@ -227,9 +227,9 @@ def is_gym_wrapper(wrapper: object) -> bool:
 
 
 def _wrappers(env_config: Config, evaluation: bool) -> list[tuple[str, Callable[..., Any], Config]]:
-    """The wrappers of a config as (dotted path, class or function, arguments).
+    """Returns the wrappers of a config as (dotted path, class or function, arguments).
 
-    Raises ConfigError where one of Gymnasium stands behind one of ours.
+    Raises ConfigError if one of Gymnasium comes after one of ours.
     """
     found: list[tuple[str, Callable[..., Any], Config]] = []
     for path, arguments in wrapper_entries(env_config, evaluation):
@@ -284,7 +284,7 @@ def _spec_of(env: Env, env_config: Config, what: str) -> dict[str, Any]:
 
 
 def _load(path: str, where: str) -> Callable[..., Any]:
-    """What a dotted path `package.module:Name` names."""
+    """Imports the object of a dotted path `package.module:Name`."""
     module_name, _, attribute = path.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -304,7 +304,7 @@ def _load(path: str, where: str) -> Callable[..., Any]:
 def _call(
     factory: Callable[..., Any], name: str, arguments: Config, where: str, *positional: Any
 ) -> Any:
-    """Calls a constructor; arguments that it does not take are the config's fault, not a bug."""
+    """Calls a constructor; raises ConfigError for arguments that it does not take."""
     try:
         inspect.signature(factory).bind(*positional, **arguments)
     except TypeError as error:
@@ -313,7 +313,7 @@ def _call(
 
 
 def _suggest(name: str) -> str:
-    """A hint for a name that is none: those that look like it, with their prefix."""
+    """Returns a hint for an unknown name: the most similar names, with their prefix."""
     bare = {full.partition(":")[2]: full for full in reversed(list_environments())}
     otherwise = (
         "expected gym:NAME, atari:NAME, toy:NAME or package.module:Class "

@@ -1,4 +1,4 @@
-"""Rows of N streams on their way into a chunk: raw writes per step, everything else per chunk."""
+"""Buffer of the rows of N streams: raw writes per step, all other work per chunk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _dtype, _shape = attrgetter("dtype"), attrgetter("shape")
 
 
 class _Layout(NamedTuple):
-    """What each row of a column must be."""
+    """Required dtype and shape of each row of a column."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -32,19 +32,19 @@ class _Layout(NamedTuple):
 class RowBuffer:
     """Collects rows and cuts them into the columns of a chunk, which it does not use again.
 
-    A row is what was observed, and the action that was taken at it. Which rows begin an episode
-    follows from the ends before them. Rows are only kept until they are cut: laying the bytes of
-    100 of them behind each other at once costs a small part of writing each into its place.
+    A row is an observation, and the action taken at it. The beginnings of episodes follow from
+    the ends before them. Rows are only kept until they are cut: joining the bytes of 100 rows at
+    once costs a small part of writing each row into its place.
 
     Args:
         length: T, rows per stream when it is full.
         num_envs: N.
-        obs_spec, action_spec: of one stream; what is written is checked against them.
+        obs_spec, action_spec: of one stream; rows are checked against them.
         overlap: 1 if a full chunk ends with the row that the next one begins with.
 
     Attributes:
         rows: rows per stream that wait to be cut, at most ``length`` and ``overlap``.
-        version: of the parameters that the next row is acted with.
+        version: of the parameters that act at the next row.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class RowBuffer:
         self._versions: list[tuple[int, int]] = [(0, 0)]
 
     def begin_version(self, version: int) -> None:
-        """The next row is acted with parameters of another version."""
+        """Sets the version of the parameters that act from the next row on."""
         self.version = version
         self._versions.append((self.rows, version))
 
     def begin(self) -> None:
-        """The next row is the first of an episode in every stream; only on an empty buffer."""
+        """Begins an episode in every stream with the next row; only on an empty buffer."""
         self._first = np.ones(self._num_envs, np.bool_)
 
     def write(self, leaves: Mapping[str, Array]) -> None:
-        """Takes one row of every stream; neither the mapping nor its arrays may change afterwards.
+        """Adds one row of every stream; neither the mapping nor its arrays may change afterwards.
 
         Args:
             leaves: column -> ``[N, ...]``: ``obs`` or ``obs/...``, ``reward`` (of the action before
@@ -88,7 +88,7 @@ class RowBuffer:
 
         Raises:
             DataError: a field of the first row of a chunk is missing or has a wrong dtype or
-                shape; names it. Those of the others are looked at when they are cut.
+                shape; the message names it. Later rows are checked when they are cut.
         """
         if not self.rows:
             self._open(leaves)
@@ -97,7 +97,7 @@ class RowBuffer:
         self.rows += 1
 
     def write_end(self, leaves: Mapping[str, Array]) -> None:
-        """Writes a row at which no action was taken: what the policy did not give is zero.
+        """Writes a row at which no action was taken: missing action and extras are zero.
 
         Only after a row with an action. Raises as :meth:`write`.
         """
@@ -110,7 +110,7 @@ class RowBuffer:
         self.write({**zeros, **leaves})
 
     def _open(self, leaves: Mapping[str, Array]) -> None:
-        """The very first row says which extras there are."""
+        """Fixes the layout by the very first row, which defines the extras."""
         if self._extras is None:
             self._extras = {
                 name: _spec_of(name, leaf, self._num_envs)
@@ -131,7 +131,7 @@ class RowBuffer:
             }
 
     def _check_row(self, leaves: Mapping[str, Array]) -> None:
-        """Raises DataError for the first field that is not as it must be."""
+        """Raises DataError for the first field with a wrong dtype or shape."""
         for name, (dtype, shape) in self._layout.items():
             leaf = leaves.get(name)
             wrong = not isinstance(leaf, np.ndarray) or leaf.shape != shape or leaf.dtype != dtype
@@ -158,7 +158,7 @@ class RowBuffer:
             raise
 
     def cut(self, *, overlap: int = 0) -> dict[str, Array]:
-        """Gives the rows as the columns of a chunk, ``[rows, N, ...]``, and begins anew.
+        """Returns the rows as the columns of a chunk, ``[rows, N, ...]``, and empties the buffer.
 
         Args:
             overlap: rows at the end that will be written again, with their actions.
@@ -189,7 +189,7 @@ class RowBuffer:
     def _check(self, columns: Mapping[str, Array], first: Flags) -> None:
         for name, spec in self._obs_specs.items():
             spec.validate(name, columns[name])
-        # Whether actions outside their bounds are clipped or refused is the environment's to say.
+        # The environment clips or refuses actions outside their bounds.
         self._action_spec.validate("action", columns["action"], bounds=False)
         _REWARD.validate("reward", columns["reward"])
         if np.count_nonzero(columns["reward"][first]):
@@ -201,14 +201,14 @@ class RowBuffer:
 
 
 def _column(leaves: tuple[Any, ...], layout: _Layout) -> Array:
-    """The leaves behind each other, ``[len(leaves), N, ...]``.
+    """Joins the leaves of a column, ``[len(leaves), N, ...]``.
 
-    Raises AttributeError, TypeError or ValueError if one is not as it must be.
+    Raises AttributeError, TypeError or ValueError if one does not fit the layout.
     """
     count, (dtype, shape) = len(leaves), layout
-    # Counted in C: a loop over the rows would cost more than all else. A length is had for a third
-    # of what a shape costs, and with the bytes of all rows it tells enough of a single axis: what
-    # has further axes of length 1 holds the same numbers.
+    # Counted in C: a loop over the rows would cost more than all else. A length takes a third of
+    # the time of a shape, and together with the bytes of all rows it is enough for a single axis:
+    # a leaf with further axes of length 1 holds the same numbers.
     sizes: list[Any] = list(map(len if len(shape) == 1 else _shape, leaves))
     size = shape[0] if len(shape) == 1 else shape
     if list(map(_dtype, leaves)).count(dtype) + sizes.count(size) < 2 * count:
@@ -216,7 +216,7 @@ def _column(leaves: tuple[Any, ...], layout: _Layout) -> Array:
     try:
         joined = bytearray().join(leaves)
     except TypeError:
-        # A view whose bytes do not lie together has none to give.
+        # A view that is not contiguous has no buffer to join.
         return np.stack(leaves)
     column = np.ndarray((count, *shape), dtype, joined)
     if column.nbytes != len(joined):
@@ -225,7 +225,7 @@ def _column(leaves: tuple[Any, ...], layout: _Layout) -> Array:
 
 
 def _spec_of(name: str, leaf: Array, num_envs: int) -> ArraySpec:
-    """The spec that the first row of an extra fixes."""
+    """Returns the spec of an extra from its first row."""
     if leaf.shape[:1] != (num_envs,) or leaf.dtype.kind not in "biuf":
         raise DataError(
             f"{name}: {leaf.dtype} {list(leaf.shape)} given, expected numbers [{num_envs}, ...]"

@@ -1,8 +1,8 @@
-"""Which chunks a sender still keeps, and which of them goes out next; no socket, no clock.
+"""Window of the chunks that a sender keeps, and their order of sending; no socket, no clock.
 
-An ack says up to which number everything has been handled. What is not acked is kept and
-goes out again, in order, when replay has been restarted, when the connection was lost, and when
-acks come but the number stands still. Numbers go on whatever happens.
+An ack carries the number up to which all chunks were handled. Unacked chunks are kept, and sent
+again in order when replay was restarted, when the connection was lost, and when acks arrive whose
+number does not rise. Chunk numbers always continue.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from session.wire import Message
 
 
 class Ack(NamedTuple):
-    """What one start of replay tells one sender.
+    """Ack of one replay incarnation for one sender.
 
     Args:
         handled: highest number up to which each chunk was inserted or dropped.
-        inserted: rows that this start of replay has inserted up to there.
+        inserted: rows that this incarnation has inserted up to there.
     """
 
     handled: int
@@ -27,11 +27,11 @@ class Ack(NamedTuple):
 
 @dataclass(slots=True)
 class Kept:
-    """A chunk, or the goodbye, until it is acked.
+    """A chunk, or the goodbye, kept until it is acked.
 
     Args:
         sequence: its number.
-        message: what goes over the wire.
+        message: for the wire.
         rows: rows in it, 0 in the goodbye.
         size_bytes: of its columns.
     """
@@ -44,23 +44,23 @@ class Kept:
 
 @dataclass(slots=True)
 class SenderWindow:
-    """The chunks between being cut and being acked.
+    """Window of the chunks that were cut and are not acked.
 
     Args:
-        max_bytes: what is kept at most, a single larger chunk excepted.
-        max_chunks: how many chunks are kept at most; bounds how far an agent is ahead of replay.
-        resend_seconds: how long the number may stand still while acks come.
+        max_bytes: most bytes to keep, except for a single larger chunk.
+        max_chunks: most chunks to keep; bounds how far an agent is ahead of replay.
+        resend_seconds: longest time for which acks may arrive whose number does not rise.
 
     Attributes:
-        ready: True while another chunk may be cut; otherwise the agent waits.
+        ready: True while another chunk may be cut; otherwise the agent has to wait.
         pushed: rows in all chunks so far; always ``inserted + dropped + unacked``.
-        inserted: rows that acks tell of as inserted, over all starts of replay.
+        inserted: rows that acks report as inserted, over all incarnations of replay.
         dropped: the other acked rows.
         unacked: rows that are kept.
         unacked_bytes: their bytes.
-        resent: how often a chunk went out again.
-        replay: incarnation of the replay that was last heard, 0 before.
-        shard: which one it is.
+        resent: number of times that a chunk was sent again.
+        replay: newest incarnation of replay from which acks arrived, 0 before.
+        shard: number of its shard.
     """
 
     max_bytes: int
@@ -92,7 +92,7 @@ class SenderWindow:
 
     @property
     def acked(self) -> int:
-        """The highest number for which there is an ack, of whatever replay."""
+        """The highest number for which there is an ack, from any replay."""
         return self._handled
 
     @property
@@ -102,7 +102,7 @@ class SenderWindow:
 
     @property
     def filled(self) -> float:
-        """Share of what may be unacked that is."""
+        """Unacked chunks or bytes as a share of their limit, the larger of the two."""
         return max(len(self._kept) / self.max_chunks, self.unacked_bytes / self.max_bytes)
 
     @property
@@ -111,7 +111,7 @@ class SenderWindow:
         return self._last + 1
 
     def keep(self, kept: Kept) -> None:
-        """Takes the chunk with the next number."""
+        """Adds the chunk with the next number."""
         if kept.sequence != self.next_sequence:
             raise ValueError(f"chunk {kept.sequence} kept, {self.next_sequence} is next")
         self._last = kept.sequence
@@ -123,11 +123,11 @@ class SenderWindow:
         self._judge()
 
     def next_to_send(self) -> Kept | None:
-        """What goes out next, None if all has been sent."""
+        """Returns the next chunk to send, None if all were sent."""
         return self._kept.get(self._next)
 
     def sent(self, now: float) -> None:
-        """The chunk that :meth:`next_to_send` gave has left."""
+        """Records that the chunk of :meth:`next_to_send` was sent."""
         if self._next == self._handled + 1:
             self._moved_at = now
         self.resent += self._next <= self._highest_sent
@@ -136,27 +136,27 @@ class SenderWindow:
 
     @property
     def under_way(self) -> bool:
-        """True if something was sent and is not acked."""
+        """True if a chunk was sent and is not acked."""
         return self._next > self._handled + 1
 
     def at(self, shard: int) -> None:
-        """The shard that chunks go to from now on; what another has not acked goes again."""
+        """Sets the shard for chunks; those that another shard has not acked are sent again."""
         if shard != self.shard:
             self._acked_before[self.shard, self.replay] = self._acked_inserted
             self.shard, self.replay = shard, 0
             self.lost()
 
     def lost(self) -> None:
-        """The connection was lost: what was under way may be lost with it."""
+        """Schedules all unacked chunks to be sent again, because they may be lost."""
         self._next = self._handled + 1
 
     def on_acks(self, now: float, replay: int, ack: Ack | None) -> None:
-        """Takes one message of acks.
+        """Applies one message of acks.
 
         Args:
-            now: seconds.
-            replay: incarnation of the replay that speaks.
-            ack: what it says to this sender, None if it does not know it.
+            now: clock time in seconds.
+            replay: incarnation of the replay that sent it.
+            ack: ack for this sender, None if the message has none.
         """
         if replay < self.replay:
             return
@@ -167,14 +167,14 @@ class SenderWindow:
             self._moved_at = now
 
     def resend_if_still(self, now: float) -> None:
-        """Call it after acks have come: sends again if they say nothing new for too long."""
+        """Sends again if acks have arrived without progress for too long; call it after acks."""
         if self.under_way and now - self._moved_at >= self.resend_seconds:
             self.lost()
 
     def _on_new_replay(self, replay: int) -> None:
-        """Another start of replay, or another shard: it has not got what is not acked.
+        """Switches to another incarnation or shard of replay, which lacks the unacked chunks.
 
-        It counts from 0, unless chunks have gone there before.
+        Its count of inserted rows begins at 0, unless chunks have gone there before.
         """
         if self.replay:
             self.lost()
@@ -190,7 +190,7 @@ class SenderWindow:
         self.unacked -= rows
         self._handled = ack.handled
         self._next = max(self._next, self._handled + 1)
-        # What is handled and not inserted counts as dropped, so that no row goes uncounted.
+        # Rows handled but not inserted count as dropped, so that every row is counted.
         inserted = min(ack.inserted - self._acked_inserted, rows)
         self._acked_inserted = ack.inserted
         self.inserted += inserted

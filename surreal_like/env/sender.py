@@ -1,4 +1,4 @@
-"""Chunks on their way to replay: numbered, kept until they are acked, sent again if lost."""
+"""Sends chunks to replay: numbers them, keeps them until acked, sends lost ones again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from surreal_like.ps.schemas import ANSWERS
 
 # Plain numbers: numpy takes five times as long to compare with a member of an enumeration.
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
-# Chunks that come faster than this leave together, unless they are large: each that leaves alone
-# wakes two threads here and two at replay, which costs more than what a small one holds.
+# Chunks that come faster than this are sent together, unless they are large: each one sent alone
+# wakes two threads here and two at replay, which costs more than the content of a small one.
 _TOGETHER_SECONDS = 0.002
 _TOGETHER_BYTES = 1 << 16
 _POLL_SECONDS = 0.02
@@ -36,14 +36,14 @@ _LEAVE_SECONDS = 3.0
 
 
 class ExpSender:
-    """Sends the chunks of one agent to a replay shard; never waits.
+    """Sends the chunks of one agent to a replay shard; never blocks.
 
     Args:
         context: of this process.
         sender_config: ``session_config.sender``.
 
     Attributes:
-        window: what has been cut and not been acked.
+        window: chunks that were cut and are not acked.
         env_steps: environment steps in all chunks so far; a FIRST row is none.
         episodes: episodes that ended in them; a lost life of a game that goes on is none.
     """
@@ -66,7 +66,7 @@ class ExpSender:
 
     @property
     def socket(self) -> Socket:
-        """Wakes whoever waits for acks."""
+        """Socket that becomes readable when acks arrive."""
         return self._route.way.acks
 
     def send(
@@ -80,22 +80,22 @@ class ExpSender:
         overlap: int = 0,
         lead_in: Mapping[str, npt.NDArray[Any]] = MappingProxyType({}),
     ) -> None:
-        """Takes the columns of a chunk, which must not change any more.
+        """Makes a chunk of columns, which must not change any more, and sends it.
 
-        It leaves at once unless it is small and another has just left: then with the next one that
-        does, or with the next :meth:`pump`.
+        It is sent at once unless it is small and another was just sent: then with the next chunk
+        that is sent at once, or by the next :meth:`pump`.
 
         Args:
             columns: name -> ``[T, N, ...]``.
             streams: one id per stream.
             finished: summaries of the episodes that ended in it.
             tail: True if the last row of each stream has no action.
-            first_seconds: when its first row was written.
-            overlap: rows at the end that come again in the next chunk, and count there.
+            first_seconds: clock time in seconds at which its first row was written.
+            overlap: rows at the end that are repeated in the next chunk, and count there.
             lead_in: frames before the first row, see :class:`Chunk`.
 
         Raises:
-            DataError: replay would not accept a summary; nothing has been taken then.
+            DataError: replay would refuse a summary; no chunk is made then.
         """
         check_episodes(finished)
         window = self.window
@@ -126,7 +126,7 @@ class ExpSender:
             self.pump()
 
     def send_goodbye(self) -> None:
-        """Ends the chunks; acked like one of them. Without any there is nothing to end."""
+        """Sends the goodbye, which is acked like a chunk; nothing if there was no chunk."""
         self._ended = True
         window = self.window
         if not window.pushed:
@@ -141,7 +141,7 @@ class ExpSender:
         self.pump()
 
     def pump(self) -> None:
-        """Hears acks and sends what can leave now."""
+        """Reads acks, and sends the chunks that can be sent now."""
         now, window, route = self._context.clock.now(), self.window, self._route
         self._held_bytes = 0
         self._hear(now)
@@ -165,18 +165,18 @@ class ExpSender:
             self._sent_at = now
 
     def _hear(self, now: float) -> None:
-        heard = False
+        received = False
         while (message := self._route.way.acks.receive()) is not None:
-            heard = True
-            told = message.fields["senders"].get(self._context.name)
-            known = told is not None and told[0] == self._context.incarnation
-            ack = Ack(told[1], told[2]) if known else None
+            received = True
+            entry = message.fields["senders"].get(self._context.name)
+            known = entry is not None and entry[0] == self._context.incarnation
+            ack = Ack(entry[1], entry[2]) if known else None
             self.window.on_acks(now, message.sender.incarnation, ack)
-        if heard:
+        if received:
             self.window.resend_if_still(now)
 
     def account(self) -> dict[str, Any]:
-        """Rows by their fate, as the parameter server is told; final after the goodbye."""
+        """Returns rows by outcome, as reported to the parameter server; final after the goodbye."""
         window = self.window
         return {
             "pushed": window.pushed,
@@ -190,7 +190,7 @@ class ExpSender:
 
 
 class SenderLink:
-    """What there is once it is known which process this is: the sender, and what the agent says.
+    """Parts that need the context of the process: the sender, and the acting state of the agent.
 
     Args:
         context: of this process.
@@ -205,7 +205,7 @@ class SenderLink:
         self.acting.account = self.sender.account
 
     def leave(self) -> None:
-        """Waits for the last acks and leaves the final account, both with a deadline."""
+        """Waits for the last acks and reports the final account, both with a deadline."""
         deadline = self.now() + _LEAVE_SECONDS
         while not self.sender.window.empty and self.now() < deadline:
             self.sender.pump()
@@ -216,7 +216,7 @@ class SenderLink:
 
 
 def _boot_number() -> float:
-    """Tells machines and their boots apart, for stamps of one boot only can be compared."""
+    """Number of this boot of the machine: only time stamps of the same boot are comparable."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:

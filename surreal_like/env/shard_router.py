@@ -1,4 +1,4 @@
-"""Which replay shard the chunks of an agent go to: its own, or another one while that is away."""
+"""Routes the chunks of an agent to its replay shard, or to another one while that is away."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ class ShardConnection:
 
     Args:
         context: of this process.
-        shard: its number.
+        shard: number of the shard.
 
     Attributes:
-        away_since: when its connection was lost, or first sought; infinity while it stands.
-        lost: it was lost since the last look.
+        away_since: clock time in seconds at which the connection was lost, or first attempted;
+            infinity while it exists.
+        lost: True if the newest :meth:`look` found that the connection was lost.
     """
 
     def __init__(self, context: Context, shard: int) -> None:
@@ -37,34 +38,34 @@ class ShardConnection:
         self.look(context.clock.now())
 
     def look(self, now: float) -> None:
-        """Takes what has become of the connection."""
+        """Reads the events of the connection."""
         self.lost = False
         for made in self.experience.connection_events():
             self.lost |= not made
             self.away_since = math.inf if made else now
-        # Whoever begins to watch may have missed that the connection was made.
+        # The connection may have been made before its events were watched.
         if self.away_since < math.inf and self.experience.writable():
             self.away_since = math.inf
 
     def close(self) -> None:
-        """What has not left yet does not leave any more."""
+        """Closes both sockets; messages that were not sent yet are discarded."""
         self.experience.close()
         self.acks.close()
 
 
 class ShardRouter:
-    """The way that is taken now.
+    """Chooses the shard that an agent's chunks go to.
 
     Each agent has one shard, its index modulo their number, because a socket connected to several
-    would alternate between them and tear streams apart. When that is away for too long the next
-    one takes its place; when it comes back and nothing is under way elsewhere, the agent returns.
+    would alternate between them and tear streams apart. When that shard is away for too long the
+    next one replaces it; when it is back and no chunk is in flight elsewhere, the agent returns.
 
     Args:
         context: of this process.
-        failover_seconds: how long a shard may be away.
+        failover_seconds: longest time for which a shard may be away.
 
     Attributes:
-        way: the present one.
+        way: the present connection.
     """
 
     def __init__(self, context: Context, failover_seconds: float) -> None:
@@ -74,7 +75,7 @@ class ShardRouter:
         self._home = self.way = ShardConnection(context, context.component.index % self._shards)
 
     def look(self, now: float) -> bool:
-        """True if what was under way may be lost: the connection was, or is given up."""
+        """Returns True if chunks in flight may be lost: the connection was lost or is given up."""
         self._home.look(now)
         if self.way is not self._home:
             self.way.look(now)
@@ -85,11 +86,11 @@ class ShardRouter:
 
     @property
     def returning(self) -> bool:
-        """The agent's own shard is there again: nothing new goes to the other one."""
+        """True if the agent's own shard is back: no new chunks go to the other one."""
         return self.way is not self._home and self._home.away_since == math.inf
 
     def go_home(self) -> None:
-        """Nothing is under way any more: from now on to the agent's own shard."""
+        """Returns to the agent's own shard; call it when no chunk is in flight."""
         self._take(self._home.shard)
 
     def _take(self, shard: int) -> None:
@@ -98,7 +99,7 @@ class ShardRouter:
         if before is not self._home:
             before.close()
         if self.way.away_since < math.inf:
-            # It has as long as the one before to be there.
+            # The new shard gets the full failover time to connect.
             self.way.away_since = context.clock.now()
         context.event(
             "rerouted", f"experience goes to replay-{shard}, not to replay-{before.shard}"

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces: the specs that they mean, and how their values become ours and back."""
+"""Gymnasium's spaces: their specs, and the conversion of their values to ours and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from surreal_like.errors import DataError, SpecError
 def specs_from_spaces(
     obs_space: spaces.Space[Any], action_space: spaces.Space[Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The specs of one environment, (obs_spec, action_spec), in the form of `env_config`.
+    """Returns specs of one environment, (obs_spec, action_spec), in the form of `env_config`.
 
     Raises SpecError for a space that has no spec (text, graphs, sequences, nested actions).
     """
@@ -25,7 +25,7 @@ def specs_from_spaces(
 
 
 def without_keys(space: spaces.Space[Any], keys: Sequence[str]) -> spaces.Space[Any]:
-    """The space without these parts of a Dict. Raises ConfigError for a part that it lacks."""
+    """Returns the space without these parts of a Dict. Raises ConfigError for an unknown part."""
     if not keys:
         return space
     parts = dict(space.items()) if isinstance(space, spaces.Dict) else {}
@@ -40,9 +40,9 @@ def without_keys(space: spaces.Space[Any], keys: Sequence[str]) -> spaces.Space[
 
 
 def observation_reader(space: spaces.Space[Any]) -> Callable[[Any], Nest]:
-    """A function that makes a nest of arrays of one observation, or of a batch of them.
+    """Returns a function that converts an observation, or a batch of them, to a nest of arrays.
 
-    Floats become float32, discrete values int64 counted from 0. What it gives is a copy.
+    Floats become float32, discrete values int64 counted from 0. The result is a copy.
     """
     if isinstance(space, spaces.Dict):
         readers = {key: observation_reader(child) for key, child in space.items()}
@@ -58,7 +58,7 @@ def observation_reader(space: spaces.Space[Any]) -> Callable[[Any], Nest]:
 
 
 def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]:
-    """A function that makes of our action, or of a batch of them, what the space contains."""
+    """Returns a function that converts our action, or a batch of them, to one of the space."""
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         # One action becomes an int: environments look it up in dicts, where an array has no hash.
@@ -80,7 +80,7 @@ def _part(obs: Any, key: Any) -> Any:
 
 
 def _obs_spec(space: spaces.Space[Any], key: str = "") -> dict[str, Any]:
-    """key: the part of a Dict in which the space stands, the outermost."""
+    """Returns the spec of a space; key: outermost part of a Dict that contains the space."""
     if isinstance(space, spaces.Dict):
         return {_key(k, space): _obs_spec(child, key or k) for k, child in space.items()}
     if isinstance(space, spaces.Tuple):
@@ -123,7 +123,7 @@ def _action_spec(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def _short(bound: npt.NDArray[Any]) -> Any:
-    """Nested lists of the shortest numbers that are the same in float32."""
+    """Returns nested lists of the shortest numbers that are the same in float32."""
     as_text = bound.astype(np.float32).astype(str)
     return as_text.astype(np.float64).tolist()
 

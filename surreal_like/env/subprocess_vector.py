@@ -1,7 +1,7 @@
 """N Envs in worker processes, for environments that are slow: they step at the same time.
 
-Observations, rewards and actions travel through shared memory; a short frame on a socket says
-that a step is wanted or done. Workers end with their parent, however it ends.
+Observations, rewards and actions go through shared memory; short frames on a socket request a step
+and report its end. Workers end with their parent, however it ends.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from surreal_like.env.worker_link import (
     shared_memory,
 )
 
-# What workers get to close their environments before they are killed.
+# Time for workers to close their environments before they are killed.
 STOP_SECONDS = 5.0
 
-# Between two signs of life while a worker is waited for.
+# Time between two pulses while waiting for a worker.
 _PULSE_SECONDS = 0.1
 
 # Numeric libraries would start one thread per core in every worker.
@@ -51,11 +51,11 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 
 
 class SubprocessVector(VectorEnv):
-    """Steps one Env per seed, in `workers` processes that each have a share of them.
+    """Steps one Env per seed, in `workers` processes with a share of the Envs each.
 
     workers: None for one per processor, at least two; at most one per stream.
-    timeout_seconds: how long a worker may take for the start or a step of each of its Envs.
-    pulse: called while workers are waited for; what it raises ends all of them.
+    timeout_seconds: longest time of a worker for the start or a step of each of its Envs.
+    pulse: called while waiting for workers; an error that it raises ends all of them.
 
     Raises the SurrealErrors of its environments as if they were built and stepped here. Any other
     error is a RunError if it may pass (:func:`session.errors.may_pass`), else a SurrealError, with
@@ -78,13 +78,14 @@ class SubprocessVector(VectorEnv):
         count = min(self.num_envs, workers or max(2, os.cpu_count() or 1))
         self._memory = shared_memory()
         self._workers: list[_Worker] = []
+        # Only this process holds the write end: its end, however it comes, closes the pipe.
         life_read, life_write = os.pipe()
         self._finalizer = weakref.finalize(self, _stop, self._workers, [life_write, self._memory])
         try:
             for share in np.array_split(np.arange(self.num_envs), count):
                 self._workers.append(_spawn(share.tolist(), self._memory, life_read))
             for worker in self._workers:
-                # Between the parts of one frame.
+                # The longest pause between the parts of one frame.
                 worker.link.socket.settimeout(timeout_seconds)
             specs = self._start(env_config, seeds, evaluation)
         except BaseException:
@@ -144,7 +145,8 @@ class SubprocessVector(VectorEnv):
     def _ask(self, kind: bytes, payloads: Sequence[bytes] | None = None) -> list[bytes]:
         """Sends one frame to every worker, then waits for all answers.
 
-        After an error the others' answers would be taken for those of the next step: all end.
+        After an error all workers end, because answers left unread would be read as those of the
+        next step.
         """
         if not self._finalizer.alive:
             raise RunError("the environment workers have ended: this VectorEnv is closed")
@@ -157,7 +159,7 @@ class SubprocessVector(VectorEnv):
             raise
 
     def _answer(self, worker: _Worker) -> bytes:
-        """The answer of a worker; signs of life go on while it is waited for."""
+        """Returns the answer of a worker; calls the pulse while it waits."""
         if not worker.link.wait(_PULSE_SECONDS):
             # Workers step at the same time, each its own streams one after the other.
             allowed = self._timeout_seconds * len(worker.streams)
@@ -178,7 +180,7 @@ class SubprocessVector(VectorEnv):
         return nest.unflatten(copies, "obs")
 
     def _info(self, infos: Sequence[Info], rewards: npt.NDArray[Any]) -> Info:
-        """One info of all streams; what some workers lack is filled in."""
+        """Returns one info of all streams; keys that some workers lack are filled in."""
         merged: Info = {}
         for key in dict.fromkeys(key for info in infos for key in info):
             if key == "metrics":
@@ -197,7 +199,7 @@ class SubprocessVector(VectorEnv):
 
 @dataclass(slots=True)
 class _Worker:
-    """One worker as the parent sees it."""
+    """The parent's side of one worker."""
 
     process: subprocess.Popen[bytes]
     link: WorkerLink
@@ -228,14 +230,14 @@ class _Worker:
             return None
 
     def failure(self, what: str) -> RunError:
-        """The error that says which streams it had, and what happened."""
+        """Returns a RunError that names the worker's streams and the failure."""
         first, last = self.streams[0], self.streams[-1]
         return RunError(f"the environment worker of streams {first} to {last} {what}")
 
     def _error(self, described: Mapping[str, Any]) -> SurrealError:
-        """The error that the worker had: of its own class where that is one of ours.
+        """Returns the worker's error, of the same class if that is a SurrealError.
 
-        Another one keeps its kind: what would come again ends the run as it would without workers.
+        Another error keeps its kind: one that would recur ends the run as it does without workers.
         """
         name, message = described["type"], described["message"]
         for module in (surreal_like.errors, session.errors):
@@ -273,7 +275,7 @@ def _spawn(streams: list[int], memory: int, life: int) -> _Worker:
 
 
 def _stop(workers: list[_Worker], descriptors: list[int]) -> None:
-    """Ends all workers: politely by closing their socket, after some seconds by force."""
+    """Ends all workers: closes their sockets, and kills those that still run after 5 s."""
     for worker in workers:
         worker.link.socket.close()
     deadline = time.monotonic() + STOP_SECONDS

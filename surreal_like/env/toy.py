@@ -130,8 +130,8 @@ class Clock(Env):
     per step, whatever is done, and is truncated after `limit` steps. Actions that are
     `continuous`, float32 [1] in [-1, 1], take where they are above 0. The observation is one-hot,
     float32 [2]: at the start, or running.
-    Optimum: start the clock, `limit`. Whoever bootstraps the time limit values the clock at
-    1 / (1 - discount); whoever takes it for a terminal state learns `trapped_value`, which for
+    Optimum: start the clock, `limit`. A learner that bootstraps the time limit values the clock
+    at 1 / (1 - discount); one that treats it as a terminal state learns `trapped_value`, which for
     a discount of 1 - 1 / limit is little more than half of that, and takes 0.75 * limit.
     """
 
@@ -146,12 +146,12 @@ class Clock(Env):
         self._steps = 0
 
     def reset(self) -> tuple[Array, Info]:
-        """Back to the choice."""
+        """Returns to the choice."""
         self._steps = 0
         return _one_hot(0, 2), {}
 
     def step(self, action: Any) -> Step:
-        """The first action decides, later ones are idle."""
+        """Steps; only the first action has an effect."""
         self._steps += 1
         if self._steps == 1 and np.asarray(action).item() > 0:
             return _one_hot(0, 2), 0.75 * self.limit, True, False, {}
@@ -162,9 +162,9 @@ class Clock(Env):
         return 1.0 / (1.0 - discount)
 
     def trapped_value(self, discount: float) -> float:
-        """What starting the clock seems worth when the time limit is stored as a terminal state.
+        """Value of starting the clock if the time limit is stored as a terminal state.
 
-        Running is left through the limit in one of `limit - 1` steps, so it seems worth
+        The limit ends the running state in one of `limit - 1` steps, so its value seems to be
         1 / (1 - discount * (limit - 2) / (limit - 1)).
         """
         running = 1.0 / (1.0 - discount * (self.limit - 2) / (self.limit - 1))
@@ -211,12 +211,12 @@ class Target(Env):
 
 
 class Recall(Env):
-    """What needs a memory: which of `arms` was shown at the start pays 1 at the end.
+    """Memory task: the one of `arms` that was shown at the start pays 1 at the end.
 
     The first observation shows the arm, float32 [arms + 1], one-hot; those that follow show
     nothing, and the last one, after `delay` more steps, that it is time (its last element is 1).
     Only the action taken then counts; it pays and terminates.
-    Optimum: pull the arm that was shown, 1. Whoever remembers nothing gets 1 / arms.
+    Optimum: pull the arm that was shown, 1. A policy without memory gets 1 / arms.
     """
 
     def __init__(self, arms: int = 3, *, delay: int = 4) -> None:

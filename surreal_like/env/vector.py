@@ -1,7 +1,7 @@
-"""N streams in step: which implementation a config gets, and the one that steps N Envs here.
+"""N streams in step: choice of the implementation, and the one that steps N Envs here.
 
-`env_config.vector` is `native` (the vectorised code of Gymnasium or ale-py where an environment has
-some and nothing is configured around a single environment, else `sync`), `sync` (N Envs stepped in
+`env_config.vector` is `native` (the vectorised code of Gymnasium or ale-py if an environment has
+some and no wrapper of a single environment is configured, else `sync`), `sync` (N Envs stepped in
 this process) or `process` (N Envs in worker processes).
 """
 
@@ -35,9 +35,9 @@ def make_vector_env(
 
     seed: the component's; the same seed gives the same streams, however they are stepped, except
     that native code draws all of them from one generator.
-    pulse: called between the environments of a vector step, and while worker processes are waited
-    for, so that a slow step shows signs of life; what it raises ends the step. Native code, which
-    steps all streams in one call, does not call it.
+    pulse: called between the environments of a vector step, and while waiting for worker
+    processes, so that a slow step gives signs of life; an error that it raises ends the step.
+    Native code, which steps all streams in one call, does not call it.
     Raises what `make_env` raises, with `process` too.
     """
     mode = env_config.get("vector") or "native"
@@ -60,7 +60,7 @@ def make_vector_env(
 def _make_native(
     env_config: Mapping[str, Any], seed: int, seeds: Sequence[int], evaluation: bool
 ) -> VectorEnv | None:
-    """What the environment's own vector code gives; None where it cannot do what is asked."""
+    """Builds the environment's own vector code; None if it does not support the config."""
     if str(env_config.get("env_name")).startswith("atari:"):
         from surreal_like.env.atari_vector import make_atari_vector
 
@@ -94,7 +94,7 @@ def make_sync(
 
 
 def as_vector(env: Env | VectorEnv, info_keys: Sequence[str] = ()) -> VectorEnv:
-    """The VectorEnv itself, or a single Env as one of N = 1."""
+    """Returns the VectorEnv itself, or a single Env as one of N = 1."""
     if isinstance(env, VectorEnv):
         return env
     if not isinstance(env, Env) and hasattr(env, "observation_space"):
@@ -107,7 +107,7 @@ def as_vector(env: Env | VectorEnv, info_keys: Sequence[str] = ()) -> VectorEnv:
 
 
 def stream_seeds(seed: int, num_envs: int) -> list[int]:
-    """One seed in [0, 2**31) per stream; those of fewer streams are the first of those of more."""
+    """Returns a seed in [0, 2**31) per stream; each is independent of the number of streams."""
     return [
         int(np.random.SeedSequence(seed, spawn_key=(stream,)).generate_state(1)[0]) >> 1
         for stream in range(num_envs)
@@ -170,7 +170,7 @@ class SyncVector(VectorEnv):
         return self._batch.take(), rewards, terminated, truncated, self._infos(infos, rewards)
 
     def render(self) -> Any:
-        """An image of the first stream, or None."""
+        """Returns an image of the first stream, or None."""
         return self.envs[0].render()
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class SyncVector(VectorEnv):
 
 
 def _five(result: Any) -> tuple[Any, float, bool, bool, Info]:
-    """What `step` of an author's Env gave, or an error in words."""
+    """Converts a result of `step` of an author's Env; raises DataError for a wrong one."""
     if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
         raise DataError(
             f"step() gave {kinds(result)}, "

@@ -1,4 +1,4 @@
-"""One environment worker: `python -P -m surreal_like.env.worker SOCKET MEMORY LIFE`.
+"""Environment worker: `python -P -m surreal_like.env.worker SOCKET MEMORY LIFE`.
 
 Started by `SubprocessVector` only, with three inherited file descriptors. It steps its share of
 the streams and ends when its parent does.
@@ -36,9 +36,9 @@ from surreal_like.env.worker_link import (
 def main(arguments: list[str]) -> None:
     """Serves until the parent closes the socket."""
     link_end, memory, life = (int(argument) for argument in arguments)
-    # Ctrl-C reaches every process of the terminal; the parent decides what it means.
+    # Ctrl-C reaches every process of the terminal; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A step may take minutes, so that the socket is not looked at: only a thread sees the end.
+    # The socket is not read during a step, which may take minutes: a thread watches the parent.
     threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
     Worker(WorkerLink(socket.socket(fileno=link_end)), memory).serve()
 
@@ -57,7 +57,7 @@ class Worker:
         self._block: SharedBlock | None = None
 
     def serve(self) -> None:
-        """Answers until the parent is gone; an error is an answer too."""
+        """Answers frames until the parent is gone; errors are sent as answers."""
         commands = {START: self._start, MAP: self._map, RESET: self._reset, STEP: self._step}
         try:
             while True:
@@ -99,7 +99,7 @@ class Worker:
         return self._write(rows, {"obs": obs, **flags}, info)
 
     def _mapped(self) -> tuple[SyncVector, dict[str, Any]]:
-        """The streams, and their rows of the shared columns."""
+        """Returns the streams, and their rows of the shared columns."""
         if self._vector is None or self._block is None:
             raise RuntimeError("stepped before it was started and mapped")
         own = slice(self._first, self._first + self._vector.num_envs)
@@ -112,7 +112,7 @@ class Worker:
 
 
 def _described(error: BaseException) -> bytes:
-    """The error as the parent needs it: its class, itself in one line with its place, its kind."""
+    """Encodes an error for the parent: class, message with its place, whether it may pass."""
     import traceback
 
     return json.dumps(
@@ -126,9 +126,9 @@ def _described(error: BaseException) -> bytes:
 
 
 def _end_with_parent(life: int) -> None:
-    """Waits for the end of the pipe that only the parent holds open."""
+    """Ends this process when the pipe closes, whose other end only the parent holds open."""
     os.read(life, 1)
-    os._exit(0)
+    os._exit(0)  # sys.exit would end this thread only
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What lies between a process and its environment workers: frames on a socket, arrays in memory.
+"""Link between a process and its environment workers: frames on a socket, arrays in memory.
 
-Both ends are ours and of one program: the frames carry a byte that says what they are, JSON, and
-raw arrays; observations, actions, rewards and flags lie in memory that both sides map.
+Both ends belong to one program. Frames consist of a byte for their kind, JSON, and raw arrays;
+observations, actions, rewards and flags lie in memory that both sides map.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class WorkerLink:
         self.socket.sendall(_LENGTH.pack(1 + len(payload)) + kind + payload)
 
     def wait(self, seconds: float) -> bool:
-        """True once a frame has begun to arrive or the other side is gone, at most so long."""
+        """Waits until a frame begins to arrive or the peer is gone; False after ``seconds``."""
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
         return bool(poller.poll(1000 * seconds))
 
     def receive(self) -> tuple[bytes, bytes]:
-        """Waits for one frame and gives (kind, payload).
+        """Waits for one frame and returns (kind, payload).
 
-        Raises EOFError when the other side is gone, TimeoutError after the socket's timeout.
+        Raises EOFError when the peer is gone, TimeoutError after the socket's timeout.
         """
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
         frame = self._exactly(length)
@@ -101,7 +101,7 @@ class SharedBlock:
 
 
 def shared_memory() -> int:
-    """A file descriptor of memory without a name: it goes when its last holder goes."""
+    """Returns a file descriptor of unnamed memory, which is freed with its last holder."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("surreal-like-env", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -109,7 +109,7 @@ def shared_memory() -> int:
 
 
 def encode_info(info: Info) -> bytes:
-    """The info of a vector step as bytes, none for an empty one."""
+    """Encodes the info of a vector step; no bytes for an empty one."""
     if not info:
         return b""
     arrays = {key: value for key, value in info.items() if isinstance(value, np.ndarray)}
@@ -123,7 +123,7 @@ def encode_info(info: Info) -> bytes:
 
 
 def decode_info(data: bytes) -> Info:
-    """The info that `encode_info` made bytes of."""
+    """Returns the info that `encode_info` encoded."""
     if not data:
         return {}
     (length,) = _LENGTH.unpack_from(data)

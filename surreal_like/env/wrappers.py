@@ -1,4 +1,4 @@
-"""Wrappers around one Env: those that a key of the config switches on, and `FilterObservation`."""
+"""Wrappers around one Env: those enabled by a key of the config, and `FilterObservation`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from surreal_like.env.base import Env, Info, Step, Wrapper
 
 
 def horizon(limit: float | None) -> int | None:
-    """The number of steps that `env_config.limit_episode_length` means, None for no limit.
+    """Returns the steps that `env_config.limit_episode_length` allows, None for no limit.
 
     0, None and negative numbers mean none; 30000.0 is 30000. Raises ConfigError for a fraction.
     """
@@ -88,10 +88,10 @@ class ClipAction(Wrapper):
 
 
 class FilterObservation(Wrapper):
-    """Leaves parts of a dict of observations out.
+    """Removes parts of a dict of observations.
 
-    keep: the parts that stay; drop: those that go. One of the two is given.
-    Raises ConfigError for parts that the observations lack, or where none would stay.
+    keep: the parts to keep; drop: those to remove. One of the two is given.
+    Raises ConfigError for parts that the observations lack, or if none would be left.
     """
 
     def __init__(self, env: Env, *, keep: Sequence[str] = (), drop: Sequence[str] = ()) -> None:
@@ -109,12 +109,12 @@ class FilterObservation(Wrapper):
         self.obs_spec = {key: spec[key] for key in self._keys}
 
     def reset(self) -> tuple[Nest, Info]:
-        """Resets; gives the parts that stay."""
+        """Resets; returns the kept parts."""
         obs, info = self.env.reset()
         return self._filtered(obs), info
 
     def step(self, action: Any) -> Step:
-        """Steps; gives the parts that stay."""
+        """Steps; returns the kept parts."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._filtered(obs), reward, terminated, truncated, info
 
