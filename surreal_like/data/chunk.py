@@ -1,4 +1,4 @@
-"""The unit of experience on the wire: a block of T consecutive rows of N streams."""
+"""Chunk, the unit of experience on the wire: a block of T consecutive rows of N streams."""
 
 from __future__ import annotations
 

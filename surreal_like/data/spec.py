@@ -169,7 +169,7 @@ def compare(given: Any, derived: Mapping[str, Any], what: str) -> dict[str, Any]
 
 
 def spec_hash(obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any]) -> str:
-    """Returns a hash that is equal if both specs are, whatever the order of their keys."""
+    """Returns a hash that is equal exactly if both specs are, for any order of their keys."""
     text = json.dumps([plain(obs_spec), plain(action_spec)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

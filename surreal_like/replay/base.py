@@ -43,7 +43,7 @@ class Replay:
         consumes: whether a row is sampled only once.
         log: records what the replay does.
         tensorplex: metrics, ``tensorplex.add_scalar(tag, value, step)``.
-        clock: where times come from.
+        clock: source of times.
         newest_version: the newest parameter version known, for rules by age.
         env_steps: environment steps of the whole run, as the learner last reported.
         iteration: updates of the learner, as it last reported; schedules go by these two.
@@ -163,7 +163,7 @@ class Replay:
         return 0
 
     def drain(self) -> None:
-        """Accepts every chunk from now on, whatever the limiter allows."""
+        """Accepts every chunk from now on; the limiter has no effect."""
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
         """Sets new priorities of rows; a replay that samples without priorities ignores them."""

@@ -319,7 +319,7 @@ class ReplayClient:
             shard.batches.send("counts")
 
     def drain(self) -> None:
-        """Makes every shard accept rows whatever its limiter allows; may be repeated."""
+        """Makes every shard accept all rows, without its limiter; may be repeated."""
         for shard in self._shards:
             shard.batches.send("drain")
 

@@ -164,7 +164,7 @@ class FIFOReplay(Replay):
         self._newest_fresh, self._newest_again = [], 0
 
     def _again(self, batch_size: int) -> int:
-        """Number of replayed unrolls in a batch: the full share, or none if the ring lacks any."""
+        """Number of replayed unrolls in a batch: the full share, or none if the ring has fewer."""
         plan = self._plan
         count = batch_size // plan.num_envs
         wanted = count * plan.again // plan.batch

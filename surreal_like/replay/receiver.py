@@ -21,7 +21,7 @@ from surreal_like.replay.stopwatch import Stopwatch
 
 _ALIVE_SECONDS = 0.5
 _NEWS_SECONDS = 0.01
-# Share of its window that a sender has in flight; below it, no sender waits for its next ack.
+# A sender with less than this share of its window in flight does not wait for its next ack.
 _FILLED = 0.5
 _KEEP_FINISHED = 1000
 # There is one learner; of more peers the oldest is forgotten.
@@ -42,7 +42,7 @@ class ExperienceReceiver:
         inserts: rows inserted.
         MOST: most chunks that are read in one tick.
         waiting: measures the time for which experience was not read.
-        draining: True once every chunk is accepted, whatever the limiter allows.
+        draining: True once every chunk is accepted and the limiter has no effect.
     """
 
     MOST = 8
@@ -198,7 +198,7 @@ class ExperienceReceiver:
             self._acks.publish(Message("acks", {"senders": {}}))
 
     def drain(self) -> None:
-        """Accepts every chunk from now on, whatever the limiter allows."""
+        """Accepts every chunk from now on; the limiter has no effect."""
         self.draining = True
         self._replay.drain()
 

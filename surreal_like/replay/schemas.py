@@ -36,7 +36,7 @@ _WAY = Fields(
     {name: Optional(Number()) for name in (*STAMPS, "inserted", "asked", "sampled", "answered")}
 )
 _SEEN = ("rows", "base", "inserted", "dropped", "holes", "env_steps", "episodes")
-# Whether and for what a shard waits.
+# Fields on waiting requests and chunks of a shard.
 _STATUS = ("requests_waiting", "needs_rows", "has_rows", "takes_no_rows")
 _COUNTED = (
     "inserted",

@@ -67,12 +67,15 @@ class Slab:
         self._free = list(range(slots))
         self._file = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
+            # Reserved now, so that a lack of memory is an error here and not at the first write.
             os.posix_fallocate(self._file, 0, size)
+            # Servers only open files that can neither shrink nor grow.
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, _FIXED)
             self._memory = mmap.mmap(self._file, size)
         except BaseException:
             os.close(self._file)
             raise
+        # A server compares the token, because the path in a message may lead to another file.
         self._memory[:_TOKEN_BYTES] = self._token
         self._close = weakref.finalize(self, os.close, self._file)
 
@@ -181,6 +184,7 @@ class Slabs:
             return None
         process, file, token, begin, size = place
         memory = self._memory(f"/proc/{process}/fd/{file}", token)
+        # The first page holds the token; a slot must lie in the rest.
         if memory is None or begin < _ALIGNMENT or begin + size > len(memory):
             return None
         return Part(memoryview(memory)[begin : begin + size])

@@ -229,7 +229,7 @@ class UniformReplay(Replay):
         return limiter.min_size if limiter.size < limiter.min_size else 0
 
     def drain(self) -> None:
-        """Accepts every chunk from now on, whatever the limiter allows."""
+        """Accepts every chunk from now on; the limiter has no effect."""
         self._limiter.drain()
 
     def reseed(self, seed: int) -> None:
