@@ -140,7 +140,7 @@ def measure_runs(runs: int, env_steps: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints the tables as JSON; with ``--receive`` it is the receiving process of one round."""
+    """Prints the tables as JSON; with ``--receive``, runs the receiving process of one round."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=3)

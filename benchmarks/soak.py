@@ -168,7 +168,7 @@ def ask(dealer: DealerSocket, rows: int) -> Answer:
     """Requests batches and waits for them; ``rows`` is used if the reply has no counts."""
     begin = time.perf_counter()
     wanted = {"batch_size": BATCH_SIZE, "batches": BATCHES}
-    while dealer.send("sample", wanted) is None:  # the server has not come up yet
+    while dealer.send("sample", wanted) is None:  # the server has not started yet
         poll([dealer], 0.01)
     while (answer := dealer.receive()) is None:
         if time.perf_counter() - begin > _ANSWER_SECONDS:
@@ -189,7 +189,7 @@ def watch(
     memory: list[tuple[int, int]] = []
     with wire_of("learner", folder) as wire:
         dealer = wire.dealer(f"{NAME}.batches")
-        ask(dealer, 0)  # waits for the first rows, and counts for nothing
+        ask(dealer, 0)  # waits for the first rows; not measured
         looked = 0.0
         while sender.poll() is None:
             answers.append(ask(dealer, answers[-1].rows if answers else 0))

@@ -56,7 +56,7 @@ class Launched(Protocol):
         ...
 
     def components(self) -> Mapping[str, Mapping[str, Any]]:
-        """Name -> restarts, exit_code, alive_seconds."""
+        """Returns name -> restarts, exit_code, alive_seconds."""
         ...
 
     def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
@@ -233,7 +233,7 @@ class SerialRun:
         return []
 
     def components(self) -> Mapping[str, Mapping[str, Any]]:
-        """Name -> restarts, exit_code, alive_seconds."""
+        """Returns name -> restarts, exit_code, alive_seconds."""
         return self._launcher.components()
 
     def stop(self, *, interrupted: bool = False, reason: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The agent of the algorithms that learn a policy and the value of its states."""
+"""Agent of the algorithms that learn a policy and its state values."""
 
 from __future__ import annotations
 

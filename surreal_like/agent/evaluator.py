@@ -231,7 +231,7 @@ class EvaluatorService(Service):
         return [self._fetcher.client.socket, self._scores.socket]
 
     def status(self) -> dict[str, float]:
-        """Rates for the heartbeat."""
+        """Returns rates for the heartbeat."""
         return {
             "version": float(self._agent.version),
             "version_lag": float(self._fetcher.lag),

@@ -215,7 +215,7 @@ class AgentService(Service):
         return [self._sender.socket, self._fetcher.client.socket]
 
     def status(self) -> dict[str, float]:
-        """Rates and queue lengths for the heartbeat."""
+        """Returns rates and queue lengths for the heartbeat."""
         return {
             "steps_per_second": self._report.steps_per_second,
             **self._waits_for(),

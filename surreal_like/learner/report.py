@@ -45,7 +45,7 @@ class Report:
         self._updates: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_UPDATES)
         self._began = context.clock.now()
         self._waited = 0.0
-        # Since when there is no batch; None: there is one.
+        # Time since which there is no batch; None while there is one.
         self._empty_since: float | None = self._began
 
     def add_batch(self, there: bool) -> None:
