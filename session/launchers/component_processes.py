@@ -165,6 +165,7 @@ class ComponentProcesses:
 
 
 def _back_off_seconds(losses: int) -> float:
+    # The first restart is immediate.
     if losses <= 1:
         return 0.0
     return min(_BACK_OFF_SECONDS * 2.0 ** (losses - 2), _BACK_OFF_LIMIT_SECONDS)

@@ -126,6 +126,7 @@ class Processes:
         if process is None:
             return
         if process.pid == 0:
+            # Sent once the zygote has reported the pid.
             process.pending.append(number)
             if number == signal.SIGKILL and not self._zygote.ready:
                 # The zygote still imports: it has no children that would survive it.
@@ -168,6 +169,7 @@ class Processes:
     def _survive_zygote(self) -> Iterator[Exit]:
         """Handles the death of the zygote: its children live on; pending forks restart or fail."""
         was_ready, error = self._zygote.ready, self._zygote.last_words()
+        # An import error would come again in a new zygote.
         hopeless = bool(self._zygote.error)
         # Unused spare processes end by themselves; this process inherits and reaps them.
         self._groups.append(self._zygote.pid)

@@ -142,6 +142,7 @@ class Supervision:
         """Handles the learner's reply to a request of this kind."""
         learner = self._crew.learner
         if kind == "save" and learner is not None and learner.comes_back:
+            # Its state is saved, so it may be killed; SIGTERM would end the run.
             learner.kill_at = now
         return self.tick(now)
 
