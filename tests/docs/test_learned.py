@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from typing import Any
 
 import pytest
@@ -101,3 +102,13 @@ def test_what_was_kept_is_shown_and_judged_as_now(name: str) -> None:
 def test_tables_are_those_of_the_results(page: Any) -> None:
     text = page.read_text()
     assert with_tables(text) == text, "run: python docs/generate.py"
+
+
+def test_the_steps_that_the_advice_names_are_medians_that_were_measured() -> None:
+    text = (ROOT / "docs" / "algorithms.md").read_text()
+    advice = text.partition("## Which algorithm for my problem?")[2].partition("\n## ")[0]
+    named = re.findall(r"\d{1,3}(?:,\d{3})+", advice)
+    rows = json.loads((RESULTS / "learn.json").read_text())["learned"]
+    medians = {f"{round(row['env_steps']['median']):,}" for row in rows if row["env_steps"]}
+    assert named
+    assert set(named) <= medians
