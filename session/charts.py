@@ -74,7 +74,9 @@ def title(axes: Axes, text: str, below: str = "") -> None:
 def legend(axes: Axes, **options: Any) -> None:
     """Adds a legend if the axes have labelled lines."""
     if axes.get_legend_handles_labels()[0] or "handles" in options:
-        axes.legend(frameon=False, fontsize=9, labelcolor=INK, **options)
+        # A ground without an edge, so that lines behind the text do not strike it out.
+        look: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "framealpha": 0.85}
+        axes.legend(fontsize=9, labelcolor=INK, **look, **options)
 
 
 def png(figure: Figure) -> bytes:
