@@ -1,0 +1,335 @@
+"""The writer of chunks: rows of any number of streams in, chunks out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from session import nest
+from session.config import Config
+from session.errors import ConfigError
+from session.nest import Array, Nest
+from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.data.spec import parse_action_spec
+from surreal_like.env.base import Info
+from surreal_like.errors import DataError
+from surreal_like.experience.chunk_episodes import ChunkEpisodes, Flags, Row
+from surreal_like.experience.lead_in import LeadIn
+from surreal_like.experience.row_buffer import RowBuffer
+
+# Fast environments fill a chunk much sooner.
+_FLUSH_SECONDS = 5.0
+_NOT_COLUMNS = {"raw_reward", "metrics", "life_lost"}
+
+
+class SendChunk(Protocol):
+    """Takes the columns of a chunk; see :meth:`ExpSender.send`."""
+
+    def __call__(  # noqa: D102
+        self,
+        columns: Mapping[str, Array],
+        *,
+        streams: list[int],
+        finished: list[EpisodeSummary],
+        tail: bool,
+        first_seconds: float,
+        overlap: int = 0,
+        lead_in: Mapping[str, Array] = ...,
+    ) -> None: ...
+
+
+class ChunkWriter:
+    """Writes the rows of N streams, and cuts them into chunks.
+
+    A row is an observation and the action that is taken at it: :meth:`begin` and :meth:`observe`
+    begin a row, :meth:`act` completes it. The writer knows no environment and no socket, so its
+    streams may be the environments of an agent or the clients of a server.
+
+    Args:
+        num_streams: N.
+        obs_spec, action_spec: of one stream.
+        settings: ``session_config.sender``.
+        overlap: of the replay's class, rows that stand in two chunks.
+        send: called with each chunk.
+
+    Attributes:
+        first: True where an episode begins at the newest row, bool ``[N]``.
+        open: True while the newest row waits for its action.
+
+    Raises:
+        ConfigError: the settings do not go together.
+    """
+
+    def __init__(
+        self,
+        num_streams: int,
+        *,
+        obs_spec: Mapping[str, Any],
+        action_spec: Mapping[str, Any],
+        settings: Config,
+        overlap: int,
+        send: SendChunk,
+    ) -> None:
+        check_sender(settings, num_streams, overlap)
+        self._send = send
+        self._overlap = overlap
+        # The newest row, which waits for its action; where episodes end at it.
+        self._row: Row = {}
+        self._last = self.first = np.ones(num_streams, np.bool_)
+        self._buffer = RowBuffer(
+            settings.flush_iteration,
+            num_streams,
+            obs_spec=obs_spec,
+            action_spec=action_spec,
+            overlap=overlap,
+        )
+        self._action_dtype = parse_action_spec(action_spec).array.dtype
+        self._episodes = ChunkEpisodes(num_streams)
+        self._lead_in = LeadIn(0)
+        self._streams = list(range(num_streams))
+        self._first_at = 0.0
+        self._cut_at_ends = settings.cut == "episodes"
+        self._flush_seconds = flush_seconds(settings, overlap)
+
+    @property
+    def open(self) -> bool:
+        """True while the newest row waits for its action."""
+        return bool(self._row)
+
+    @property
+    def finished(self) -> list[EpisodeSummary]:
+        """Summaries of the episodes that ended at the newest row."""
+        return self._episodes.newest
+
+    @property
+    def num_finished(self) -> int:
+        """Number of episodes that ended at the newest row; cheaper than their summaries."""
+        return self._episodes.num_newest(self._last)
+
+    def pop_recent(self) -> list[EpisodeSummary]:
+        """Returns summaries of episodes that ended since the last call, at most the newest 1000."""
+        self._episodes.count()
+        recent = list(self._episodes.recent)
+        self._episodes.recent.clear()
+        return recent
+
+    def keep_frames(self, frames: int) -> None:
+        """Sends so many frames before the first row of each chunk along: unrolls need them.
+
+        Args:
+            frames: one less than a stack has.
+        """
+        self._lead_in = LeadIn(frames if self._overlap else 0)
+
+    def begin(self, obs: Nest, info: Info) -> None:
+        """Begins an episode in every stream; call :meth:`end` before it.
+
+        Args:
+            obs: nest of arrays ``[N, ...]``.
+            info: as of :meth:`observe`.
+        """
+        self._episodes.reset()
+        streams = len(self._streams)
+        self._last = np.ones(streams, np.bool_)
+        no = np.zeros(streams, np.bool_)
+        self._begin_row(obs, np.zeros(streams, np.float32), no, no, info)
+
+    def observe(
+        self, obs: Nest, reward: Array, terminated: Flags, truncated: Flags, info: Info
+    ) -> None:
+        """Begins a row with the outcome of the last action.
+
+        Args:
+            obs: nest of arrays ``[N, ...]``, at an end of an episode its true last observation.
+            reward: of the last action, float32 ``[N]``.
+            terminated: True where the task itself ended, bool ``[N]``.
+            truncated: True where the episode was cut off, bool ``[N]``.
+            info: further columns; ``raw_reward``, ``metrics`` and ``life_lost`` go into the
+                summaries of episodes.
+        """
+        self._begin_row(obs, reward, terminated, truncated, info)
+        self._episodes.observe(self._row, info)
+
+    def convert(self, actions: Any) -> Array:
+        """Returns actions as an array of the dtype that the spec demands.
+
+        Raises:
+            DataError: their own dtype is of another kind.
+        """
+        if type(actions) is np.ndarray and actions.dtype is self._action_dtype:
+            return actions
+        array, wanted = _array(actions), self._action_dtype
+        if not np.can_cast(array.dtype, wanted, "same_kind"):
+            raise DataError(f"action: {array.dtype} given, expected {wanted}")
+        return array.astype(wanted)
+
+    def act(
+        self,
+        actions: Array,
+        extras: Nest,
+        *,
+        version: int,
+        now: float,
+        metrics: Mapping[str, float],
+    ) -> bool:
+        """Completes the newest row and cuts a chunk if it is full.
+
+        Args:
+            actions: ``[N, ...]``, as :meth:`convert` gives them.
+            extras: nest of arrays ``[N, ...]`` that become columns, or None.
+            version: of the parameters that chose the actions.
+            now: seconds; the age of a chunk counts from its first row.
+            metrics: the agent's own numbers, added to each episode that ended at this row.
+
+        Returns:
+            True if a chunk was cut.
+
+        Raises:
+            DataError: a field is NaN or has a wrong dtype, shape or value; the message names it.
+        """
+        row, self._row = self._row, {}
+        # Copied, because rows are kept until they are cut and the agent may reuse its arrays.
+        row["action"] = actions.copy()
+        if extras:
+            row.update(nest.flatten(nest.map(_copied, extras), "extras"))
+        buffer = self._buffer
+        if buffer.version != version:
+            buffer.begin_version(version)
+        if not buffer.rows:
+            self._first_at = now
+        buffer.write(row)
+        if metrics:
+            self._episodes.count()
+        if self._episodes.waiting:
+            self._episodes.write(metrics)
+        full = buffer.rows == buffer.length and not self._overlap
+        if not full and not (self._cut_at_ends and self._last[0]):
+            return False
+        self._cut()
+        return True
+
+    def flush_due(self, now: float) -> bool:
+        """Returns True if the rows of a short chunk have waited long enough."""
+        seconds = self._flush_seconds
+        return bool(seconds and self._buffer.rows) and now - self._first_at >= seconds
+
+    def flush(self, metrics: Mapping[str, float]) -> None:
+        """Cuts a short chunk.
+
+        A row that waits for its action, and the episodes that ended at it, are not in the chunk.
+
+        Args:
+            metrics: as of :meth:`act`.
+        """
+        self._episodes.count()
+        if self._episodes.waiting and not self._row:
+            self._episodes.write(metrics)
+        self._cut()
+
+    def end(self, metrics: Mapping[str, float], *, final: bool = False) -> None:
+        """Ends all streams: writes the newest row, at which no action will be taken.
+
+        Streams in the middle of an episode get new numbers.
+
+        Args:
+            metrics: as of :meth:`act`.
+            final: True if no row follows: what is left is cut into the last chunk.
+        """
+        self._episodes.count()
+        row, self._row = self._row, {}
+        # Without a newest row the last step has failed: its action was not taken.
+        tail = final and not row and self._buffer.rows > 0
+        # If every stream has just begun, there is nothing to complete.
+        if row and not self.first.all():
+            self._buffer.write_end(row)
+            self._episodes.write(metrics)
+            tail = final or not self._last.all()
+        full = self._buffer.rows == self._buffer.length
+        if full or (self._buffer.rows and (final or tail)):
+            self._cut(tail=tail)
+        if tail:
+            self._buffer.begin()
+            self._streams = [stream + len(self._streams) for stream in self._streams]
+
+    def _begin_row(
+        self, obs: Nest, reward: Array, terminated: Flags, truncated: Flags, info: Info
+    ) -> None:
+        row = {"obs": obs} if type(obs) is np.ndarray else nest.flatten(obs, "obs")
+        row["reward"] = reward
+        row["terminated"] = terminated
+        row["truncated"] = truncated
+        if info:
+            for name in info.keys() - _NOT_COLUMNS:
+                row[f"extras/{name}"] = info[name]
+        self._row = row
+        self.first, self._last = self._last, terminated | truncated
+        if self._overlap and self._buffer.rows == self._buffer.length:
+            self._buffer.write_end(row)
+            self._cut(overlap=self._overlap)
+
+    def _cut(self, *, tail: bool = False, overlap: int = 0) -> None:
+        columns = self._buffer.cut(overlap=overlap)
+        self._send(
+            columns,
+            streams=self._streams,
+            finished=self._episodes.take(columns, overlap),
+            tail=tail,
+            first_seconds=self._first_at,
+            overlap=overlap,
+            lead_in=self._lead_in.take(columns, overlap=overlap),
+        )
+
+
+def flush_seconds(settings: Config, overlap: int) -> float:
+    """Returns the seconds after which a chunk is sent that is not full; 0: never.
+
+    Args:
+        settings: ``session_config.sender``.
+        overlap: of the replay's class; whole unrolls are never sent before they are full.
+    """
+    given: float | None = settings.flush_time
+    if given is None:
+        return 0.0 if overlap else _FLUSH_SECONDS
+    return given
+
+
+def check_sender(settings: Config, num_envs: int, overlap: int) -> Config:
+    """Returns the settings ``session_config.sender``; raises ConfigError if they contradict.
+
+    Args:
+        num_envs: streams of the agent.
+        overlap: of the replay's class: rows that are in two chunks.
+    """
+    if overlap and settings.flush_time:
+        raise ConfigError(
+            f"session_config.sender.flush_time is {settings.flush_time}, but this replay takes "
+            "whole unrolls of flush_iteration steps only: set it to null"
+        )
+    if overlap and settings.cut != "steps":
+        raise ConfigError(
+            f"session_config.sender.cut is {settings.cut}, but this replay takes whole unrolls, "
+            "in which episodes end anywhere: write steps"
+        )
+    if settings.flush_iteration < 1:
+        raise ConfigError(
+            f"session_config.sender.flush_iteration is {settings.flush_iteration}: "
+            "expected 1 step or more"
+        )
+    if settings.cut == "episodes" and num_envs > 1:
+        raise ConfigError(
+            f"session_config.sender.cut is episodes, but there are {num_envs} streams, whose "
+            "episodes end at different times: write steps, or env_config.num_envs: 1"
+        )
+    return settings
+
+
+def _copied(value: Any) -> Array:
+    return np.array(_array(value))
+
+
+def _array(value: Any) -> Array:
+    """Returns the value as an array; tensors are recognised without importing torch."""
+    detach = getattr(value, "detach", None)
+    return np.asarray(value if detach is None else detach().cpu())
