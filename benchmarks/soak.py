@@ -40,7 +40,7 @@ from session.service import Frame
 from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import DealerSocket
 from session.wire.sockets import poll
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.uniform_replay import UniformReplay
 

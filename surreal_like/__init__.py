@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from surreal_like.clients import LoggerplexClient, TensorplexClient
     from surreal_like.env.base import Env, VectorEnv, Wrapper
     from surreal_like.env.check import check_env
-    from surreal_like.env.exp_sender import ExpSenderWrapper
     from surreal_like.env.frame_stack import FrameStack
     from surreal_like.env.gym_adapter import GymAdapter
     from surreal_like.env.monitor import (
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
     )
     from surreal_like.env.vector import make_vector_env
     from surreal_like.evaluating import evaluate
+    from surreal_like.experience.wrapper import ExpSenderWrapper
     from surreal_like.launching import launch
     from surreal_like.learner.base import Learner
     from surreal_like.network.module import Module
@@ -135,7 +135,7 @@ _HOMES = {
     "Wrapper": "surreal_like.env.base",
     "make_vector_env": "surreal_like.env.vector",
     "GymAdapter": "surreal_like.env.gym_adapter",
-    "ExpSenderWrapper": "surreal_like.env.exp_sender",
+    "ExpSenderWrapper": "surreal_like.experience.wrapper",
     "FrameStack": "surreal_like.env.frame_stack",
     "TrainingTensorplexMonitor": "surreal_like.env.monitor",
     "EvalTensorplexMonitor": "surreal_like.env.monitor",

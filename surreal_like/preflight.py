@@ -17,7 +17,7 @@ from session.tensorplex.groups import bin_size_of
 from surreal_like.agent.fetcher import parse_mode
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.env.exp_sender import check_sender
+from surreal_like.experience.writer import check_sender
 from surreal_like.learner.base import Learner
 from surreal_like.learner.content import PARAMETERS
 from surreal_like.learner.on_policy import check_synchronous

@@ -20,7 +20,7 @@ from services import make_config  # noqa: E402
 from steps import STACK  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
-from surreal_like.data.chunk import Chunk  # noqa: E402
+from surreal_like.experience.chunk import Chunk  # noqa: E402
 from surreal_like.replay.prioritized_replay import PrioritizedReplay  # noqa: E402
 from surreal_like.replay.uniform_replay import UniformReplay  # noqa: E402
 

@@ -18,9 +18,9 @@ from session.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.mode import AgentMode
-from surreal_like.data.chunk import Chunk
 from surreal_like.data.parameters import Parameters
 from surreal_like.errors import unwritten
+from surreal_like.experience.chunk import Chunk
 from surreal_like.network.flat import check_manifest, load_flat, manifest_of, named_tensors
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary, ended
+from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, ended
 
 
 class Evaluation:

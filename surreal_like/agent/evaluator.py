@@ -18,8 +18,8 @@ from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
 from surreal_like.agent.evaluation_reporter import EvaluationReporter
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
+from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
-from surreal_like.env.episodes import mean_metrics
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.network.tensors import to_array, to_tensor

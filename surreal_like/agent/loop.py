@@ -17,10 +17,10 @@ from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.hooks import Hooks
 from surreal_like.agent.mode import AgentMode
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
-from surreal_like.env.episodes import EpisodeSummary, mean_metrics
-from surreal_like.env.exp_sender import ExpSenderWrapper
+from surreal_like.data.episodes import EpisodeSummary, mean_metrics
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
+from surreal_like.experience.wrapper import ExpSenderWrapper
 from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
@@ -57,7 +57,7 @@ class AgentService(Service):
             session,
             context=context,
         )
-        self._stepping.work = self._env.pump_in_step
+        self._stepping.work = self._env.pump
         # Frames are stacked outside the sending wrapper: chunks hold each frame once.
         self._seen = stack_frames(self._env, config.env_config)
         self._sender = self._env.sender

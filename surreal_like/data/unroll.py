@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from session.nest import Array
-from surreal_like.data.chunk import LEAD_IN
 from surreal_like.data.frames import stack_rows
 from surreal_like.data.timestep import StepType
+from surreal_like.experience.chunk import LEAD_IN
 from surreal_like.transform.reward import RewardTransform
 
 Columns = Mapping[str, Array]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from surreal_like.env.base import Env, VectorEnv, VectorWrapper, Wrapper
 
 if TYPE_CHECKING:
-    from surreal_like.env.exp_sender import ExpSenderWrapper
     from surreal_like.env.frame_stack import FrameStack
     from surreal_like.env.gym_adapter import GymAdapter
     from surreal_like.env.monitor import (
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     )
     from surreal_like.env.registry import derive_specs, list_environments, make_env
     from surreal_like.env.vector import as_vector, make_vector_env
+    from surreal_like.experience.wrapper import ExpSenderWrapper
 
 __all__ = [
     "ConsoleMonitor",

@@ -17,8 +17,8 @@ from session.errors import UsageError
 from session.nest import Nest
 from session.periodic import Every
 from session.tensorplex.client import TensorplexClient
+from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, mean_metrics
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
-from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary, mean_metrics
 from surreal_like.env.vector import as_vector
 from surreal_like.script import current_context
 

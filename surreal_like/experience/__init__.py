@@ -1,1 +1,1 @@
-"""Experience on its way out: rows become chunks, chunks go to a replay shard until it has acked them."""
+"""Experience on its way to replay: rows become chunks, which are kept until they are acked."""

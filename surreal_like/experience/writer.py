@@ -27,7 +27,7 @@ _NOT_COLUMNS = {"raw_reward", "metrics", "life_lost"}
 class SendChunk(Protocol):
     """Takes the columns of a chunk; see :meth:`ExpSender.send`."""
 
-    def __call__(  # noqa: D102
+    def __call__(
         self,
         columns: Mapping[str, Array],
         *,
@@ -56,7 +56,6 @@ class ChunkWriter:
 
     Attributes:
         first: True where an episode begins at the newest row, bool ``[N]``.
-        open: True while the newest row waits for its action.
 
     Raises:
         ConfigError: the settings do not go together.
@@ -295,8 +294,8 @@ def flush_seconds(settings: Config, overlap: int) -> float:
     return given
 
 
-def check_sender(settings: Config, num_envs: int, overlap: int) -> Config:
-    """Returns the settings ``session_config.sender``; raises ConfigError if they contradict.
+def check_sender(settings: Config, num_envs: int, overlap: int) -> None:
+    """Raises ConfigError if the settings ``session_config.sender`` contradict each other.
 
     Args:
         num_envs: streams of the agent.
@@ -322,7 +321,6 @@ def check_sender(settings: Config, num_envs: int, overlap: int) -> Config:
             f"session_config.sender.cut is episodes, but there are {num_envs} streams, whose "
             "episodes end at different times: write steps, or env_config.num_envs: 1"
         )
-    return settings
 
 
 def _copied(value: Any) -> Array:

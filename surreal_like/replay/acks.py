@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from session.errors import DecodeError
 from session.wire import Identity
 from session.wire.schema import SENDERS_LIMIT
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.sender_acks import SenderAcks
 
 OLDER_INCARNATION = "older incarnation"

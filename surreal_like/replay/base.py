@@ -16,8 +16,8 @@ from session.loggerplex.client import Log, early_log
 from session.nest import Array
 from session.tensorplex.client import TensorplexClient
 from surreal_like.data.batch import Collate, split
-from surreal_like.data.chunk import Chunk
 from surreal_like.errors import unwritten
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import Empty
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import numpy as np
 
 from session import nest
 from session.nest import Array
-from surreal_like.data.chunk import Chunk
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 
 _LAST_STEP_TYPE = max(int(kind) for kind in StepType)
 # The bits of 1.0 as an unsigned integer: floats from 0 to 1 are not above it, all others are.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from surreal_like.data.chunk import REQUIRED_COLUMNS, Chunk
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import REQUIRED_COLUMNS, Chunk
 
 # Column name -> dtype, and shape without [T, N].
 Manifest = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]

@@ -12,10 +12,10 @@ from session.config import Config
 from session.errors import SurrealError
 from session.nest import Array
 from surreal_like.data.batch import Collate, Columns
-from surreal_like.data.chunk import Chunk
 from surreal_like.data.frames import stack_size
 from surreal_like.data.unroll import UnrollBuffer
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.age import AgeRule
 from surreal_like.replay.base import Replay

@@ -10,8 +10,8 @@ from session.errors import DecodeError, describe
 from session.periodic import Every, Rate
 from session.wire import Message
 from session.wire.sockets import Socket
-from surreal_like.data.chunk import Chunk
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
 from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator

@@ -25,7 +25,7 @@ from session.wire.schema import (
     SenderKey,
     Text,
 )
-from surreal_like.data.chunk import CHUNK, EPISODES, GOODBYE, STAMPS
+from surreal_like.experience.chunk import CHUNK, EPISODES, GOODBYE, STAMPS
 
 _ROWS = 1 << 20
 _LAYOUT_BYTES = 1 << 16

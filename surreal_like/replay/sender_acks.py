@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from session.errors import ConfigError
 from session.nest import Array
-from surreal_like.data.chunk import Chunk
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.column_spec import Manifest, check_chunk, manifest_of, row_bytes
 from surreal_like.replay.ring import spans
 from surreal_like.replay.stream_table import NO_ROW, Rows, StreamTable

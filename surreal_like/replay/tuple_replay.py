@@ -12,8 +12,8 @@ import numpy.typing as npt
 from session import nest
 from session.config import Config
 from session.nest import Array
-from surreal_like.data.chunk import Chunk
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.base import Replay, to_columns
 from surreal_like.replay.column_spec import Manifest, check_chunk, manifest_of

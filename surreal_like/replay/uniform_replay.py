@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.age import AgeRule, Versions
 from surreal_like.replay.age_selector import AgeSelector

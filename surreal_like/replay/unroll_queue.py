@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from session.wire import Identity, Message
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 
 
 class Unroll(NamedTuple):

@@ -27,9 +27,9 @@ from surreal_like import (
 )
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
-from surreal_like.data.chunk import Chunk
 from surreal_like.env.base import VectorEnv
 from surreal_like.errors import SpecError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.experiment import defaults
 from surreal_like.learner.base import Learner
 from surreal_like.network.flat import read_flat

@@ -196,7 +196,7 @@ def test_O17_the_sender_is_a_setting(stage: Stage) -> None:
     sender = stage.config.session_config.sender
     assert {"flush_iteration", "flush_time", "max_unacked_bytes", "resend_seconds"} <= set(sender)
     env = ExpSenderWrapper(MyEnv(), session_config=stage.config.session_config)
-    assert env._settings.flush_iteration == sender.flush_iteration == 4
+    assert env._session.sender.flush_iteration == sender.flush_iteration == 4
 
 
 def test_O18_the_reference_documents_every_option() -> None:

@@ -22,10 +22,10 @@ from surreal_like import (
     UniformReplay,
     Wrapper,
 )
-from surreal_like.data.chunk import Chunk
 from surreal_like.env import make_env, make_vector_env
-from surreal_like.env.sender import ExpSender
 from surreal_like.errors import SpecError
+from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.sender import ExpSender
 from surreal_like.script import current_context
 from tests.api.parts import Doubled, MyEnv
 from tests.api.planned import end_script, looking_on, planned_script

@@ -15,8 +15,8 @@ from session.loggerplex.client import Log
 from session.tensorplex.client import TensorplexClient
 from surreal_like import ExpTuple, Replay, TupleReplay, UniformReplay
 from surreal_like.data.batch import make_batch
-from surreal_like.data.chunk import Chunk
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.client import ReplayClient
 from surreal_like.replay.server import ReplayService
 from tests.api.parts import MyReplay

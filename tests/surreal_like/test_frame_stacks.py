@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.config import Config
-from surreal_like.data.chunk import Chunk
 from surreal_like.env.base import Env, Step
-from surreal_like.env.exp_sender import ExpSenderWrapper
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
+from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.wrapper import ExpSenderWrapper
 from surreal_like.machine import replay_need
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.prioritized_replay import PrioritizedReplay

@@ -27,9 +27,9 @@ from session.service import Build, Frame
 from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
-from surreal_like.data.chunk import Chunk
 from surreal_like.data.parameters import Parameters, parameter_hash
 from surreal_like.env.base import Env, Step
+from surreal_like.experience.chunk import Chunk
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
 from surreal_like.topology import make_topology

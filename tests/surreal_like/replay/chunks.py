@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 
 # F first, M mid, T last by termination, U last by truncation.
 _STEP_TYPE = {"F": 0, "M": 1, "T": 2, "U": 2}

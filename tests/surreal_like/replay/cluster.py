@@ -20,7 +20,7 @@ from session.folder import RunFolder
 from session.service import Frame
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import poll
-from surreal_like.env.sender import ExpSender
+from surreal_like.experience.sender import ExpSender
 from surreal_like.replay.client import ReplayClient
 from surreal_like.replay.kind import load_replay_class
 from surreal_like.replay.server import ReplayService

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.acks import OLDER_INCARNATION, Ack, AckTracker
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of

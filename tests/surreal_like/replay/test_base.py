@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay, to_columns
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.chunk_validator import WRONG_COLUMNS, WRONG_VALUES, ChunkValidator
 
 T, N = 5, 2

@@ -23,7 +23,7 @@ from session.service import IDLE_SECONDS, Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import Request
 from session.wire.sockets import poll
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import server
 from surreal_like.replay.chunk_validator import ChunkValidator
 from surreal_like.replay.client import ReplayClient, Sampled

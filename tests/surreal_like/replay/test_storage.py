@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.errors import ConfigError
-from surreal_like.data.chunk import Chunk
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import Sender, chunk_of, columns_of, counting

@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.age import AgeRule
 from surreal_like.replay.unroll_queue import Unroll, UnrollQueue
 from surreal_like.replay.unroll_ring import UnrollRing

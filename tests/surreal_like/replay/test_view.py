@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from session.errors import ConfigError
 from surreal_like.data.batch import make_batch
-from surreal_like.data.chunk import Chunk
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.selector import UniformSelector
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.view import NStepView

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from session import nest
-from surreal_like.data.chunk import Chunk
+from surreal_like.experience.chunk import Chunk
 
 
 @dataclass(eq=False)

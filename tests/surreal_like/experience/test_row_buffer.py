@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surreal_like.data.timestep import StepType
-from surreal_like.env.row_buffer import RowBuffer
 from surreal_like.errors import DataError
+from surreal_like.experience.row_buffer import RowBuffer
 from tests.examples import examples
 
 Array = npt.NDArray[Any]

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 
 from session.wire.codec import encode
 from surreal_like.agent.actor_state import acting_of
-from surreal_like.env import sender
-from surreal_like.env.exp_sender import ExpSenderWrapper
-from surreal_like.env.send_window import Kept, SenderWindow
 from surreal_like.env.vector import SyncVector
+from surreal_like.experience import sender
+from surreal_like.experience.send_window import Kept, SenderWindow
+from surreal_like.experience.wrapper import ExpSenderWrapper
 from tests.surreal_like.agent.rig import Count, Rig, make_rig
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "chunks.json"
@@ -63,8 +64,11 @@ CASES = {
     "short chunks after some seconds": Case(
         "reset step*2 wait pump step*3 wait step*2 finish", sender={"flush_time": 1.0}
     ),
+    "a short chunk before the row of an end has its action": Case(
+        "reset step*3 wait pump step*3 finish", sender={"flush_time": 1.0}
+    ),
     "short chunks while the environment steps": Case(
-        "reset step*4 step wait in_step step*3 finish", sender={"flush_time": 1.0}
+        "reset step*3 slow step*2 slow step*3 finish", sender={"flush_time": 1.0}
     ),
     "unrolls": Case("reset step*13 finish", learner=UNROLLS),
     "unrolls with a reset": Case("reset step*6 reset step*7 finish", learner=UNROLLS),
@@ -87,6 +91,7 @@ class Life:
             info_keys=("clock",),
         )
         self.env = ExpSenderWrapper(vector, context=self.context)
+        self.vector = vector
         self.steps = 0
         self.do: dict[str, Callable[[], object]] = {
             "reset": self.env.reset,
@@ -96,7 +101,7 @@ class Life:
             "metrics": self._metrics,
             "wait": self._wait,
             "pump": self.env.pump,
-            "in_step": self.env.pump_in_step,
+            "slow": self._slow_step,
             "finish": self.env.finish,
         }
 
@@ -116,6 +121,18 @@ class Life:
         }
         self.env.step((self._actions(), extras))
 
+    def _slow_step(self) -> None:
+        step = self.vector.step
+
+        def slow(actions: Any) -> Any:
+            self._wait()
+            self.env.pump()
+            return step(actions)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.vector, "step", slow)
+            self._step()
+
     def _version(self) -> None:
         acting_of(self.context).version += 3
 
@@ -133,7 +150,8 @@ def digest(case: Case, monkeypatch: pytest.MonkeyPatch) -> str:
 
     def note(window: SenderWindow, one: Kept) -> None:
         # Now: what leaves later carries the acks of that moment.
-        frames.update(b"".join(bytes(frame) for frame in encode(one.message)))
+        for frame in encode(one.message):
+            frames.update(frame.bytes if isinstance(frame, zmq.Frame) else frame)
         kept.append(one)
         keep(window, one)
 

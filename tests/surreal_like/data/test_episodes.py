@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.env.episodes import EpisodeCounter, mean_metrics
+from surreal_like.data.episodes import EpisodeCounter, mean_metrics
 from surreal_like.errors import DataError
 
 Bools = list[bool]

@@ -18,11 +18,11 @@ from session.errors import DeadlineError, RefusedError
 from session.wire import Message
 from session.wire.sockets import Socket, poll
 from surreal_like.agent.actor_state import acting_of
-from surreal_like.data.chunk import Chunk, check_episodes
+from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.timestep import StepType
-from surreal_like.env.episodes import EpisodeSummary
-from surreal_like.env.send_window import Ack, Kept, SenderWindow
-from surreal_like.env.shard_router import ShardRouter
+from surreal_like.experience.chunk import Chunk, check_episodes
+from surreal_like.experience.send_window import Ack, Kept, SenderWindow
+from surreal_like.experience.shard_router import ShardRouter
 from surreal_like.ps.schemas import ANSWERS
 
 # Plain numbers: numpy takes five times as long to compare with a member of an enumeration.

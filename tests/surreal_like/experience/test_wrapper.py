@@ -18,11 +18,11 @@ from session.context import Context
 from session.errors import ConfigError, UsageError
 from session.wire import Address, AddressBook
 from surreal_like.agent.actor_state import acting_of
-from surreal_like.env import sender
 from surreal_like.env.base import VectorEnv
-from surreal_like.env.exp_sender import ExpSenderWrapper
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
+from surreal_like.experience import sender
+from surreal_like.experience.wrapper import ExpSenderWrapper
 from tests.surreal_like.agent.rig import Count, ReplayPeer, Rig, make_rig
 
 ACTIONS = np.array([1, 2])

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from session.nest import Array
+from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary
 from surreal_like.data.timestep import StepType
 from surreal_like.env.base import Info
-from surreal_like.env.episodes import EpisodeCounter, EpisodeSummary
 
 # A plain number: numpy takes five times as long to compare with a member of an enumeration.
 _LAST = int(StepType.LAST)

@@ -39,7 +39,7 @@ _STREAMS = 1 << 16
 _OWN_NUMBERS = 1000
 _NAME_CHARACTERS = 300
 
-# Summaries of episodes, as :class:`surreal_like.env.episodes.EpisodeCounter` makes them.
+# Summaries of episodes, as :class:`surreal_like.data.episodes.EpisodeCounter` makes them.
 EPISODES = ListOf(
     Fields(
         {

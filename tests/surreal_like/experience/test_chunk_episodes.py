@@ -8,9 +8,9 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surreal_like.data.episodes import EpisodeCounter
 from surreal_like.data.timestep import StepType
-from surreal_like.env.chunk_episodes import ChunkEpisodes, ended
-from surreal_like.env.episodes import EpisodeCounter
+from surreal_like.experience.chunk_episodes import ChunkEpisodes, ended
 
 Array = npt.NDArray[Any]
 

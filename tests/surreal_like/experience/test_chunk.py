@@ -10,8 +10,8 @@ import pytest
 
 from session.errors import DecodeError
 from session.wire import Identity, Message
-from surreal_like.data.chunk import Chunk, check_episodes
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk, check_episodes
 from tests.surreal_like.replay.chunks import columns_of
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.wire import Message
-from surreal_like.env.send_window import Ack, Kept, SenderWindow
+from surreal_like.experience.send_window import Ack, Kept, SenderWindow
 from tests.examples import examples
 
 ROWS = 10

@@ -1,0 +1,186 @@
+"""Wrapper that sends all experience of an environment to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from session.config import Config
+from session.context import Context
+from session.default_configs import BASE_SESSION_CONFIG
+from session.errors import DeadlineError, UsageError
+from session.nest import Array, Nest
+from session.wire.sockets import poll
+from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.data.frames import stack_size
+from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.vector import as_vector
+from surreal_like.experience.chunk_episodes import Flags
+from surreal_like.experience.sender import ExpSender, SenderLink
+from surreal_like.experience.writer import ChunkWriter
+from surreal_like.replay.kind import load_replay_class
+
+_PUMP_SECONDS = 0.01
+_POLL_SECONDS = 0.02
+_FULL_SECONDS = 120.0
+
+
+class ExpSenderWrapper(VectorWrapper):
+    """Sends all experience of an environment to replay, in chunks.
+
+    It is a VectorEnv of N streams, also around a single Env. ``step`` takes what ``act``
+    returned: actions, or ``(actions, extras)``; extras, a nest of arrays ``[N, ...]``, become
+    columns and do not reach the environment. The keys of ``env_config.info_keys`` become columns
+    beside them.
+
+    Args:
+        env: an Env (N = 1) or a VectorEnv.
+        learner_config: its replay defines whether chunks are whole unrolls; left out: they are not.
+        session_config: its section ``sender`` has the settings for cutting and keeping chunks.
+        context: of this process. In a script it is left out: then the first ``reset`` connects,
+            and ``step`` waits while too many rows are unacked.
+
+    Raises:
+        ConfigError: ``sender.cut`` is ``episodes``, but there are several streams.
+    """
+
+    def __init__(
+        self,
+        env: Env | VectorEnv,
+        learner_config: Mapping[str, Any] | None = None,
+        session_config: Mapping[str, Any] | None = None,
+        *,
+        context: Context | None = None,
+    ) -> None:
+        super().__init__(as_vector(env))
+        if session_config is None and context is not None:
+            session_config = context.config.session_config
+        self._session = Config(session_config or {}).extend(BASE_SESSION_CONFIG)
+        if learner_config is None and context is not None:
+            learner_config = context.config.learner_config
+        overlap = 0 if learner_config is None else load_replay_class(learner_config).overlap
+        self._writer = ChunkWriter(
+            self.num_envs,
+            obs_spec=self.obs_spec,
+            action_spec=self.action_spec,
+            settings=self._session.sender,
+            overlap=overlap,
+            send=self._send,
+        )
+        self._pump_at = 0.0
+        self._in_script = context is None
+        self._link = None if context is None else self._linked(context)
+
+    @property
+    def sender(self) -> ExpSender:
+        """The sender of the chunks."""
+        return self._connected().sender
+
+    @property
+    def ready(self) -> bool:
+        """True while another step may be taken; otherwise too many chunks are unacked."""
+        return self._connected().sender.window.ready
+
+    @property
+    def first(self) -> Flags:
+        """True where an episode begins at the newest row, bool ``[N]``."""
+        return self._writer.first
+
+    @property
+    def finished(self) -> list[EpisodeSummary]:
+        """Summaries of the episodes that the newest step ended."""
+        return self._writer.finished
+
+    @property
+    def num_finished(self) -> int:
+        """Number of episodes that the newest step ended; cheaper than their summaries."""
+        return self._writer.num_finished
+
+    def pop_recent(self) -> list[EpisodeSummary]:
+        """Returns summaries of episodes that ended since the last call, at most the newest 1000."""
+        return self._writer.pop_recent()
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Resets all streams; those in the middle of an episode are cut and get new numbers."""
+        self._writer.end(self._connected().acting.metrics)
+        obs, info = self.env.reset()
+        self._writer.begin(obs, info)
+        return obs, info
+
+    def step(self, actions: Any) -> VectorStep:
+        """Writes the row at which the actions were taken, and steps.
+
+        Raises:
+            DataError: a field is NaN or has a wrong dtype, shape or value; the message names it.
+            DeadlineError: in a script: replay has acked nothing for too long.
+        """
+        writer, link = self._writer, self._link
+        if link is None or not writer.open:
+            raise UsageError("step() without reset(): an episode begins with reset()")
+        if self._in_script:
+            self._wait_until_ready()
+        extras: Any = None
+        if type(actions) is tuple:
+            actions, extras = actions
+        actions = writer.convert(actions)
+        now, acting = link.now(), link.acting
+        cut = writer.act(actions, extras, version=acting.version, now=now, metrics=acting.metrics)
+        if not cut and now >= self._pump_at:
+            self._pump_at = now + _PUMP_SECONDS
+            if self._in_script or writer.flush_due(now) or not link.sender.window.empty:
+                self.pump()
+        step = self.env.step(actions)
+        writer.observe(*step)
+        return step
+
+    def finish(self) -> None:
+        """Ends all streams: sends all rows, the last observations included, then the goodbye."""
+        self._writer.end(self._connected().acting.metrics, final=True)
+        self.sender.send_goodbye()
+
+    def pump(self) -> None:
+        """Reads acks, sends what can be sent, and cuts a chunk that has waited long enough.
+
+        May be called while the environments step.
+        """
+        link = self._connected()
+        if self._writer.flush_due(link.now()):
+            self._writer.flush(link.acting.metrics)
+        link.sender.pump()
+        if self._in_script:
+            link.context.pulse()
+
+    def close(self) -> None:
+        """Closes the environment; in a script first sends all rows, with a deadline for acks."""
+        if self._in_script and self._link is not None:
+            self.finish()
+            self._link.leave()
+            self._link = None
+        super().close()
+
+    def _send(self, columns: Mapping[str, Array], **about: Any) -> None:
+        self.sender.send(columns, **about)
+
+    def _connected(self) -> SenderLink:
+        if self._link is None:
+            from surreal_like.script import at_leave, script_context
+
+            self._link = self._linked(script_context(self._session, "agent"))
+            at_leave(self.close)
+        return self._link
+
+    def _linked(self, context: Context) -> SenderLink:
+        self._writer.keep_frames(stack_size(context.config.env_config) - 1)
+        return SenderLink(context, self._session.sender)
+
+    def _wait_until_ready(self) -> None:
+        link = self._connected()
+        deadline = link.now() + _FULL_SECONDS
+        while not self.ready and not link.context.stopping:
+            if link.now() >= deadline:
+                raise DeadlineError(
+                    f"replay has not confirmed {link.sender.window.unacked} rows for "
+                    f"{_FULL_SECONDS:g} s: is it running, and does the learner use its rows?"
+                )
+            poll([link.sender.socket], _POLL_SECONDS)
+            self.pump()
