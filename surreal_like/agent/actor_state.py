@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from session.context import Context
+from surreal_like.experience.chunk import Chunk
 
 
 @dataclass(slots=True)
@@ -16,11 +17,13 @@ class ActorState:
     Args:
         version: of the parameters that the agent acts with.
         account: returns the sender's account, for the parameter server; None without a sender.
+        postprocess: the agent's own last change of each chunk; None: there is none.
         metrics: newest value of each of the agent's own metrics; added to episodes that end.
     """
 
     version: int = 0
     account: Callable[[], Mapping[str, Any]] | None = None
+    postprocess: Callable[[Chunk], Chunk] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -132,7 +132,16 @@ class Agent:
         return None
 
     def postprocess(self, chunk: Chunk) -> Chunk:
-        """Returns the chunk to send; may be overridden to change it."""
+        """Returns the chunk to send; may be overridden to change it.
+
+        Called once for each chunk while training. Rewards may be replaced and columns
+        ``extras/...`` added or replaced, in every chunk alike; returns of episodes count what the
+        environment gave. Everything else must stay, or sending raises a DataError.
+
+        Args:
+            chunk: its ``columns`` have shape ``[T, N, ...]``. Make another one of it with
+                ``dataclasses.replace(chunk, columns={**chunk.columns, "extras/mine": ...})``.
+        """
         return chunk
 
     def pre_action(self, obs: Any) -> None:
@@ -174,7 +183,10 @@ class Agent:
         self.tensorplex = self.tensorplex.join(context.tensorplex)
         self.rng = np.random.default_rng(context.seed)
         self.generator.manual_seed(context.seed)
-        acting_of(context).metrics = self._own_metrics
+        acting = acting_of(context)
+        acting.metrics = self._own_metrics
+        if type(self).postprocess is not Agent.postprocess:
+            acting.postprocess = self.postprocess
         seconds = self.session_config.tensorplex.update_schedule[self._group]
         self._report_due = Every(seconds=seconds, clock=context.clock.now)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -282,3 +282,53 @@ def _check_lead_in(
             f"chunk with lead-in frames {shapes}, which do not fit its observations "
             f"{sorted(observed)} of {streams} streams"
         )
+
+
+def postprocessed(chunk: Chunk, postprocess: Callable[[Chunk], Chunk]) -> Chunk:
+    """Returns a chunk with the columns that an agent's ``postprocess`` made of it.
+
+    Args:
+        chunk: as it was cut.
+        postprocess: may replace ``reward`` and add or replace ``extras/...``.
+
+    Raises:
+        DataError: another column was changed or left out, or a new one has a wrong name, shape or
+            dtype, or holds a NaN; the message names it.
+    """
+    before = chunk.columns
+    fixed = {name for name in before if name != "reward" and not name.startswith("extras/")}
+    for name in fixed:
+        # What is changed in place would not be noticed below.
+        before[name].flags.writeable = False
+    given = postprocess(chunk)
+    where = "postprocess()"
+    if not isinstance(given, Chunk):
+        raise DataError(f"{where} returned a {type(given).__name__}, expected the chunk")
+    after = given.columns
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            raise DataError(f"{where} left the column {name} out")
+        column = after[name]
+        if name in fixed:
+            if column is not before[name]:
+                raise DataError(f"{where} changed {name}; it may change reward and extras/...")
+            continue
+        if name != "reward" and not name.startswith("extras/"):
+            raise DataError(f"{where} gave a column {name!r}: write extras/{name}")
+        _check_new(f"{where}: {name}", column, chunk.shape, reward=name == "reward")
+    return replace(chunk, columns=after)
+
+
+def _check_new(what: str, column: object, shape: tuple[int, int], *, reward: bool) -> None:
+    if not isinstance(column, np.ndarray):
+        raise DataError(f"{what} is a {type(column).__name__}, expected an array")
+    fits = column.shape == shape if reward else column.shape[:2] == shape
+    if not fits or column.dtype.kind not in "biuf" or (reward and column.dtype != np.float32):
+        expected = "float32" if reward else "numbers"
+        wanted = list(shape) if reward else f"[{shape[0]}, {shape[1]}, ...]"
+        raise DataError(
+            f"{what} is {column.dtype} {list(column.shape)}, expected {expected} {wanted}"
+        )
+    # As of the columns that come from the environment and from act().
+    if not np.isfinite(column).all() if reward else np.isnan(column).any():
+        raise DataError(f"{what} holds a NaN{' or an infinity' if reward else ''}")

@@ -20,7 +20,7 @@ from session.wire.sockets import Socket, poll
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.timestep import StepType
-from surreal_like.experience.chunk import Chunk, check_episodes
+from surreal_like.experience.chunk import Chunk, check_episodes, postprocessed
 from surreal_like.experience.send_window import Ack, Kept, SenderWindow
 from surreal_like.experience.shard_router import ShardRouter
 from surreal_like.ps.schemas import ANSWERS
@@ -60,6 +60,7 @@ class ExpSender:
         self._route = ShardRouter(context, sender_config.failover_seconds)
         self._trace_every: int = context.config.session_config.trace_every
         self._boot = _boot_number()
+        self._acting = acting_of(context)
         self._sent_at = -math.inf
         self._held_bytes = 0
         self._ended = False
@@ -119,6 +120,8 @@ class ExpSender:
             lead_in=lead_in,
             stamps=stamps if traced else {},
         )
+        if self._acting.postprocess is not None:
+            chunk = postprocessed(chunk, self._acting.postprocess)
         size_bytes = chunk.size_bytes
         window.keep(Kept(sequence, chunk.to_message(), chunk.size, size_bytes))
         self._held_bytes += size_bytes

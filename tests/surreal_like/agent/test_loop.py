@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from session.service import Frame
 from surreal_like.agent.loop import AgentService, make_agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.errors import SpecError
+from surreal_like.experience.chunk import Chunk
 from tests.surreal_like.agent.rig import LearnerPeer, Line, LineAgent, ReplayPeer, Rig, make_rig
 from tests.surreal_like.ps.test_server import client
 
@@ -58,6 +60,24 @@ def test_A20_an_agent_acts_with_what_it_fetches_and_its_rows_arrive(rig: Rig) ->
     assert np.allclose(replay.column("extras/values").reshape(-1, 3), values.numpy(), atol=1e-6)
     assert (replay.column("action").reshape(-1) == values.argmax(1).numpy()).all()
     assert replay.column("step_type")[:, 0].tolist()[:8] == [0, 1, 1, 2, 0, 1, 1, 2]
+
+
+def test_an_agent_has_the_last_word_on_its_chunks(rig: Rig) -> None:
+    class Halving(LineAgent):
+        def postprocess(self, chunk: Chunk) -> Chunk:
+            columns = {**chunk.columns, "reward": chunk.columns["reward"] / 2}
+            columns["extras/before"] = chunk.columns["reward"]
+            return replace(chunk, columns=columns)
+
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = rig.start("agent-0", lambda c: AgentService(c, make_agent(c, Halving, "training")))
+    learner.publish()
+    rig.until(lambda: len(replay.chunks) >= 2)
+    assert replay.column("extras/before")[:4, 0].tolist() == [0, 1, 2, 3]
+    assert replay.column("reward")[:4, 0].tolist() == [0, 0.5, 1, 1.5]
+    # Returns count what the environment gave.
+    assert replay.chunks[0].finished[0]["return"] == 6.0
+    assert service(frame)._env.pop_recent()[0]["return"] == 6.0
 
 
 def test_no_step_is_taken_before_the_first_parameters(rig: Rig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from session.errors import DecodeError
 from session.wire import Identity, Message
 from surreal_like.errors import DataError
-from surreal_like.experience.chunk import Chunk, check_episodes
+from surreal_like.experience.chunk import Chunk, check_episodes, postprocessed
 from tests.surreal_like.replay.chunks import columns_of
 
 
@@ -134,3 +135,56 @@ def test_a_summary_that_replay_would_not_accept_is_an_error_of_the_sender(
     check_episodes([summary, summary])
     with pytest.raises(DataError, match=said):
         check_episodes([summary, {**summary, **changed}])
+
+
+def cut_chunk() -> Chunk:
+    columns: dict[str, Any] = {
+        **columns_of(["FMMMT", "FMMMU"]),
+        "extras/values": np.ones((5, 2, 3), np.float32),
+    }
+    return Chunk(columns, 4, [0, 1], rows=40)
+
+
+def with_columns(**changes: Any) -> Any:
+    return lambda chunk: replace(chunk, columns={**chunk.columns, **changes})
+
+
+def test_rewards_and_extras_may_be_replaced_and_added() -> None:
+    chunk = cut_chunk()
+    reward, mine = np.full((5, 2), 0.5, np.float32), np.zeros((5, 2), np.int64)
+    changes = {"reward": reward, "extras/mine": mine, "extras/values": mine}
+    after = postprocessed(chunk, with_columns(**changes))
+    assert {name: after.columns[name] for name in changes} == changes
+    assert after.columns["action"] is chunk.columns["action"]
+    assert (after.sequence, after.rows, after.streams) == (4, 40, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("does", "message"),
+    [
+        (lambda chunk: None, r"returned a NoneType, expected the chunk"),
+        (with_columns(action=np.zeros((5, 2))), r"changed action; it may change reward"),
+        (with_columns(step_type=np.zeros((5, 2), np.uint8)), "changed step_type"),
+        (with_columns(mine=np.zeros((5, 2))), "gave a column 'mine': write extras/mine"),
+        (with_columns(reward=np.zeros((5, 2))), r"reward is float64 \[5, 2\], expected float32"),
+        (with_columns(reward=np.zeros((4, 2), np.float32)), r"reward is float32 \[4, 2\]"),
+        (with_columns(reward=np.full((5, 2), np.inf, np.float32)), "reward holds a NaN or an inf"),
+        (with_columns(**{"extras/a": np.zeros((2, 5))}), r"extras/a is float64 \[2, 5\]"),
+        (with_columns(**{"extras/a": np.full((5, 2), "x")}), "extras/a is <U1"),
+        (with_columns(**{"extras/a": np.full((5, 2), np.nan)}), "extras/a holds a NaN"),
+        (with_columns(**{"extras/a": [1.0]}), "extras/a is a list, expected an array"),
+        (lambda chunk: replace(chunk, columns={}), "left the column action out"),
+    ],
+)
+def test_a_postprocess_that_does_more_is_refused(does: Any, message: str) -> None:
+    with pytest.raises(DataError, match=r"^postprocess\(\).*" + message):
+        postprocessed(cut_chunk(), does)
+
+
+def test_other_columns_cannot_be_changed_in_place() -> None:
+    def change(chunk: Chunk) -> Chunk:
+        chunk.columns["action"][:] = 7
+        return chunk
+
+    with pytest.raises(ValueError, match="read-only"):
+        postprocessed(cut_chunk(), change)
