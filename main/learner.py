@@ -11,7 +11,7 @@ from session.errors import UsageError
 from session.process import run_service
 from session.service import Service
 from surreal_like.experiment import algorithm_of
-from surreal_like.learner.worker import LearnerService
+from surreal_like.learner.service import LearnerService
 from surreal_like.topology import make_topology
 
 

@@ -15,11 +15,11 @@ from session.loggerplex.client import Log, early_log
 from session.periodic import Every
 from session.tensorplex.client import TensorplexClient
 from session.wire.sockets import poll
+from surreal_like.coordinator.row_accounts import RowAccounts
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.errors import unwritten
 from surreal_like.learner.device_feed import DeviceFeed
 from surreal_like.learner.publisher import Publisher
-from surreal_like.learner.row_accounts import RowAccounts
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.replay.client import ReplayClient, Sampled

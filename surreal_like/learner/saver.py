@@ -49,7 +49,6 @@ class Saver:
         note: called with a line for each checkpoint that is set aside.
 
     Attributes:
-        record: path of the statistics saved between two checkpoints.
         best_return: of the best stored parameters, None if there are none.
     """
 
@@ -61,7 +60,6 @@ class Saver:
         clock: Clock,
         note: Note = lambda text: None,
     ) -> None:
-        self.record = folder.checkpoints / "learner" / "record.json"
         self.best_return: float | None = None
         self._learner = learner
         self._best = folder.checkpoints / "best"

@@ -146,7 +146,7 @@ def test_L7_the_best_score_makes_the_learner_save_what_was_played(stage: Stage) 
     stage.start("ps", "replay-0", "learner", "eval-0")
     service = stage.service("learner")
     played = read_flat(service._learner.module_dict())
-    best = stage.until(lambda: service._record.judge.best)
+    best = stage.until(lambda: service.coordinator.record.judge.best)
     evaluator = stage.frames.pop("eval-0")  # no further score
     evaluator.context.wire.close(0)
     stage.start("agent-0")

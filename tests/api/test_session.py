@@ -78,7 +78,7 @@ def test_S4_evaluation_is_a_process_of_its_own_and_may_be_rare(
     config.session_config.evaluator.interval_seconds = 0.5
     stage = make_stage(config)
     stage.start("ps", "replay-0", "learner", "agent-0", "eval-0")
-    judge = stage.service("learner")._record.judge
+    judge = stage.service("learner").coordinator.record.judge
     first = stage.until(lambda: judge.last)
     at = stage.clock.now()
     stage.until(lambda: judge.last is not first)

@@ -111,7 +111,7 @@ class Theatre(Stage):
         monkeypatch.setattr(Socket, "_decode", spy)
         self.start(*PARTS)
         learner = self.service("learner")
-        self.until(lambda: learner._record.judge.last is not None)
+        self.until(lambda: learner.coordinator.record.judge.last is not None)
         for plex in ("tensorplex", "loggerplex"):
             records = self.service(plex)._records
             self.until(lambda records=records: records.counters.received)  # type: ignore[misc]
@@ -191,7 +191,7 @@ def state(theatre: Theatre) -> int:
     tables = [
         ps._roll._entries, ps._accounts, replay._intake.ledger._accounts,
         theatre.service("tensorplex")._table._rows, theatre.service("loggerplex")._files,
-        theatre.service("learner")._record.accounts.senders,
+        theatre.service("learner").coordinator.record.accounts.senders,
     ]  # fmt: skip
     wires = [frame.context.wire._complained for frame in theatre.frames.values()]
     return sum(map(len, (*tables, *wires)))

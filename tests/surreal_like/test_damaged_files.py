@@ -19,7 +19,7 @@ from session.config import Config
 from session.context import Context
 from session.errors import CheckpointError
 from session.folder import RunFolder
-from surreal_like.learner.run_stats import RunStats
+from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.learner.saver import Saver
 from surreal_like.named_checkpoints import whole_checkpoint
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
@@ -28,7 +28,7 @@ from surreal_like.replay.snapshot import Snapshots
 from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.resume import check_checkpoints
 from tests.session.damage import DAMAGES, seal_again
-from tests.surreal_like.learner.test_run_stats import config as run_config
+from tests.surreal_like.coordinator.test_run_stats import config as run_config
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
@@ -53,7 +53,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for version in (1, 2):
         train(learner, 5)
         saver.save(version, 100 * version, "id", record.state(learner.iteration, version))
-    record.save(saver.record, 10, 2)
+    record.save(folder.checkpoints / "learner" / "record.json", 10, 2)
     modules = learner.module_dict()
     saver.save_best(read_flat(modules), manifest_of(named_tensors(modules)), {"mean_return": 1.0})
     return folder.path

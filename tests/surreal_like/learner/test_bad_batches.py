@@ -18,7 +18,7 @@ from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.errors import DataError
 from surreal_like.learner.metrics import checked_metrics
 from surreal_like.learner.quarantine import NotFinite, Quarantine
-from surreal_like.learner.worker import LearnerService
+from surreal_like.learner.service import LearnerService
 from surreal_like.replay.client import Sampled
 from surreal_like.replay.refusals import Refusals
 from surreal_like.replay.server import ReplayService
@@ -115,7 +115,7 @@ def line_of_raise() -> int:
 def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> None:
     service = learn(stage, bad=staticmethod(lambda call: call in (2, 3, 6)))
     stage.until(lambda: service._learner.iteration >= 8)
-    assert service._verdict is None
+    assert service.coordinator.verdict is None
     told = stage.until(lambda: len(found := events(stage, "bad_update")) == 3 and found)
     place = f"IndexError('index 99 at call 2'), in Choosy.learn ({HERE}:{line_of_raise()})"
     folder = stage.folder.quarantine
@@ -136,7 +136,7 @@ def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> No
 
 def test_the_third_in_a_row_ends_the_run_with_the_first_error(stage: Stage) -> None:
     service = learn(stage, bad=staticmethod(lambda call: call > 4))
-    verdict = stage.until(lambda: service._verdict)
+    verdict = stage.until(lambda: service.coordinator.verdict)
     assert service._learner.calls == 7
     place = f"in Choosy.learn ({HERE}:{line_of_raise()})"
     assert (verdict.status, verdict.reason) == (
@@ -176,7 +176,7 @@ def test_what_is_not_finite_has_its_own_limit_and_is_kept_once(tmp_path: Path) -
 def test_learn_may_return_nothing(stage: Stage) -> None:
     service = learn(stage, returns=None)
     stage.until(lambda: service._learner.iteration >= 3)
-    assert service._report.line["learn"] == {}
+    assert service.coordinator._report.line["learn"] == {}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_numbers_of_every_kind_are_metrics() -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_replay_that_refuses_every_request_ends_the_run_with_its_reason(stage: Stage) -> None:
     service = learn(stage, Vague)
-    verdict = stage.until(lambda: service._verdict)
+    verdict = stage.until(lambda: service.coordinator.verdict)
     reason = "replay-0: Vague.aggregate_batch() left 'discounts' out"
     assert verdict.status == "failed"
     assert reason in verdict.reason

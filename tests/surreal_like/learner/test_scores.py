@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.api.stage import Stage, experiment
-from tests.surreal_like.learner.test_stop_rule import GREEDY, SAMPLED, score
+from tests.surreal_like.coordinator.test_stop_rule import GREEDY, SAMPLED, score
 
 
 @pytest.mark.parametrize(("mode", "kept"), [(GREEDY, True), (SAMPLED, False)])

@@ -12,7 +12,7 @@ import pytest
 from session.config import Config
 from session.context import Context
 from session.folder import RunFolder
-from surreal_like.learner.shutdown import still_here
+from surreal_like.coordinator.shutdown import still_here
 from tests.session.damage import seal_again
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 

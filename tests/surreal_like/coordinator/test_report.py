@@ -14,8 +14,8 @@ from session.component import Component, Topology
 from session.context import Context, Launch
 from session.default_configs import BASE_CONFIG
 from session.wire import AddressBook
-from surreal_like.learner.report import Report, recent_means
-from surreal_like.learner.run_stats import RunStats
+from surreal_like.coordinator.report import Report, recent_means
+from surreal_like.coordinator.run_stats import RunStats
 
 COUNTS = {"size": 3, "sampleable": 2, "bytes": 100, "evicted": 1}
 

@@ -15,7 +15,7 @@ from session.context import Context
 from session.loggerplex.append_file import AppendFile
 from session.periodic import Every
 from session.progress import mode_name
-from surreal_like.learner.run_stats import RunStats
+from surreal_like.coordinator.run_stats import RunStats
 
 _RECENT_UPDATES = 100
 _SECTIONS = ("return", "steps_per_second", "lag", "replay", "performance", "learn", "metrics")

@@ -11,8 +11,8 @@ import pytest
 from session.clock import CountedClock
 from session.config import Config
 from session.default_configs import BASE_CONFIG
-from surreal_like.learner.run_stats import RunStats
-from surreal_like.learner.stop_rule import Verdict
+from surreal_like.coordinator.run_stats import RunStats
+from surreal_like.coordinator.stop_rule import Verdict
 
 
 def config(**run: Any) -> Config:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from surreal_like.learner import standstill
-from surreal_like.learner.standstill import Standstill, explain
+from surreal_like.coordinator import standstill
+from surreal_like.coordinator.standstill import Standstill, explain
 from tests.api.stage import Stage, experiment
 
 WAITING = {"version": 44.0, "waits_above_version": 44.0}
@@ -126,7 +126,7 @@ def test_a_run_in_which_all_wait_says_so(
     monkeypatch.setattr(standstill, "SECONDS", 1.0)
     if not shared:
         # As on Kubernetes, where components share no folder.
-        monkeypatch.setattr("surreal_like.learner.worker.read_beats", lambda folder: {})
+        monkeypatch.setattr("surreal_like.coordinator.coordinator.read_beats", lambda folder: {})
     config = experiment(
         "learner_config.algo.synchronous=true",
         "learner_config.replay.batch_size=2",
@@ -139,7 +139,7 @@ def test_a_run_in_which_all_wait_says_so(
     stage = Stage(config, tmp_path / "run")
     try:
         stage.start("ps", "replay-0", "learner", "agent-0")
-        line: Any = stage.service("learner")._report
+        line: Any = stage.service("learner").coordinator._report
         said = stage.until(lambda: line.line.get("standstill"))
         rows = 2 * config.session_config.sender.flush_iteration
         assert said == (

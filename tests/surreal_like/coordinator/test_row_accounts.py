@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from surreal_like.learner.row_accounts import RowAccounts, RowFates
+from surreal_like.coordinator.row_accounts import RowAccounts, RowFates
 
 
 def said(pushed: int, inserted: int, dropped: int = 0, *, final: bool = False) -> dict[str, Any]:

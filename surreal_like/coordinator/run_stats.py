@@ -16,9 +16,9 @@ from session.clock import Clock
 from session.config import Config
 from session.context import run_part
 from session.periodic import Rate
-from surreal_like.learner.lag import Lag
-from surreal_like.learner.row_accounts import RowAccounts
-from surreal_like.learner.stop_rule import RunProgress, StopRule, Verdict
+from surreal_like.coordinator.lag import Lag
+from surreal_like.coordinator.row_accounts import RowAccounts
+from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.ps.tokens import FIRST_INDEX
 
 _RECENT_EPISODES = 100

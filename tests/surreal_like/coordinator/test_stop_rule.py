@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from surreal_like.learner.stop_rule import RunProgress, StopRule
+from surreal_like.coordinator.stop_rule import RunProgress, StopRule
 
 NO_STOP: dict[str, Any] = {
     "eval_return": None,

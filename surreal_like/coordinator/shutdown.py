@@ -7,7 +7,7 @@ from typing import Any
 
 from session.config import Config
 from session.context import run_part
-from surreal_like.learner.stop_rule import Verdict
+from surreal_like.coordinator.stop_rule import Verdict
 
 
 def ended_before(

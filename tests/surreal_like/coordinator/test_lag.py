@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from surreal_like.learner.lag import Lag, fresh_versions
+from surreal_like.coordinator.lag import Lag, fresh_versions
 
 
 def test_lag_counts_versions_and_updates() -> None:

@@ -1,0 +1,388 @@
+"""Coordinator of a run: counts, judges, reports, ends it, and writes its result."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from session.context import Context
+from session.errors import RefusedError, describe
+from session.folder import RunFolder, write_atomically
+from session.heartbeat import read_beats
+from session.periodic import Every
+from session.wire.sockets import Socket
+from surreal_like.coordinator.control import Control, Flat, requests
+from surreal_like.coordinator.report import Report
+from surreal_like.coordinator.run_stats import RunStats
+from surreal_like.coordinator.shutdown import Shutdown, ended_before
+from surreal_like.coordinator.standstill import Standstill, explain, reported, shortest
+from surreal_like.coordinator.stop_rule import Verdict
+from surreal_like.ps.schemas import ANSWERS
+from surreal_like.resume import begins_anew
+
+_JUDGE_SECONDS = 0.1
+_ACCOUNTS_SECONDS = 0.25
+_ENDING_SHARE = 0.6
+
+
+class Worker(Protocol):
+    """What the coordinator asks of the side that learns.
+
+    Attributes:
+        iteration: number of updates of the current weights.
+        version: newest publication.
+        env_steps: environment steps of the whole run, as the coordinator counts them.
+        best_return: of the best stored parameters, None if there are none.
+        flat_bytes: size of all parameters, in bytes.
+        shards: number of replay shards.
+        own_metrics: newest value of each of the learner's own metrics.
+    """
+
+    env_steps: int
+
+    @property
+    def iteration(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def best_return(self) -> float | None: ...
+    @property
+    def flat_bytes(self) -> int: ...
+    @property
+    def shards(self) -> int: ...
+    @property
+    def own_metrics(self) -> Mapping[str, float]: ...
+
+    def counts(self) -> Mapping[str, Mapping[str, Any]]:
+        """Returns the newest counts of every replay shard."""
+
+    def pop_finished(self) -> list[dict[str, Any]]:
+        """Returns summaries of the episodes that have ended since the last call."""
+
+    def status(self) -> dict[str, float]:
+        """Returns rates and queue lengths."""
+
+    def publish(self, reason: str, *, final: bool = False) -> None:
+        """Publishes the current weights."""
+
+    def drain(self) -> None:
+        """Asks every replay shard to accept all experience from now on."""
+
+    def save(self, run_id: str, state: Mapping[str, Any]) -> Path | None:
+        """Writes a checkpoint with the coordinator's state; None if the disk failed."""
+
+    def save_best(self, flat: Flat, score: Mapping[str, Any]) -> None:
+        """Stores the best parameters."""
+
+
+class RunCoordinator:
+    """Owns a run: it alone decides when the run ends, and writes its result.
+
+    It knows no network and no optimiser: numbers of updates come in dictionaries, and weights are
+    the worker's business.
+
+    Args:
+        context: of its process.
+        folder: the run folder.
+        worker: the side that learns.
+        restored: the state of the checkpoint that the worker has restored, None without one.
+
+    Attributes:
+        record: statistics of the run.
+        verdict: outcome of the run, None while it goes on.
+        done: True once the result is written.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        folder: RunFolder,
+        worker: Worker,
+        restored: Mapping[str, Any] | None,
+    ) -> None:
+        session, clock = context.config.session_config, context.clock
+        self._context, self._folder, self._worker = context, folder, worker
+        self._session = session
+        self._record_file = folder.checkpoints / "learner" / "record.json"
+        self.record = RunStats(context.config, clock)
+        self.verdict: Verdict | None = None
+        self.done = False
+        self._restore(restored)
+        self._report = Report(context, self.record, folder.progress)
+        self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
+        self._accounts_due = Every(seconds=_ACCOUNTS_SECONDS, clock=clock.now)
+        self._standstill = Standstill(clock.now())
+        # Sender with incarnation -> the account that it reported to the parameter server.
+        self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
+        self._disk_failing = False
+        self._ending: Shutdown | None = None
+
+    def _restore(self, state: Mapping[str, Any] | None) -> None:
+        worker, record, event = self._worker, self.record, self._context.event
+        saved = state.get("record") if state is not None else None
+        if complaint := record.restore(self._record_file, worker.iteration, saved):
+            event("checkpoint_bad", complaint)
+        self.restored_version = max(
+            record.restored_version, state["version"] if state is not None else 0
+        )
+        worker.env_steps = record.accounts.env_steps
+        if state is None and record.iterations:
+            event("begins_anew", begins_anew(record.lost_iterations))
+        elif state is not None and "start_from" in state:
+            event("restored", f"parameters of {state['start_from']}; optimisers begin anew")
+        elif state is not None:
+            event("restored", f"iteration {worker.iteration}")
+
+    def start(self) -> None:
+        """Opens the sockets, reports, and publishes the first weights."""
+        wire, worker = self._context.wire, self._worker
+        schemas = requests(worker.flat_bytes, self._session.evaluator.mode)
+        self._control = Control(
+            wire.router("learner.control", schemas),
+            evaluated=self._evaluated,
+            save=self._save_on_request,
+            stop=self._stop,
+            status=lambda: self._report.line,
+        )
+        self._ps = wire.dealer("ps.requests", ANSWERS)
+        self.report()
+        worker.publish("start")
+        self.on_publication()
+        ended = ended_before(
+            self._context.config, self._folder.read_result(), self.record.restored_part
+        )
+        if ended is not None:
+            self.end(ended)
+
+    @property
+    def ending(self) -> bool:
+        """True once the end of the run has begun."""
+        return self._ending is not None
+
+    @property
+    def learns(self) -> bool:
+        """True while the worker may learn: the run goes on and is not paused."""
+        return self._ending is None and not self._control.paused
+
+    def sockets(self) -> list[Socket]:
+        """Returns the sockets of control and of the parameter server."""
+        return [self._control.socket, self._ps]
+
+    def tick_control(self) -> bool:
+        """Replies to one request; returns True if there was one."""
+        return self._control.tick()
+
+    def tick_accounts(self) -> None:
+        """Reads and requests the accounts of all senders.
+
+        Raises:
+            RefusedError: a newer learner has taken over.
+        """
+        while (answer := self._ps.receive()) is not None:
+            if answer.kind == "refused":
+                # A newer learner has taken over; two learners must not write to one folder.
+                raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
+            self._sender_accounts = answer.fields.get("accounts", {})
+            for key, account in self._sender_accounts.items():
+                self.record.accounts.add_sender(key, account)
+        if self._accounts_due():
+            self._ps.send("accounts")
+
+    def tick(self) -> None:
+        """Judges and reports when it is due."""
+        if self._judge_due():
+            self.judge()
+        if self._report.due():
+            self.report()
+
+    def tick_end(self) -> None:
+        """Continues the end of the run, and writes the result when all rows are accounted for."""
+        ending, worker = self._ending, self._worker
+        if ending is None:
+            return
+        if self._judge_due():
+            worker.drain()
+            self._ps.send("accounts")
+        self._count()
+        final = {key: sender.final for key, sender in self.record.accounts.senders.items()}
+        if not ending.over(self._context.clock.now(), worker.counts(), final):
+            return
+        assert self.verdict is not None  # an ending begins with one
+        self.report()
+        self._write_result(self.verdict)
+        self.done = True
+
+    def on_learned(self, learned: Mapping[str, Any]) -> None:
+        """Adds one attempt of the worker to learn.
+
+        Args:
+            learned: ``batch``: whether there was one. ``update``: None, or ``metrics`` of
+                ``learn``, ``versions`` of the parameters that acted (an array or None), ``stamps``
+                of a traced batch (empty for others), and ``published``: whether the new weights
+                were. ``error``: None, or the error with which the run cannot go on.
+        """
+        record, update = self.record, learned["update"]
+        self._report.add_batch(learned["batch"])
+        if update is not None:
+            self._report.add_update(update["metrics"])
+            record.iterations += 1
+            if update["versions"] is not None:
+                record.lag.add_batch(update["versions"], self._worker.iteration)
+            if update["stamps"]:
+                record.lag.add_stamps(update["stamps"])
+            if update["published"]:
+                self.on_publication()
+        if learned["error"] is not None:
+            self.fail(learned["error"])
+        if update is not None and record.iterations == self._session.stop.iterations:
+            self.judge()
+
+    def on_publication(self) -> None:
+        """Records how many updates the newest version has had."""
+        self.record.lag.add_publication(self._worker.version, self._worker.iteration)
+
+    def judge(self) -> None:
+        """Ends the run if the stop rule says so."""
+        self._count()
+        verdict = self.record.judge.verdict(self.record.progress())
+        if verdict is not None:
+            self.end(verdict)
+
+    def fail(self, error: Exception) -> None:
+        """Ends the run as failed: a restart would repeat the error."""
+        if (self._context.config.get("run") or {}).get("launcher") == "serial":
+            # The serial launcher passes exceptions on, for debugging.
+            raise error
+        goal_met = False if self.record.judge.has_goal else None
+        self.end(Verdict("failed", goal_met, f"learner: {describe(error)}"))
+
+    def end(self, verdict: Verdict) -> None:
+        """Begins the end of the run; does nothing if it has begun."""
+        if self.verdict is not None:
+            return
+        self.verdict = verdict
+        context, worker = self._context, self._worker
+        context.event("ending", verdict.reason)
+        self.save()
+        worker.publish(verdict.reason, final=True)
+        worker.drain()
+        timeout = 0.0 if context.orphaned else _ENDING_SHARE * self._session.launcher.grace_seconds
+        self._ending = Shutdown(context.clock.now(), timeout_seconds=timeout, shards=worker.shards)
+
+    def save(self) -> Path | None:
+        """Saves the run's state with a checkpoint; returns its path, None if the disk failed."""
+        record, worker = self.record, self._worker
+        state = record.state(worker.iteration, worker.version)
+        path = worker.save(record.run_id, state)
+        if path is not None:
+            self._write_result(Verdict("running", None, ""))
+        return path
+
+    def report(self) -> None:
+        """Writes a line of progress."""
+        worker, record = self._worker, self.record
+        self._count()
+        # Saved before it is reported: a successor must not start below reported numbers.
+        with self._writing():
+            self._record_file.parent.mkdir(exist_ok=True)
+            record.save(self._record_file, worker.iteration, worker.version)
+        self._report.write(
+            worker.iteration,
+            worker.version,
+            worker.counts().values(),
+            standstill=self._look_for_standstill(),
+        )
+
+    def close(self) -> None:
+        """Writes the last lines of progress."""
+        self._report.close()
+
+    def _count(self) -> None:
+        record, worker = self.record, self._worker
+        record.add_counts(worker.counts())
+        record.add_episodes(worker.pop_finished(), worker.own_metrics)
+        record.judge_training()
+        worker.env_steps = record.accounts.env_steps
+
+    def _stop(self, reason: str, interrupted: bool) -> None:
+        status = "interrupted" if interrupted else "stopped"
+        goal_met = False if self.record.judge.has_goal else None
+        self.end(Verdict(status, goal_met, reason))
+
+    def _save_on_request(self) -> str:
+        return str(self.save() or "")
+
+    def _evaluated(self, evaluation: Mapping[str, Any], flat: Flat | None) -> dict[str, Any]:
+        judge, worker = self.record.judge, self._worker
+        best, mode = worker.best_return, evaluation["mode"]
+        judges = judge.judges(mode)
+        seen = {**evaluation, "wall_seconds": self.record.wall_seconds}
+        confirm = judge.on_evaluation(seen)
+        better = best is None or evaluation["mean_return"] > best
+        if judges and better and not evaluation["confirm"] and flat is not None:
+            worker.save_best(flat, seen)
+        self._context.event(
+            "evaluation",
+            f"mean return {evaluation['mean_return']:.2f} over {evaluation['episodes']} episodes"
+            + ("" if judges else f", {mode}")
+            + (" (again)" if evaluation["confirm"] else ""),
+            mode=mode,
+            iteration=evaluation["iteration"],
+            env_steps=evaluation["env_steps"],
+            mean_return=evaluation["mean_return"],
+            episodes=evaluation["episodes"],
+        )
+        self._report.add_evaluation(seen, judges=judges)
+        if self._ending is None:
+            self.judge()
+        return {"confirm": confirm, "best": worker.best_return}
+
+    def _look_for_standstill(self) -> str | None:
+        """Explains a standstill, None without one; also sends an event at growing intervals."""
+        record, now = self.record, self._context.clock.now()
+        accounts = record.accounts
+        numbers = {
+            "env_steps": accounts.env_steps,
+            "updates": record.iterations,
+            "inserted": accounts.rows().inserted,
+        }
+        stood = self._standstill.look(now, numbers)
+        if not stood or not self.learns:
+            self._standstill.due(None)
+            return None
+        beats = read_beats(self._context.folder.alive) if self._context.folder is not None else {}
+        statuses = {
+            **reported(self._sender_accounts, self._worker.counts()),
+            **{name: beat.status for name, beat in beats.items()},
+            self._context.name: self._worker.status(),
+        }
+        why = explain(stood, statuses)
+        if self._standstill.due(None if why is None else shortest(stood)):
+            self._context.event("standstill", why or "")
+        return why
+
+    def _write_result(self, verdict: Verdict) -> None:
+        result = self.record.result(verdict, self._worker.iteration)
+        result["latency"] = self.record.lag.latency()
+        with self._writing():
+            write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
+        if self._session.at_end == "idle" and verdict.status != "running":
+            # After the end of this process, other machines can only read its output.
+            sys.stdout.write(json.dumps(result) + "\n")
+            sys.stdout.flush()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Catches errors of a full disk, which must not end a run; reports the first one."""
+        try:
+            yield
+        except OSError as error:
+            if not self._disk_failing:
+                self._context.event("not_written", str(error))
+            self._disk_failing = True
+        else:
+            self._disk_failing = False
