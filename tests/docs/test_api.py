@@ -15,7 +15,7 @@ def test_it_has_every_public_name_once_with_its_signature() -> None:
         assert f"`{name}" in text
     assert "| `act(obs)` | Chooses actions. |" in text
     assert (
-        "| `load_policy(folder, checkpoint='best', *, import_path=())` | The policy of a run. |"
+        "| `load_policy(folder, checkpoint='best', *, import_path=())` | Loads the policy of a run. |"
         in text
     )
     assert " at 0x" not in text
