@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from surreal_like.join import further_line, join_line
 from surreal_like.knock import Admission, Invitation, default_folder, knock
 from surreal_like.ps.join_server import ENDPOINT, JoinServer
 from surreal_like.ps.tokens import Token, make_token
+from tests.runs.command import until
 from tests.surreal_like.agent.rig import make_config
 
 OPEN = ("replay-0.experience", "replay-0.acks", "ps.requests")
@@ -71,10 +73,16 @@ class Host:
         """The parameter server dies and another one comes."""
         self._end_thread()
         self.context.wire.close(0)
-        self.join_server = JoinServer(self.context)
+        self.join_server = until(self._rebound)
         self._ending = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
+
+    def _rebound(self) -> JoinServer | None:
+        # A closed socket gives its port back a moment later, from another thread.
+        with suppress(UsageError):
+            return JoinServer(self.context)
+        return None
 
     def _end_thread(self) -> None:
         self._ending = True
