@@ -47,12 +47,12 @@ def test_what_is_killed_comes_back(session: Session) -> None:
     assert result["status"] == "interrupted"
     experience = result["experience"]
     assert experience["pushed"] == experience["inserted"] + experience["dropped"]
-    assert not session.left()
+    until(lambda: not session.left(), "the processes of the run to leave")
     session.run(resume)
     result = session.result()
     assert result["status"] == "stopped"
     assert result["goal_met"]
-    assert not session.left()
+    until(lambda: not session.left(), "the processes of the run to leave")
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_a_run_is_steered_from_another_terminal(session: Session) -> None:
     session.wait_until_replaced("learner", pid)
     session.run(logs)
     session.run(stop)
-    assert not session.left()
+    until(lambda: not session.left(), "the processes of the run to leave")
     for line in after:
         session.run(line)
     for name in ("curves.png", "pole.mp4"):
