@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from session.format import MISSING, rate, short_time, size
+from session.state import ENDED
 
 if TYPE_CHECKING:
     from session.launchers.status import ComponentStatus
@@ -21,7 +22,6 @@ _WORK = {
 }
 
 _RIGHT = ("memory", "pid", "restarts")
-_ENDED = ("gone", "dead", "done", "failed")
 # An older death does not explain the present state.
 _DEATH_MATTERS_SECONDS = 600.0
 
@@ -77,13 +77,13 @@ def last_death(status: ComponentStatus) -> str:
     """Cause and age of the last death; empty if it is too old or the component has ended."""
     seconds = status.died_seconds
     past = seconds is not None and seconds > _DEATH_MATTERS_SECONDS
-    if not status.died or status.state in _ENDED or past:
+    if not status.died or status.state in ENDED or past:
         return ""
     return f"last death: {status.died}" + (f" {short_time(seconds)} ago" if seconds else "")
 
 
 def _row(status: ComponentStatus, reported: Mapping[str, Any]) -> dict[str, Any]:
-    if status.state in _ENDED or (status.pid and reported.get("pid") not in (None, status.pid)):
+    if status.state in ENDED or (status.pid and reported.get("pid") not in (None, status.pid)):
         # The heartbeat came from a process that no longer runs.
         reported = {}
     numbers: Mapping[str, float] = reported.get("status", {})

@@ -20,6 +20,7 @@ from session.handshake import Accepted
 from session.heartbeat import Beat, write_beat
 from session.loggerplex.client import Log, make_log
 from session.seeding import component_seed
+from session.state import State
 from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook, Identity, Wire
 from session.wire.security import Security
@@ -127,7 +128,7 @@ class Context:
         self.pulse: Callable[[], object] = lambda: None
         # Also receives connection warnings, which must be visible without the log server.
         self.warn: Callable[[str], object] = lambda text: None
-        self._state, self._doing = "starting", ""
+        self._state, self._doing = State.starting, ""
         self.status: dict[str, float] = {}
         # False: the process stays alive although its work for the run is over.
         self.ready = True
@@ -170,7 +171,7 @@ class Context:
         """Records an event of the run as a line of ``events.jsonl``."""
         self.log.event(kind, detail, **fields)
 
-    def beat(self, state: str, doing: str = "", *, busy_seconds: float = 0.0) -> None:
+    def beat(self, state: State, doing: str = "", *, busy_seconds: float = 0.0) -> None:
         """Writes the heartbeat file."""
         self._state, self._doing = state, doing
         if self.folder is None:
@@ -184,7 +185,7 @@ class Context:
             busy_seconds,
             doing,
             self._dropped_records,
-            self.ready and state == "running",
+            self.ready and state == State.running,
             self.status,
         )
         write_beat(self.folder.alive, beat)

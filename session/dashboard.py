@@ -23,6 +23,7 @@ from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
 from session.progress import Progress, shown_evaluations
 from session.run_figure import CURVES, run_figure
+from session.state import KEPT
 from session.tensorplex.pages import Pages
 from session.text_table import columns
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
     from session.notebook import Panel
 
-# States of components that the run keeps alive; a draining one is not restarted.
-_KEPT = ("waiting", "starting", "running")
 # Agents with this index or above have joined from other machines and leave by themselves.
 _JOINED = 1000
 _TROUBLE = (" WARNING ", " ERROR ", " CRITICAL ")
@@ -262,7 +261,7 @@ class Dashboard:
 
     def _number(self, kind: str) -> int:
         """Number of components of a kind that the run itself keeps alive."""
-        names = [row.name for row in self._run.status() if row.state in _KEPT]
+        names = [row.name for row in self._run.status() if row.state in KEPT]
         numbers = [name.removeprefix(f"{kind}-") for name in names if name.startswith(f"{kind}-")]
         return sum(number.isdecimal() and int(number) < _JOINED for number in numbers)
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from session.folder import write_atomically
+from session.state import State
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class Beat:
 
     name: str
     incarnation: int
-    state: str
+    state: State
     pid: int
     time: float
     busy_seconds: float = 0.0
@@ -38,6 +39,10 @@ class Beat:
     dropped_records: int = 0
     ready: bool = True
     status: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a state that does not exist."""
+        self.state = State(self.state)
 
     @property
     def age_seconds(self) -> float:

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 from session.charts import COLOURS, FAINT, INK, png
 from session.component_table import HEAD, cells
 from session.errors import MissingExtra, SurrealError
+from session.state import State
 
 if TYPE_CHECKING:
     from session.dashboard import Dashboard
 
 _STATE_COLOURS = {
-    "running": COLOURS[2],
-    "draining": COLOURS[5],
-    "gone": FAINT,
-    "dead": COLOURS[4],
+    State.running: COLOURS[2],
+    State.draining: COLOURS[5],
+    State.gone: FAINT,
+    State.dead: COLOURS[4],
 }
 # Drawing takes as much time as all the rest, and one second changes little in the picture.
 _PICTURE_SECONDS = 2.0

@@ -20,6 +20,7 @@ from session.errors import (
 )
 from session.handshake import ANSWERS, Handshake
 from session.periodic import Every
+from session.state import State
 from session.wire.sockets import Socket, poll
 
 _CHORES_SECONDS = 0.05
@@ -112,7 +113,7 @@ class Frame:
         self.context = Context(
             launch, zmq_context, clock=clock, incarnation=incarnation, pause=pause
         )
-        self.state = "starting"
+        self.state = State.starting
         self._build = build
         self._service: Service | None = None
         self._hello = self._make_hello()
@@ -145,7 +146,7 @@ class Frame:
     @property
     def finished(self) -> bool:
         """True once the service is done and closed."""
-        return self.state == "done"
+        return self.state == State.done
 
     @property
     def exit_code(self) -> int:
@@ -161,7 +162,7 @@ class Frame:
             greeted = self._do_chores()
         if self._service is None:
             return self._start() or greeted
-        if self.context.stopping and self.state == "running":
+        if self.context.stopping and self.state == State.running:
             self._drain(self._service)
         busy = self._service.tick()
         if self._service.done or self.context.clock.now() > self._drain_deadline:
@@ -206,13 +207,13 @@ class Frame:
                 return False
             context.accept(self._hello.welcome)
         self._service = self._build(context)
-        self.state = "running"
+        self.state = State.running
         context.event("start", f"incarnation {context.incarnation}")
         self._beat()
         return True
 
     def _drain(self, service: Service) -> None:
-        self.state = "draining"
+        self.state = State.draining
         grace = _ORPHAN_GRACE_SECONDS if self.context.orphaned else self._grace_seconds
         self._drain_deadline = self.context.clock.now() + grace
         self._beat()
@@ -227,11 +228,11 @@ class Frame:
 
     def close(self) -> None:
         """Closes the service, sends a last heartbeat and closes the sockets."""
-        if self.state in ("done", "failed"):
+        if self.state in (State.done, State.failed):
             return
         if self._service is not None:
             self._service.close()
-        self.state = "done"
+        self.state = State.done
         self._beat()
         self.context.close()
 
@@ -257,9 +258,9 @@ class Frame:
             lines = traceback.format_exception(error)
         if lines:
             self.context.log.error("".join(lines))
-        self.state = "failed"
-        self.context.beat("failed", line)
-        self.context.tensorplex.heartbeat("failed", self.context.incarnation, {})
+        self.state = State.failed
+        self.context.beat(State.failed, line)
+        self.context.tensorplex.heartbeat(State.failed, self.context.incarnation, {})
         if self._service is not None:
             # Suppressed: only the first error matters; a broken service may fail to close.
             with suppress(Exception):

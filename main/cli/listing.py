@@ -16,11 +16,11 @@ from session.folder import RunFolder
 from session.format import MISSING, count, decimal, duration
 from session.heartbeat import read_beats
 from session.program import install_line
+from session.state import ALIVE, State
 from session.tail import last_object
 from session.text_table import GAP, columns
 from surreal_like.run_folder import RUNS
 
-_ALIVE = ("starting", "running", "draining")
 _SILENT_SECONDS = 10.0
 
 
@@ -204,10 +204,10 @@ def _without_result(folder: RunFolder) -> str:
     if not beats:
         return "planned"
     # A learner's script reports no progress and writes no result.
-    return "ended" if all(beat.state == "done" for beat in beats) else "cut off"
+    return "ended" if all(beat.state == State.done for beat in beats) else "cut off"
 
 
 def _is_alive(folder: RunFolder) -> bool:
     """Returns True if a component is alive; a user may have started components by hand."""
     beats = read_beats(folder.alive).values()
-    return any(b.state in _ALIVE and not b.late(_SILENT_SECONDS) for b in beats)
+    return any(b.state in ALIVE and not b.late(_SILENT_SECONDS) for b in beats)

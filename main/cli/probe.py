@@ -10,6 +10,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.format import short_time
 from session.heartbeat import Beat, read_beats
+from session.state import State
 
 _DEAD = 1
 
@@ -44,8 +45,8 @@ def run(argv: Sequence[str]) -> int:
     timeout = given.timeout
     if timeout is None:
         heartbeat = folder.read_config().session_config.heartbeat
-        timeout = heartbeat.starting_seconds if beat.state == "starting" else heartbeat.timeout
-    alive = beat.state not in ("done", "failed") and not beat.late(timeout)
+        timeout = heartbeat.starting_seconds if beat.state == State.starting else heartbeat.timeout
+    alive = beat.state not in (State.done, State.failed) and not beat.late(timeout)
     text = f"{beat.state}, last heard {short_time(beat.age_seconds)} ago"
     idle = ", not ready" if given.ready and not beat.ready else ""
     print(f"{beat.name}: {text}{idle}" + (f" ({beat.doing})" if beat.doing else ""))

@@ -19,6 +19,7 @@ from session.launchers.asking import told
 from session.launchers.handle import launcher_of, open_run
 from session.launchers.launcher import RunControl
 from session.progress import shown_evaluations
+from session.state import State
 from session.tensorplex.pages import Pages
 from session.text_table import columns
 
@@ -67,7 +68,7 @@ def _page(view: View, adopted: RunControl) -> str:
     if launcher_of(view.folder) == "kubernetes" and adopted.running and view.folder.over:
         lines += ["", _idle(view)]
     supervisor = view.rows.get("supervisor")
-    if supervisor is not None and supervisor.state == "dead":
+    if supervisor is not None and supervisor.state == State.dead:
         lines += ["", f"bring its supervisor back: surreal-like restart {view.folder} supervisor"]
     return "\n".join(lines)
 
@@ -76,7 +77,7 @@ def _idle(view: View) -> str:
     """Describes the resources that a run on a cluster still reserves after its end."""
     from session.launchers.kubernetes.advice import idle_note
 
-    there = [name for name, row in view.rows.items() if row.state != "gone"]
+    there = [name for name, row in view.rows.items() if row.state != State.gone]
     return f"{idle_note(view.config, there)} {view.folder}"
 
 

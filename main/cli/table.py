@@ -15,14 +15,15 @@ from rich.text import Text
 from main.cli.view import Budget, View
 from session.format import bar, count, decimal, duration, percent, rate
 from session.progress import shown_evaluations
+from session.state import State
 
 _BAR_WIDTH = 24
 _STATE_STYLES = {
-    "running": "green",
-    "draining": "cyan",
-    "done": "dim",
-    "silent": "bold yellow",
-    "failed": "bold red",
+    State.running: "green",
+    State.draining: "cyan",
+    State.done: "dim",
+    State.silent: "bold yellow",
+    State.failed: "bold red",
 }
 
 
@@ -164,8 +165,8 @@ def _components(view: View) -> Columns:
     return Columns([_component(view, name, state) for name, state in view.states().items()])
 
 
-def _component(view: View, name: str, state: str) -> Text:
-    text = view.doing(name) or (state if state != "running" else "")
+def _component(view: View, name: str, state: State) -> Text:
+    text = view.doing(name) or (state if state != State.running else "")
     times = view.restarts.get(name, 0)
     return Text.assemble(
         ("● ", _STATE_STYLES.get(state, "yellow")),

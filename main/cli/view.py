@@ -13,6 +13,7 @@ from session.config import Config
 from session.folder import RunFolder
 from session.format import duration
 from session.heartbeat import Beat, read_beats
+from session.state import State
 from session.tail import Tail
 from session.tensorplex.pages import PAGES
 from surreal_like.topology import make_topology
@@ -158,7 +159,7 @@ class View:
         """Formats a duration on the clock of the run; marks counted time."""
         return f"{duration(seconds)} counted" if self.counted else duration(seconds)
 
-    def states(self) -> dict[str, str]:
+    def states(self) -> dict[str, State]:
         """Returns component -> state, ``starting`` before its first heartbeat."""
         names = [component.name for component in self.topology]
         found = dict.fromkeys([*names, *self.rows, *self.beats])
@@ -173,18 +174,18 @@ class View:
             return row.doing if row is not None else ""
         # An operation that blocks heartbeats is shown once one is late; others at once.
         beats = beat.busy_seconds == 0 or beat.age_seconds > _BUSY_SECONDS
-        occupied = beat.state in ("starting", "failed") or beats
+        occupied = beat.state in (State.starting, State.failed) or beats
         return beat.doing if occupied else ""
 
-    def _state(self, name: str) -> str:
+    def _state(self, name: str) -> State:
         beat, row = self.beats.get(name), self.rows.get(name)
-        if row is not None and row.state not in ("running", "gone"):
+        if row is not None and row.state not in (State.running, State.gone):
             return row.state
         if beat is None:
-            return row.state if row is not None else "starting"
+            return row.state if row is not None else State.starting
         timeout: float = self.config.session_config.heartbeat.timeout
-        alive = beat.state in ("running", "draining")
-        return "silent" if alive and beat.late(timeout) else beat.state
+        alive = beat.state in (State.running, State.draining)
+        return State.silent if alive and beat.late(timeout) else beat.state
 
     def budgets(self) -> list[Budget]:
         """Returns the budgets of the run; the one that will be used up first comes first."""

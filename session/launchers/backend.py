@@ -14,6 +14,7 @@ from session.folder import RunFolder
 from session.heartbeat import read_beat
 from session.launchers.instruction import exit_error
 from session.launchers.out_of_memory import OutOfMemory
+from session.state import State
 
 _DETAILS_BYTES = 1 << 14
 
@@ -119,6 +120,6 @@ class StderrTail:
         if exit_code < 0:
             return exit_error(exit_code)
         beat = read_beat(self._alive, self._name)
-        if beat is not None and beat.pid == pid and beat.state == "failed" and beat.doing:
+        if beat is not None and beat.pid == pid and beat.state == State.failed and beat.doing:
             return beat.doing
         return details.splitlines()[-1] if details else exit_error(exit_code)

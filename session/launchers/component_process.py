@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from session.component import Component
 from session.heartbeat import Beat
+from session.state import ALIVE, State
 
 # Components enforce their own deadlines; the supervisor waits a little longer.
 MARGIN_SECONDS = 2.0
-_ALIVE = ("starting", "running", "draining")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ComponentProcess:
     """
 
     component: Component
-    state: str = "waiting"
+    state: State = State.waiting
     wanted: bool = True
     comes_back: bool = False
     told: bool = False
@@ -95,11 +95,11 @@ class ComponentProcess:
     @property
     def alive(self) -> bool:
         """True while it has a process."""
-        return self.state in _ALIVE
+        return self.state in ALIVE
 
     def start(self, now: float) -> None:
         """Records that a process is started now."""
-        self.state = "starting"
+        self.state = State.starting
         self.starts += 1
         self.told = False
         self.kill_at = math.inf
@@ -115,15 +115,15 @@ class ComponentProcess:
             return
         self._last_beat, self._last_beat_at = beat, now
         self._busy_seconds = beat.busy_seconds
-        self.ran |= beat.state == "running"
-        state = beat.state if beat.state in _ALIVE else "draining"
+        self.ran |= beat.state == State.running
+        state = beat.state if beat.state in ALIVE else State.draining
         if state != self.state:
             self.state, self._state_since = state, now
 
     def end(self, exit_code: int, now: float) -> None:
         """Records the end of the process."""
         self._ended_seconds = self.alive_seconds(now)
-        self.state = "gone"
+        self.state = State.gone
         self.exit_code = exit_code
         self.kill_at = math.inf
 
@@ -142,12 +142,12 @@ class ComponentProcess:
     def silent_seconds(self, limits: Limits, now: float) -> float:
         """Returns the seconds since its last heartbeat or state change if too many, else 0."""
         allowed = {
-            "starting": limits.starting_seconds + MARGIN_SECONDS,
-            "running": limits.silent_seconds,
-            "draining": limits.patience_seconds,
+            State.starting: limits.starting_seconds + MARGIN_SECONDS,
+            State.running: limits.silent_seconds,
+            State.draining: limits.patience_seconds,
         }[self.state]
         # Heartbeats do not extend starting and draining: both must come to an end.
-        since = self._last_beat_at if self.state == "running" else self._state_since
+        since = self._last_beat_at if self.state == State.running else self._state_since
         return now - since if now - since > allowed + self._busy_seconds else 0.0
 
     def alive_seconds(self, now: float) -> float:

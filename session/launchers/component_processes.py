@@ -12,6 +12,7 @@ from session.errors import HOPELESS, UsageError
 from session.heartbeat import Beat
 from session.launchers.component_process import ComponentProcess, Limits, Loss
 from session.launchers.instruction import Event, Instruction, Signal, Start
+from session.state import State
 
 _BACK_OFF_SECONDS = 0.25
 _BACK_OFF_LIMIT_SECONDS = 5.0
@@ -38,7 +39,7 @@ class ComponentProcesses:
     @property
     def gone(self) -> bool:
         """True if no process is left and none will be started."""
-        return all(child.state == "gone" for child in self.children.values())
+        return all(child.state == State.gone for child in self.children.values())
 
     def alive(self) -> Iterator[ComponentProcess]:
         """Yields the components that have a process."""
@@ -68,14 +69,14 @@ class ComponentProcesses:
                 child.start(now)
                 child.starts = starts[child.name]
             elif child.component.kind in leave:
-                child.wanted, child.state = False, "gone"
+                child.wanted, child.state = False, State.gone
             else:
                 instructions.append(self.start(child, now))
         return instructions
 
     def start_due(self, now: float) -> list[Instruction]:
         """Restarts the components whose back-off has passed."""
-        due = [c for c in self.children.values() if c.state == "waiting" and now >= c.due]
+        due = [c for c in self.children.values() if c.state == State.waiting and now >= c.due]
         return [
             each for child in due for each in (Event(child.name, "restart"), self.start(child, now))
         ]
@@ -83,7 +84,7 @@ class ComponentProcesses:
     def cancel_starts(self) -> None:
         """Cancels all pending starts."""
         for child in self.children.values():
-            child.state = "gone" if child.state == "waiting" else child.state
+            child.state = State.gone if child.state == State.waiting else child.state
 
     def terminate(self, child: ComponentProcess) -> Signal:
         """Asks a component to end, by SIGTERM."""
@@ -104,7 +105,7 @@ class ComponentProcesses:
         hopeless = wrong or child.exit_code == HOPELESS
         if hopeless or len(recent) >= limits.max_restarts:
             return False
-        child.state = "waiting"
+        child.state = State.waiting
         child.due = loss.time + _back_off_seconds(len(child.losses))
         return True
 
@@ -135,11 +136,11 @@ class ComponentProcesses:
     def want(self, name: str, now: float) -> list[Instruction]:
         """Adds the component of this name, a copy of the first of its kind, and starts it."""
         if name not in self.children:
-            self.children[name] = ComponentProcess(self._topology.component(name), state="gone")
+            self.children[name] = ComponentProcess(self._topology.component(name), state=State.gone)
         child = self.children[name]
         child.comes_back |= child.alive and not child.wanted
         child.wanted = True
-        return [self.start(child, now)] if child.state == "gone" else []
+        return [self.start(child, now)] if child.state == State.gone else []
 
     def scale_down(self, child: ComponentProcess, now: float) -> list[Instruction]:
         """Ends a component for good."""
@@ -147,7 +148,7 @@ class ComponentProcesses:
             return []
         child.wanted = child.comes_back = False
         if not child.alive:
-            child.state = "gone"
+            child.state = State.gone
             return []
         self.end_by(child, now)
         return [self.terminate(child)]

@@ -8,8 +8,9 @@ from typing import Any
 from session.folder import RunFolder
 from session.launchers.asking import told
 from session.launchers.status import ComponentStatus
+from session.state import State
 
-_STATES = {"done": "gone", "failed": "dead", "lost": "dead"}
+_STATES = {State.done: State.gone, State.failed: State.dead, State.silent: State.dead}
 
 
 def joined_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatus]:
@@ -27,7 +28,7 @@ def joined_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatu
 
 
 def _row(row: dict[str, Any]) -> ComponentStatus:
-    state = str(row["state"])
+    state = State(row["state"])
     return ComponentStatus(
         name=str(row["name"]),
         state=_STATES.get(state, state),

@@ -34,6 +34,7 @@ from session.launchers.launcher import (
 from session.launchers.serial_end import TELEMETRY, Leaving, Owner
 from session.launchers.status import status_row
 from session.service import Frame
+from session.state import State
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import Socket
 
@@ -214,7 +215,7 @@ class SerialLauncher:
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
         """Begins the clean end of the run; the following rounds complete it."""
         self._interrupted = interrupted
-        if self._owner is not None and self._owner.frame.state == "running":
+        if self._owner is not None and self._owner.frame.state == State.running:
             self._owner.ask(Ask("stop", {"reason": reason, "interrupted": interrupted}))
             return
         for frame in self._frames:
@@ -249,7 +250,7 @@ class SerialLauncher:
             status_row(
                 name,
                 beats.get(name),
-                state="gone" if frame.finished else frame.state,
+                state=State.gone if frame.finished else frame.state,
                 pid=os.getpid(),
                 exit_code=ends[name]["exit_code"],
             )
@@ -315,7 +316,7 @@ class SerialLauncher:
             self._folder.unlock()
 
     def _end(self, frame: Frame) -> None:
-        if frame.context.component.kind in TELEMETRY and frame.state != "failed":
+        if frame.context.component.kind in TELEMETRY and frame.state != State.failed:
             frame.context.stopping = True
             for _ in range(_LAST_ROUNDS):
                 self._clock.advance()

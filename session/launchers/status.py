@@ -10,10 +10,10 @@ import psutil
 
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
+from session.state import ALIVE, State
 
 # A process that started later than this after its heartbeat is another one with the same pid.
 _MARGIN_SECONDS = 2.0
-_ALIVE = ("starting", "running", "draining")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ComponentStatus:
     """
 
     name: str
-    state: str
+    state: State
     pid: int
     age_seconds: float | None
     restarts: int
@@ -48,7 +48,7 @@ def status_row(
     name: str,
     beat: Beat | None,
     *,
-    state: str,
+    state: State,
     pid: int = 0,
     restarts: int = 0,
     exit_code: int | None = None,
@@ -84,13 +84,13 @@ def rows_of_files(folder: RunFolder) -> list[ComponentStatus]:
     rows = []
     for name in dict.fromkeys([*ends, *beats]):
         beat, end = beats.get(name), ends.get(name, {})
-        state = "gone" if beat is None or over else state_by_beat(beat)
+        state = State.gone if beat is None or over else state_by_beat(beat)
         rows.append(
             status_row(
                 name,
                 beat,
                 state=state,
-                pid=beat.pid if beat is not None and state in _ALIVE else 0,
+                pid=beat.pid if beat is not None and state in ALIVE else 0,
                 restarts=end.get("restarts", 0),
                 exit_code=end.get("exit_code"),
             )
@@ -98,11 +98,11 @@ def rows_of_files(folder: RunFolder) -> list[ComponentStatus]:
     return rows
 
 
-def state_by_beat(beat: Beat) -> str:
+def state_by_beat(beat: Beat) -> State:
     """Returns the state of the heartbeat, or ``dead`` or ``gone`` if the process has ended."""
-    if beat.state in _ALIVE:
-        return beat.state if process_lives(beat) else "dead"
-    return "dead" if beat.state == "failed" else "gone"
+    if beat.state in ALIVE:
+        return beat.state if process_lives(beat) else State.dead
+    return State.dead if beat.state == State.failed else State.gone
 
 
 def process_lives(beat: Beat) -> bool:

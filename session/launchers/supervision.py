@@ -23,6 +23,7 @@ from session.heartbeat import Beat
 from session.launchers.component_process import ComponentProcess, Limits, Loss
 from session.launchers.component_processes import ComponentProcesses
 from session.launchers.instruction import Ask, Event, Failure, Instruction, Signal
+from session.state import State
 from session.string_enum import StringEnum
 
 _CLIENTS = ("agent", "evaluator")
@@ -244,10 +245,10 @@ class Supervision:
 
     def _end(self, now: float, reason: str) -> list[Instruction]:
         learner = self._crew.learner
-        if learner is None or learner.state not in ("running", "draining"):
+        if learner is None or learner.state not in (State.running, State.draining):
             return [*self._terminate(now), *self._advance(now)]
         self._enter(Phase.ending, now + self._limits.patience_seconds)
-        if learner.state == "draining":
+        if learner.state == State.draining:
             # It is ending the run already.
             return []
         return [Ask("stop", {"reason": reason, "interrupted": self.interrupted})]
@@ -262,7 +263,7 @@ class Supervision:
             self._enter(Phase.over)
             return []
         learner = self._crew.learner
-        if learner is not None and learner.state == "gone":
+        if learner is not None and learner.state == State.gone:
             if self.phase in (Phase.running, Phase.ending) and learner.exit_code == 0:
                 self._enter(Phase.leaving, now + self._limits.patience_seconds)
             elif self.phase is Phase.ending:

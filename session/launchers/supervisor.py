@@ -33,6 +33,7 @@ from session.launchers.launcher import (
 from session.launchers.status import status_row
 from session.launchers.supervision import Phase, Supervision
 from session.periodic import Every
+from session.state import State
 from session.wire import AddressBook
 from session.wire.security import Security
 
@@ -173,7 +174,7 @@ class Supervisor(ABC):
         self._obey(
             self._supervision.exited(end.name, end.exit_code, end.error, now, details=end.details)
         )
-        if child.state == "gone" and not child.wanted:
+        if child.state == State.gone and not child.wanted:
             machinery.carrier.remove(end.name)
 
     def _listen(self, carrier: Backend) -> None:

@@ -26,6 +26,7 @@ from session.launchers.status import state_by_beat, status_row
 from session.launchers.tmux_backend import SUPERVISOR
 from session.launchers.tmux_session import Pane, require_tmux
 from session.launchers.tmux_supervisor import find_session
+from session.state import State
 from session.wire.sockets import poll
 
 _LOOK_SECONDS = 0.05
@@ -53,7 +54,7 @@ class TmuxRun(RunHandle):
             return super().status()
         beats = read_beats(self._folder.alive)
         panes = self._session.panes()
-        supervisor = status_row(SUPERVISOR, None, state="dead")
+        supervisor = status_row(SUPERVISOR, None, state=State.dead)
         rows = [_row(pane, beats.get(name)) for name, pane in panes.items() if name != SUPERVISOR]
         return [*rows, supervisor]
 
@@ -230,9 +231,9 @@ def _row(pane: Pane, beat: Beat | None) -> ComponentStatus:
     """Builds the row of a window of a run without a supervisor."""
     own = beat if beat is not None and beat.pid == pane.pid else None
     if not pane.dead:
-        state = state_by_beat(own) if own is not None else "starting"
+        state = state_by_beat(own) if own is not None else State.starting
     else:
-        state = "gone" if pane.exit_code == 0 else "dead"
+        state = State.gone if pane.exit_code == 0 else State.dead
     return status_row(
         pane.component,
         beat,

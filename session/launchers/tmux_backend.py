@@ -26,12 +26,13 @@ from session.launchers.shell_command import ShellCommand
 from session.launchers.status import process_lives
 from session.launchers.tmux_session import Pane, TmuxSession
 from session.periodic import Every
+from session.state import State
 
 SUPERVISOR = "supervisor"
 _LOOK_SECONDS = 0.5
 # tmux reports an end a moment later than the kernel.
 _SETTLE_SECONDS = 2.0
-_OPEN_STATES = ("starting", "running")
+_OPEN_STATES = (State.starting, State.running)
 
 
 @dataclass(slots=True)
@@ -241,7 +242,7 @@ class TmuxBackend:
     def _code_by_beat(self, window: _Window) -> int:
         """Derives the exit code from the last heartbeat: tmux reports none outside the window."""
         beats = read_beats(self._folder.alive).values()
-        return 0 if any(b.pid == window.pid and b.state == "done" for b in beats) else 1
+        return 0 if any(b.pid == window.pid and b.state == State.done for b in beats) else 1
 
     def remove(self, name: str) -> None:
         """Closes the window of a component that has ended."""

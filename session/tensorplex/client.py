@@ -13,6 +13,7 @@ import psutil
 from session.clock import Clock, WallClock, stamp_of
 from session.errors import UsageError
 from session.loggerplex.client import sendable
+from session.state import State
 from session.tensorplex.groups import check_client_id, check_tag
 from session.wire.telemetry_buffer import Channel
 
@@ -142,7 +143,7 @@ class TensorplexClient:
             raise UsageError(f"text '{tag}' of {self.client_id}: got {type(text).__name__}")
         self._put("text", tag, global_step, {"text": sendable(text, _TEXT_LIMIT)})
 
-    def heartbeat(self, state: str, incarnation: int, status: Mapping[str, float]) -> None:
+    def heartbeat(self, state: State, incarnation: int, status: Mapping[str, float]) -> None:
         """Sends a heartbeat to the server; the message's sender identifies the component.
 
         Args:

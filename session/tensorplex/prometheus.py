@@ -10,13 +10,14 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from session.errors import UsageError
+from session.state import State
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 0.1
 _PREFIX = "surreal_like_"
 _MEANINGS = {
-    "component_up": "1, or 0 where the component is lost or has failed.",
+    "component_up": "1, or 0 where the component is silent or has failed.",
     "component_age_seconds": "Since its last heartbeat.",
     "component_rss_bytes": "Resident memory of its process.",
     "component_status": "What it says of its work; docs/metrics.md has the keys.",
@@ -33,7 +34,9 @@ def exposition(rows: Iterable[Mapping[str, Any]], newest: Mapping[tuple[str, str
     """
     rows = list(rows)
     families = {
-        "component_up": [(_of(row), float(row["state"] not in ("lost", "failed"))) for row in rows],
+        "component_up": [
+            (_of(row), float(row["state"] not in (State.silent, State.failed))) for row in rows
+        ],
         "component_age_seconds": [(_of(row), row["age_seconds"]) for row in rows],
         "component_rss_bytes": [(_of(row), row["rss_bytes"]) for row in rows],
         "component_status": [

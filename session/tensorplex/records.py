@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from session.errors import UsageError
+from session.state import REPORTED
 from session.tensorplex.groups import check_client_id, check_tag
 from session.wire.schema import (
     ArrayOf,
@@ -25,8 +26,6 @@ _TEXT_LIMIT = (1 << 16) + 64
 _STATUS_LIMIT = 100
 _VALUES_LIMIT = 10_000
 _STEP_LIMIT = 1 << 63
-
-STATES = ("starting", "running", "draining", "done", "failed")
 
 
 def _is_client(value: Any) -> bool:
@@ -77,7 +76,7 @@ RECORDS: Kinds = {
         {
             "kind": Text(16),
             "time": Time(),
-            "state": OneOf(*STATES),
+            "state": OneOf(*REPORTED),
             "incarnation": Incarnation(),
             "pid": Count(),
             "rss_bytes": Count(),

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from session.state import State
 from session.wire import Identity
 
-_ENDED = ("done", "failed")
+_ENDED = (State.done, State.failed)
 
 
 @dataclass(slots=True)
 class _Row:
-    state: str
+    state: State
     incarnation: int
     heard: float
     pid: int
@@ -25,13 +26,13 @@ class ComponentTable:
     """Last heartbeat of every component, and its age by the server's clock.
 
     Args:
-        timeout_seconds: a component without a heartbeat is ``lost`` after this time [s].
+        timeout_seconds: a component without a heartbeat is ``silent`` after this time [s].
         starting_seconds: the same for a starting component [s].
     """
 
     def __init__(self, *, timeout_seconds: float, starting_seconds: float) -> None:
         self._rows: dict[str, _Row] = {}
-        self._patience_seconds = {"starting": max(starting_seconds, timeout_seconds)}
+        self._patience_seconds = {State.starting: max(starting_seconds, timeout_seconds)}
         self._timeout_seconds = timeout_seconds
 
     def beat(self, sender: Identity, beat: Mapping[str, Any], now: float) -> None:
@@ -43,7 +44,7 @@ class ComponentTable:
             now: arrival time by the server's own clock [s], because clocks of machines differ.
         """
         row = _Row(
-            state=beat["state"],
+            state=State(beat["state"]),
             incarnation=beat["incarnation"],
             heard=now,
             pid=beat["pid"],
@@ -58,7 +59,7 @@ class ComponentTable:
         """Returns the table as plain data, sorted by name.
 
         Each row has ``name``, ``state``, ``incarnation``, ``age_seconds`` since its heartbeat,
-        ``rss_bytes``, ``pid`` and ``status``. The state of a silent component is ``lost``, unless
+        ``rss_bytes``, ``pid`` and ``status``. The state of a silent component is ``silent``, unless
         its last state was ``done`` or ``failed``.
         """
         return [self._plain(name, self._rows[name], now) for name in sorted(self._rows)]
@@ -66,10 +67,10 @@ class ComponentTable:
     def _plain(self, name: str, row: _Row, now: float) -> dict[str, Any]:
         age_seconds = now - row.heard
         patience = self._patience_seconds.get(row.state, self._timeout_seconds)
-        lost = row.state not in _ENDED and age_seconds > patience
+        silent = row.state not in _ENDED and age_seconds > patience
         return {
             "name": name,
-            "state": "lost" if lost else row.state,
+            "state": State.silent if silent else row.state,
             "incarnation": row.incarnation,
             "age_seconds": age_seconds,
             "rss_bytes": row.rss_bytes,

@@ -22,6 +22,7 @@ from main.cli.train import parse_seeds, process_start
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
+from session.state import State
 from surreal_like.run_folder import held
 from tests.main.conftest import Command
 
@@ -144,13 +145,13 @@ def test_the_state_of_a_run_in_a_word(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "r")
     folder.create()
     assert state_of(folder) == "planned"
-    beat = Beat("learner", 1, "running", 1, time.time())
+    beat = Beat("learner", 1, State.running, 1, time.time())
     write_beat(folder.alive, beat)
     assert state_of(folder) == "running"
     write_beat(folder.alive, replace(beat, time=time.time() - 60))
     assert state_of(folder) == "cut off"
     # Scripts leave no result.
-    write_beat(folder.alive, replace(beat, state="done", time=time.time() - 60))
+    write_beat(folder.alive, replace(beat, state=State.done, time=time.time() - 60))
     assert state_of(folder) == "ended"
     folder.progress.touch()
     assert state_of(folder) == "cut off"

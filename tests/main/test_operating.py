@@ -28,6 +28,7 @@ from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
 from session.launchers.handle import open_run
 from session.launchers.tmux_session import default_socket
+from session.state import State
 from surreal_like.launching import check_launcher
 from tests.main.conftest import Command
 from tests.session.made_run import made_line
@@ -212,7 +213,7 @@ def test_status_tells_seconds_as_its_clock_does(command: Command, tmp_path: Path
     config.dump_file(folder.config)
     folder.addresses.write_text("{}")
     folder.progress.write_text(json.dumps(made_line(790)) + "\n")
-    write_beat(folder.alive, Beat("learner", 1, "running", os.getpid(), time.time()))
+    write_beat(folder.alive, Beat("learner", 1, State.running, os.getpid(), time.time()))
     folder.lock()
     try:
         said = command("status", "r").out
@@ -226,7 +227,7 @@ def test_a_serial_run_takes_no_commands(command: Command, tmp_path: Path) -> Non
     folder = make_run(tmp_path / "r", launcher="serial")
     book = {"supervisor.control": {"bind": "inproc://x", "connect": "inproc://x"}}
     folder.addresses.write_text(json.dumps(book))
-    write_beat(folder.alive, Beat("learner", 1, "running", os.getpid(), time.time()))
+    write_beat(folder.alive, Beat("learner", 1, State.running, os.getpid(), time.time()))
     folder.lock()
     try:
         for words in STEERING[1:]:

@@ -21,6 +21,7 @@ from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
 from session.launchers.instruction import Event
 from session.launchers.status import ComponentStatus
+from session.state import State
 from surreal_like.experiment import read_experiment, resolve
 
 COMPONENTS = {"agent-0": {"restarts": 0}}
@@ -69,7 +70,7 @@ class Writer:
     def beat(
         self, name: str, state: str, *, age: float = 0.0, doing: str = "", busy: float = 0.0
     ) -> None:
-        beat = Beat(name, 1, state, 1, time.time() - age, busy, doing)
+        beat = Beat(name, 1, State(state), 1, time.time() - age, busy, doing)
         write_beat(self.folder.alive, beat)
 
 
@@ -260,7 +261,7 @@ def test_states_of_components(writer: Writer, config: Config) -> None:
     assert states["agent-7"] == states["replay-0"] == "starting"
     assert list(states)[-1] == "agent-7"
     view.rows["ps"] = ComponentStatus(
-        "ps", "running", 1, 0.1, 1, None, "", "its window closed", 3.0
+        "ps", State.running, 1, 0.1, 1, None, "", "its window closed", 3.0
     )
     assert view.doing("ps") == "last death: its window closed 3.0 s ago"
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.launcher import ComponentStatus, Outcome
+from session.state import State
 
 
 class FakeRun:
@@ -77,4 +78,4 @@ class FakeRun:
 
 
 def status(name: str, state: str = "running", pid: int = 0) -> ComponentStatus:
-    return ComponentStatus(name, state, pid, 0.5, 0, None, "")
+    return ComponentStatus(name, State(state), pid, 0.5, 0, None, "")

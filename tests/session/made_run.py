@@ -11,6 +11,7 @@ from session.config import Config, apply_overrides
 from session.default_configs import BASE_CONFIG
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
+from session.state import State
 from session.tensorplex.event_files import EventFiles, summary_values
 
 STARTED = 1_700_000_000.0
@@ -84,4 +85,4 @@ def made_events(folder: RunFolder, place: str, tag: str, points: Mapping[int, fl
 
 def made_beat(folder: RunFolder, name: str, state: str = "running", pid: int = 0) -> None:
     """A component's sign of life."""
-    write_beat(folder.alive, Beat(name, 1, state, pid, STARTED))
+    write_beat(folder.alive, Beat(name, 1, State(state), pid, STARTED))

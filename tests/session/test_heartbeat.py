@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from session.heartbeat import Beat, read_beat, read_beats, write_beat
+from session.state import State
 
-BEAT = Beat("agent-0", 1700000000000, "running", 4711, 1700000000.5, 3.0, "compiling")
+BEAT = Beat("agent-0", 1700000000000, State.running, 4711, 1700000000.5, 3.0, "compiling")
 
 
 def test_a_beat_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_beat(tmp_path, BEAT)
     assert read_beat(tmp_path, "agent-0") == BEAT
-    write_beat(tmp_path, replace(BEAT, state="done"))
-    assert read_beats(tmp_path) == {"agent-0": replace(BEAT, state="done")}
+    write_beat(tmp_path, replace(BEAT, state=State.done))
+    assert read_beats(tmp_path) == {"agent-0": replace(BEAT, state=State.done)}
 
 
 def test_who_was_never_heard_has_no_beat(tmp_path: Path) -> None:

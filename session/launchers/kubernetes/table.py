@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from session.launchers.status import ComponentStatus
+from session.state import State
 
 _NUMBERED = ("agent", "eval", "replay")
 _PART = "app.kubernetes.io/component"
@@ -92,25 +93,25 @@ def row_of(container: Container, heard: Data) -> ComponentStatus:
     )
 
 
-def _state(container: Container) -> tuple[str, str, int | None]:
+def _state(container: Container) -> tuple[State, str, int | None]:
     """Returns state, description and exit code."""
     status = container.status
     state: Data = status.get("state", {})
     if "terminated" in state:
         ended = state["terminated"]
         code = int(ended.get("exitCode", 0))
-        return "gone", str(ended.get("message") or ""), code
+        return State.gone, str(ended.get("message") or ""), code
     if container.ending:
-        return "draining", "its pod is being ended", None
+        return State.draining, "its pod is being ended", None
     if "running" not in state:
         waiting = state.get("waiting", {})
         words = [str(waiting.get(key) or "") for key in ("reason", "message")]
-        return "waiting", ": ".join(filter(None, words)) or "for a node", None
+        return State.waiting, ": ".join(filter(None, words)) or "for a node", None
     if status.get("ready"):
-        return "running", "", None
+        return State.running, "", None
     if status.get("started"):
-        return "running", "not ready", None
-    return "starting", "", None
+        return State.running, "not ready", None
+    return State.starting, "", None
 
 
 def _death(container: Container) -> str:

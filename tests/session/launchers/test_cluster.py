@@ -19,6 +19,7 @@ from session.launchers.handle import launcher_of, open_run
 from session.launchers.local import LocalCluster
 from session.launchers.starting import write_config
 from session.launchers.status import process_lives, rows_of_files
+from session.state import State
 from tests.session.launchers.parts import make_config, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR
 
@@ -124,12 +125,12 @@ def test_files_and_processes_tell_of_a_run_that_nobody_supervises(run_folder: Pa
     folder.create()
     own, now = os.getpid(), time.time()
     for beat in (
-        Beat("agent-0", 1, "running", own, now, doing="thinking"),
+        Beat("agent-0", 1, State.running, own, now, doing="thinking"),
         # The number belongs to a process that was started after this beat.
-        Beat("agent-1", 1, "running", own, psutil.Process(own).create_time() - 60.0),
-        Beat("agent-2", 1, "running", 1 << 22, now),
-        Beat("agent-3", 1, "failed", own, now, doing="no licence"),
-        Beat("learner", 1, "done", own, now),
+        Beat("agent-1", 1, State.running, own, psutil.Process(own).create_time() - 60.0),
+        Beat("agent-2", 1, State.running, 1 << 22, now),
+        Beat("agent-3", 1, State.failed, own, now, doing="no licence"),
+        Beat("learner", 1, State.done, own, now),
     ):
         write_beat(folder.alive, beat)
     rows = {row.name: row for row in rows_of_files(folder)}
@@ -147,8 +148,8 @@ def test_files_and_processes_tell_of_a_run_that_nobody_supervises(run_folder: Pa
 
 
 def test_a_process_that_is_gone_does_not_live() -> None:
-    assert not process_lives(Beat("agent-0", 1, "running", 1 << 22, time.time()))
-    assert process_lives(Beat("agent-0", 1, "running", os.getpid(), time.time()))
+    assert not process_lives(Beat("agent-0", 1, State.running, 1 << 22, time.time()))
+    assert process_lives(Beat("agent-0", 1, State.running, os.getpid(), time.time()))
 
 
 def test_all_lines_of_a_log(run_folder: Path) -> None:

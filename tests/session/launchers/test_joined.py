@@ -24,7 +24,7 @@ ROWS = [
     {"name": "agent-0", "state": "running", "age_seconds": 0.1},
     {"name": "agent-1000", "state": "running", "age_seconds": 0.5},
     {"name": "agent-1001", "state": "done", "age_seconds": 7.0},
-    {"name": "agent-1002", "state": "lost", "age_seconds": 90.0},
+    {"name": "agent-1002", "state": "silent", "age_seconds": 90.0},
 ]
 
 

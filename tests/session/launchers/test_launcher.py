@@ -20,6 +20,7 @@ from session.launchers.launcher import (
     make_addresses,
     write_run_files,
 )
+from session.state import State
 from session.wire import AddressBook
 from tests.session.launchers.parts import make_config, make_run, make_topology
 
@@ -62,7 +63,7 @@ def test_the_files_of_a_run_say_what_was_launched(folder: RunFolder) -> None:
 
 
 def test_beats_of_an_earlier_part_are_forgotten(folder: RunFolder) -> None:
-    write_beat(folder.alive, Beat("agent-0", 1, "running", 1, 1.0))
+    write_beat(folder.alive, Beat("agent-0", 1, State.running, 1, 1.0))
     forget_beats(folder)
     assert read_beats(folder.alive) == {}
 

@@ -22,6 +22,7 @@ from session.launchers.instruction import (
     exit_error,
 )
 from session.launchers.supervision import Phase, Supervision
+from session.state import State
 from tests.examples import examples
 
 LIMITS = Limits(starting_seconds=120.0, silent_seconds=30.0, grace_seconds=10.0)
@@ -63,7 +64,7 @@ class Run:
 
     def beat(self, *names: str, state: str = "running", busy_seconds: float = 0.0) -> None:
         for name in names:
-            beat = Beat(name, 1, state, 1, 1000 + self.now, busy_seconds)
+            beat = Beat(name, 1, State(state), 1, 1000 + self.now, busy_seconds)
             self.supervision.on_heartbeat(beat, self.now)
 
     def exits(self, name: str, exit_code: int, error: str = "boom") -> list[Instruction]:
@@ -229,7 +230,7 @@ def test_silence_is_death(run: Run) -> None:
 
 
 def test_a_beat_that_was_heard_before_is_no_sign_of_life(run: Run) -> None:
-    old = Beat("agent-0", 1, "running", 1, 1000.0)
+    old = Beat("agent-0", 1, State.running, 1, 1000.0)
     for _ in range(31):
         run.after(1)
         run.beat(*(name for name in NAMES if name != "agent-0"))

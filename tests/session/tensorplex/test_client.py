@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from session.errors import UsageError
+from session.state import State
 from session.tensorplex.client import TensorplexClient
 from session.wire.telemetry_buffer import Channel
 from tests.session.tensorplex.rig import HandClock
@@ -208,7 +209,7 @@ def test_without_a_server_memory_is_bounded_and_the_oldest_go() -> None:
 
 def test_heartbeat_says_what_the_process_is() -> None:
     kept = Kept()
-    client(kept).heartbeat("running", 5, {"queue": 3})
+    client(kept).heartbeat(State.running, 5, {"queue": 3})
     record, _ = kept.only()
     assert {key: record[key] for key in ("kind", "state", "incarnation", "status", "time")} == {
         "kind": "heartbeat",

@@ -18,7 +18,7 @@ ROW = {"name": "agent-0", "state": "running", "age_seconds": 0.5, "rss_bytes": 7
 
 
 def test_exposition_is_prometheus_text() -> None:
-    rows = [ROW, ROW | {"name": "ps", "state": "lost", "status": {"queue": 2.0}}]
+    rows = [ROW, ROW | {"name": "ps", "state": "silent", "status": {"queue": 2.0}}]
     newest = {("agent/0", 'a"b\\c'): 1.5, ("learner/0", "x"): math.nan, ("eval/0", "y"): -math.inf}
     text = exposition(rows, newest)
     assert [line for line in text.splitlines() if not line.startswith("# HELP")] == [

@@ -9,6 +9,7 @@ import pytest
 
 from session.context import Context
 from session.errors import ConfigError, UsageError
+from session.state import State
 from session.tensorplex.server import Tensorplex
 from session.wire import Identity, Message
 from session.wire.requests import DealerSocket
@@ -110,8 +111,8 @@ def test_status_is_the_table_of_components(make_rig: MakeRig) -> None:
     server = Tensorplex(rig.context("tensorplex"))
     agent, ps = rig.context("agent-0", incarnation=7), rig.context("ps")
     asker = rig.context("eval-0").wire.dealer("tensorplex.requests")
-    agent.tensorplex.heartbeat("running", 7, {"steps_per_second": 120})
-    ps.tensorplex.heartbeat("done", 1, {})
+    agent.tensorplex.heartbeat(State.running, 7, {"steps_per_second": 120})
+    ps.tensorplex.heartbeat(State.done, 1, {})
     rig.pump(server, lambda: heard(server) >= 2)
     rows = ask(rig, server, asker, "status").fields["components"]
     assert [(row["name"], row["state"], row["incarnation"]) for row in rows] == [
@@ -122,7 +123,7 @@ def test_status_is_the_table_of_components(make_rig: MakeRig) -> None:
     assert 0 <= rows[0]["age_seconds"] < 10
     rig.clock.seconds += 11
     rows = ask(rig, server, asker, "status").fields["components"]
-    assert [row["state"] for row in rows] == ["lost", "done"]
+    assert [row["state"] for row in rows] == ["silent", "done"]
 
 
 def test_other_requests_are_refused(make_rig: MakeRig) -> None:
@@ -205,7 +206,7 @@ def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None
     agent = rig.context("agent-0")
     agent.tensorplex.add_scalar("a", 1, 1)
     agent.tensorplex.add_scalars({"a": 2, "b": 3}, 2)
-    agent.tensorplex.heartbeat("running", 1, {})
+    agent.tensorplex.heartbeat(State.running, 1, {})
     rig.pump(server, lambda: heard(server) >= 3)
     server.write()
     try:
@@ -248,11 +249,11 @@ def test_server_ends_by_itself_when_the_run_is_over_and_nobody_speaks(make_rig: 
     rig.clock.seconds += 10
     assert not server.done
     end_run(rig)
-    agent.tensorplex.heartbeat("running", 1, {})
+    agent.tensorplex.heartbeat(State.running, 1, {})
     rig.pump(server, lambda: heard(server) >= 1)
     rig.clock.seconds += 1.5
     assert not server.done
-    context.tensorplex.heartbeat("running", 1, {})  # its own voice does not count
+    context.tensorplex.heartbeat(State.running, 1, {})  # its own voice does not count
     rig.pump(server, lambda: heard(server) >= 2)
     rig.clock.seconds += 1.0
     assert server.done

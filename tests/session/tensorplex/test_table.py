@@ -52,10 +52,10 @@ def test_row_has_what_the_heartbeat_said(table: ComponentTable) -> None:
     ("said", "seconds", "state"),
     [
         ("running", 30, "running"),
-        ("running", 31, "lost"),
-        ("draining", 31, "lost"),
+        ("running", 31, "silent"),
+        ("draining", 31, "silent"),
         ("starting", 119, "starting"),
-        ("starting", 121, "lost"),
+        ("starting", 121, "silent"),
         ("done", 1000, "done"),
         ("failed", 1000, "failed"),
     ],
@@ -67,7 +67,7 @@ def test_silence_makes_lost(table: ComponentTable, said: str, seconds: float, st
 
 def test_lost_component_comes_back(table: ComponentTable) -> None:
     table.beat(Identity("agent-0"), beat(), now=0.0)
-    assert state_of(table, 100) == "lost"
+    assert state_of(table, 100) == "silent"
     table.beat(Identity("agent-0"), beat(incarnation=2), now=101.0)
     assert state_of(table, 102) == "running"
 
