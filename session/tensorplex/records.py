@@ -76,7 +76,7 @@ RECORDS: Kinds = {
         {
             "kind": Text(16),
             "time": Time(),
-            "state": OneOf(*(state.value for state in REPORTED)),
+            "state": OneOf(*map(str, REPORTED)),
             "incarnation": Incarnation(),
             "pid": Count(),
             "rss_bytes": Count(),
