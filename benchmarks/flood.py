@@ -26,9 +26,9 @@ import psutil
 import zmq
 
 import surreal_like
-from session.config import Config
+from session.client import Client
 from session.folder import RunFolder
-from session.wire import AddressBook, Identity, Message, Wire
+from session.wire import AddressBook, Message
 from session.wire.security import Security
 from surreal_like.knock import Invitation, knock
 from surreal_like.ps.tokens import make_token
@@ -101,17 +101,10 @@ FLOODS: dict[str, tuple[str, str, Messages | None]] = {
 def attack(which: str, host: RunFolder, guest: Path, seconds: float) -> int:
     """Floods for ``seconds`` at the highest rate; returns the number of messages that were sent."""
     endpoint, owner, messages = FLOODS[which]
-    config = Config.load_file(host.config)
     security = Security.load(guest / "keys" if owner == "guest" else host.keys)
-    fingerprint = bytes.fromhex(config.fingerprint()[:16])
     name = _NAME if owner == "guest" else "agent-0"
-    context: zmq.Context[Any] = zmq.Context()
-    wire = Wire(
-        context,
-        AddressBook.load(host.addresses),
-        Identity(name, time.time_ns() // 1_000_000, fingerprint),
-        security=security,
-    )
+    book, config = AddressBook.load(host.addresses), host.read_config()
+    wire = Client(book, name, config=config, security=security)
     end, sent = time.monotonic() + seconds, 0
     if messages is None:
         raw = wire.subscriber(endpoint, high_water_mark=1_000_000).raw
@@ -119,7 +112,6 @@ def attack(which: str, host: RunFolder, guest: Path, seconds: float) -> int:
             raw.setsockopt(zmq.SUBSCRIBE, b"%d" % sent)
             sent += 1
         wire.close(0)
-        context.destroy(0)
         return sent
     dealer = endpoint.endswith((".requests", ".control", ".batches"))
     socket = wire.dealer(endpoint) if dealer else wire.push(endpoint, high_water_mark=1000)
@@ -132,7 +124,6 @@ def attack(which: str, host: RunFolder, guest: Path, seconds: float) -> int:
         while dealer and socket.look() & zmq.POLLIN:
             socket.raw.recv_multipart()
     wire.close(0)
-    context.destroy(0)
     return sent
 
 

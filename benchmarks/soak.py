@@ -31,13 +31,14 @@ import psutil
 import zmq
 from machine import machine
 
+from session.client import Client
 from session.clock import WallClock
 from session.component import Component, Topology
 from session.config import Config
 from session.context import Launch
 from session.default_configs import BASE_CONFIG
 from session.service import Frame
-from session.wire import AddressBook, Identity, Wire
+from session.wire import AddressBook
 from session.wire.requests import DealerSocket
 from session.wire.sockets import poll
 from surreal_like.experience.chunk import Chunk
@@ -82,15 +83,9 @@ def columns() -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
-@contextmanager
-def wire_of(name: str, folder: Path) -> Iterator[Wire]:
+def wire_of(name: str, folder: Path) -> Client:
     """Opens the wire of one process of the benchmark."""
-    context: zmq.Context[Any] = zmq.Context()
-    fingerprint = bytes.fromhex(make_config().fingerprint()[:16])
-    wire = Wire(context, addresses(folder), Identity(name, 1, fingerprint))
-    yield wire
-    wire.close(0)
-    context.destroy(0)
+    return Client(addresses(folder), name, config=make_config())
 
 
 def addresses(folder: Path) -> AddressBook:

@@ -57,6 +57,7 @@ class RunFolder:
         self.keys = self.path / "keys"
         self.quarantine = self.path / "quarantine"
         self._lock: IO[str] | None = None
+        self._config_read: tuple[tuple[int, ...], Config] | None = None
 
     def __str__(self) -> str:
         return str(self.path)
@@ -169,11 +170,17 @@ class RunFolder:
         return result if isinstance(result, dict) else None
 
     def read_config(self) -> Config:
-        """Reads the resolved config of the run.
+        """Returns the resolved config of the run; an unchanged file is read once.
 
         Raises:
             ConfigError: the file cannot be read or is incomplete.
         """
+        version = _version(self.config)
+        if self._config_read is None or self._config_read[0] != version:
+            self._config_read = version, self._load_config()
+        return self._config_read[1].copy()
+
+    def _load_config(self) -> Config:
         config = Config.load_file(self.config)
         if missing := [name for name in _SECTIONS if name not in config]:
             raise ConfigError(
@@ -181,6 +188,22 @@ class RunFolder:
                 "was emptied or cut short: put a copy of it back"
             )
         return config
+
+    def read_run(self) -> Mapping[str, Any]:
+        """Returns the entry ``run`` of the config: launcher, start times, number of the part.
+
+        Empty if no launcher has written one, or the config cannot be read.
+        """
+        try:
+            run = self.read_config().get("run")
+        except ConfigError:
+            return {}
+        return run or {}
+
+    @property
+    def launcher(self) -> str:
+        """Launcher of the run: ``serial``, ``local``, ``tmux``, ``kubernetes``; empty: unknown."""
+        return str(self.read_run().get("launcher", ""))
 
     def find_modules(self, import_path: Iterable[str | Path]) -> None:
         """Adds these folders and the run's copy of the user's modules to Python's search path.
@@ -199,3 +222,12 @@ class RunFolder:
         """True once the status in ``result.json`` is final."""
         result = self.read_result()
         return result is not None and result.get("status") != "running"
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Returns numbers that change with the file; empty if it does not exist."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns

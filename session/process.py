@@ -179,7 +179,9 @@ def _launch(kind: str, argv: Sequence[str] | None, topology_of: TopologyOf) -> L
 
 def _load(kind: str, given: argparse.Namespace, topology_of: TopologyOf) -> Launch:
     folder = RunFolder(given.folder) if given.folder is not None else None
-    config = Config.load_file(given.config or f"{folder}/config.yaml")
+    config = (
+        Config.load_file(given.config) if given.config else RunFolder(given.folder).read_config()
+    )
     if given.address is not None:
         addresses = AddressBook.load(Path(given.address))
     else:

@@ -62,7 +62,7 @@ def group(runs: Sequence[RunFolder]) -> list[Experiment]:
     """Groups runs into experiments by their configs without seed, in the order of first mention."""
     found: dict[str, list[tuple[int, RunFolder, Config]]] = {}
     for run in {run.path.resolve(): run for run in runs}.values():
-        config = Config.load_file(run.config)
+        config = run.read_config()
         seed = int(config.session_config.seed)
         found.setdefault(_identity(config), []).append((seed, run, config))
     groups = [sorted(each, key=lambda one: one[0]) for each in found.values()]

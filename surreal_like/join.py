@@ -7,16 +7,13 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import zmq
-
+from session.client import open_client
 from session.component import Topology
 from session.config import Config
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
-from session.wire import AddressBook, Identity, Wire
-from session.wire.security import Security
+from session.wire import AddressBook
 from surreal_like.code_snapshot import own_file
 from surreal_like.experiment import SECTIONS
 from surreal_like.interrupts import Interrupts
@@ -105,15 +102,10 @@ class RunWatch:
     """
 
     def __init__(self, admission: Admission) -> None:
-        config = admission.config
         self.over = False
-        self.timeout_seconds: float = config.session_config.heartbeat.timeout
+        self.timeout_seconds: float = admission.config.session_config.heartbeat.timeout
         self._last_answer_at = self._asked_at = time.monotonic()
-        self._context: zmq.Context[Any] = zmq.Context()
-        fingerprint = bytes.fromhex(config.fingerprint()[:16])
-        identity = Identity("join", time.time_ns() // 1_000_000, fingerprint)
-        security = Security.load(admission.folder.keys, config)
-        self._wire = Wire(self._context, admission.addresses, identity, security=security)
+        self._wire = open_client(admission.folder, "join")
         self._requests = self._wire.dealer("ps.requests", ANSWERS)
 
     @property
@@ -152,7 +144,6 @@ class RunWatch:
 
     def __exit__(self, *error: object) -> None:
         self._wire.close(0.0)
-        self._context.destroy(0)
 
 
 class _Stay:

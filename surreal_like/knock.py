@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from typing import Any
 
 import zmq
 
+from session.client import Client
 from session.config import Config
 from session.errors import DeadlineError, RunError, UsageError
 from session.folder import RunFolder
 from session.tensorplex.groups import name_of, own_client_id
-from session.wire import Address, AddressBook, Identity, Message, Wire
+from session.wire import Address, AddressBook, Message
 from session.wire.security import Security, write_private
 from surreal_like.code_snapshot import file_hash
 from surreal_like.ps.join_server import ANSWERS, ENDPOINT
@@ -134,21 +134,16 @@ def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFol
         fields["clients"] = [name_of(own_client_id(name)) for name in invitation.clients]
     if invitation.algorithm is not None:
         fields["algorithm_sha256"] = file_hash(invitation.algorithm)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     book = AddressBook({ENDPOINT: Address.same(address)})
-    identity = Identity("join", time.time_ns() // 1_000_000)
-    wire = Wire(context, book, identity, security=Security.load(folder.keys))
     try:
-        dealer = wire.dealer(ENDPOINT, ANSWERS)
-        return dealer.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
+        with Client(book, "join", security=Security.load(folder.keys)) as client:
+            dealer = client.dealer(ENDPOINT, ANSWERS)
+            return dealer.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
     except DeadlineError:
         raise UsageError(
             f"nobody answers at {address}: is the address right, does the run still go on, and "
             "does a firewall stand between?"
         ) from None
-    finally:
-        wire.close(0.0)
-        context.destroy(0)
 
 
 def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None) -> Admission:

@@ -11,7 +11,7 @@ from main.cli.live_table import LiveTable
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.errors import UsageError
-from session.launchers.handle import launcher_of, open_run
+from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
 
 _LOOK_SECONDS = 0.25
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
             raise UsageError(
                 f"attach needs a terminal; without one: surreal-like logs {given.run} --follow"
             )
-        if launcher_of(adopted.folder) == "tmux":
+        if adopted.folder.launcher == "tmux":
             _become(adopted)
         _follow(adopted)
     return 0
@@ -51,7 +51,7 @@ def _follow(adopted: RunControl) -> None:
     """Draws the live table until the run is over or the user presses Ctrl-C."""
     folder = adopted.folder
     config = folder.read_config()
-    table = LiveTable(sys.stdout, (config.get("run") or {}).get("started", time.time()))
+    table = LiveTable(sys.stdout, folder.read_run().get("started", time.time()))
     table.prepare(folder.path)
     try:
         table.begin(folder, config)

@@ -136,7 +136,7 @@ def _known(folder: RunFolder) -> dict[str, Any]:
     # A run that goes on has no result yet, but progress.
     result = folder.read_result() or last_object(folder.progress) or {}
     try:
-        config = Config.load_file(folder.config)
+        config = folder.read_config()
         what = {
             "launcher": (config.get("run") or {}).get("launcher"),
             "algorithm": str(config.algorithm),

@@ -16,7 +16,7 @@ from main.cli.view import View
 from session.component_table import component_cells, component_rows
 from session.format import MISSING, count, decimal, duration, rate
 from session.launchers.asking import told
-from session.launchers.handle import launcher_of, open_run
+from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
 from session.progress import shown_evaluations
 from session.state import State
@@ -65,7 +65,7 @@ def _page(view: View, adopted: RunControl) -> str:
     head, right, rows = component_cells(component_rows(known, heard))
     pages = [f"{name}: {address}" for name, address in Pages(view.folder).read().items()]
     lines = [*_head(view, adopted), *pages, "", columns(head, rows, right=right)]
-    if launcher_of(view.folder) == "kubernetes" and adopted.running and view.folder.over:
+    if view.folder.launcher == "kubernetes" and adopted.running and view.folder.over:
         lines += ["", _idle(view)]
     supervisor = view.rows.get("supervisor")
     if supervisor is not None and supervisor.state == State.dead:
@@ -90,7 +90,7 @@ def _as_json(view: View, adopted: RunControl) -> str:
         components[name] = {**reported, **known, "state": state}
     data = {
         "run": str(view.folder),
-        "launcher": launcher_of(view.folder),
+        "launcher": view.folder.launcher,
         "state": _state(view, adopted),
         "progress": view.line,
         "result": view.folder.read_result(),
@@ -131,7 +131,7 @@ def _state(view: View, adopted: RunControl) -> str:
 
 
 def _state_line(view: View, adopted: RunControl) -> str:
-    state, launcher = _state(view, adopted), launcher_of(view.folder)
+    state, launcher = _state(view, adopted), view.folder.launcher
     if state == "running" and launcher:
         state = f"running on {launcher}" if launcher != "serial" else "running in one thread"
     reason = (view.folder.read_result() or {}).get("reason")

@@ -10,7 +10,7 @@ from main.cli.runs import add_run, find_run, refuse_over
 from session.errors import RunError, WireError
 from session.folder import RunFolder
 from session.launchers.asking import ask, reachable
-from session.launchers.handle import launcher_of, open_run
+from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
 
 _ANSWER_SECONDS = 2.0
@@ -58,7 +58,7 @@ def _wait(adopted: RunControl, *, supervised: bool) -> None:
     folder = adopted.folder
     grace: float = folder.read_config().session_config.launcher.grace_seconds
     patience_seconds = 2 * grace + _MARGIN_SECONDS
-    if launcher_of(folder) == "kubernetes":
+    if folder.launcher == "kubernetes":
         # Waiting also removes the objects, and pods have their own grace period.
         adopted.wait(patience_seconds)
         return

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-import zmq
-
+from session.client import open_client
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.commands import ANSWERS
-from session.wire import AddressBook, Identity, Wire
-from session.wire.security import Security
+from session.wire import AddressBook
 
-_NAME = "command"
 _TOLD_SECONDS = 1.0
 
 
@@ -53,8 +48,8 @@ def ask(
         raise UsageError(f"run {folder} has no addresses.json: it was never started")
     if not reachable(folder, endpoint):
         raise UsageError(f"run {folder} has no {endpoint} that another process could reach")
-    with _wire(folder) as wire:
-        socket = wire.dealer(endpoint, ANSWERS)
+    with open_client(folder) as client:
+        socket = client.dealer(endpoint, ANSWERS)
         answer = socket.request(kind, dict(fields or {}), timeout_seconds=timeout_seconds)
         return dict(answer.fields)
 
@@ -66,22 +61,3 @@ def told(folder: RunFolder) -> dict[str, dict[str, Any]]:
     except SurrealError:
         return {}
     return {row["name"]: row for row in answer["components"]}
-
-
-@contextmanager
-def _wire(folder: RunFolder) -> Iterator[Wire]:
-    config = folder.read_config()
-    fingerprint = bytes.fromhex(config.fingerprint()[:16])
-    zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    wire = Wire(
-        zmq_context,
-        AddressBook.load(folder.addresses),
-        Identity(_NAME, time.time_ns() // 1_000_000, fingerprint),
-        max_message_bytes=config.session_config.max_message_bytes,
-        security=Security.of_run(folder.keys, config),
-    )
-    try:
-        yield wire
-    finally:
-        wire.close(0.0)
-        zmq_context.destroy(0)

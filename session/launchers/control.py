@@ -8,6 +8,7 @@ from typing import Any
 
 import zmq
 
+from session.client import Client
 from session.clock import WallClock
 from session.config import Config
 from session.errors import SurrealError
@@ -15,7 +16,7 @@ from session.launchers.commands import ANSWERS, COMMANDS
 from session.launchers.instruction import Ask, Event
 from session.launchers.launcher import SUPERVISOR_CONTROL, Control
 from session.loggerplex.client import make_log
-from session.wire import AddressBook, Identity, Wire
+from session.wire import AddressBook
 from session.wire.requests import RouterSocket
 from session.wire.security import Security
 from session.wire.telemetry_buffer import Channel
@@ -42,17 +43,11 @@ class ControlSockets:
         self, config: Config, addresses: AddressBook, security: Security | None = None
     ) -> None:
         session = config.session_config
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        fingerprint = bytes.fromhex(config.fingerprint()[:16])
-        identity = Identity(NAME, time.time_ns() // 1_000_000, fingerprint)
-        limit = session.max_message_bytes
-        self._wire = Wire(
-            self._context, addresses, identity, max_message_bytes=limit, security=security
-        )
+        self._wire = Client(addresses, NAME, config=config, security=security)
         try:
             self._router: RouterSocket = self._wire.router(SUPERVISOR_CONTROL, COMMANDS)
         except BaseException:
-            self._context.destroy(0)
+            self._wire.close(0.0)
             raise
         has_learner = "learner.control" in addresses
         self._learner = self._wire.dealer("learner.control", ANSWERS) if has_learner else None
@@ -120,7 +115,6 @@ class ControlSockets:
         """Flushes for a fraction of a second, then closes all sockets."""
         self._channel.close(_CLOSE_SECONDS)
         self._wire.close(_CLOSE_SECONDS)
-        self._context.destroy(0)
 
 
 def _command(run: Control, kind: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -16,7 +16,6 @@ from session.component import Topology
 from session.config import Config
 from session.errors import SurrealError
 from session.folder import RunFolder
-from session.launchers.handle import launcher_of
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.launchers.supervisor import Supervisor
@@ -67,7 +66,7 @@ def run_supervisor(
 def _make_supervisor(
     config: Config, topology: Topology, folder: RunFolder, preload: Sequence[str]
 ) -> Supervisor:
-    if launcher_of(folder) == "tmux":
+    if folder.launcher == "tmux":
         from session.launchers.tmux_supervisor import TmuxSupervisor
 
         return TmuxSupervisor(config, topology, folder)

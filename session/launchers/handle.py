@@ -9,8 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from session.config import Config
-from session.errors import ConfigError, DeadlineError, RefusedError, UsageError
+from session.errors import DeadlineError, RefusedError, UsageError
 from session.folder import RunFolder
 from session.launchers.asking import ask, reachable
 from session.launchers.joined import joined_rows
@@ -177,15 +176,6 @@ class RunHandle:
         self.close()
 
 
-def launcher_of(folder: RunFolder) -> str:
-    """Launcher of a run: ``serial``, ``local``, ``tmux`` or ``kubernetes``; empty if unknown."""
-    try:
-        run = Config.load_file(folder.config).get("run") or {}
-    except ConfigError:
-        return ""
-    return str(run.get("launcher", ""))
-
-
 def open_run(folder: str | Path | RunFolder) -> RunControl:
     """Opens the run in a folder for commands from any shell; use it in a ``with`` statement.
 
@@ -193,7 +183,7 @@ def open_run(folder: str | Path | RunFolder) -> RunControl:
         UsageError: no run was ever started there.
     """
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-    home = _HOMES.get(launcher_of(folder))
+    home = _HOMES.get(folder.launcher)
     if home is not None:
         module, _, name = home.partition(":")
         run: RunControl = getattr(importlib.import_module(module), name)(folder)

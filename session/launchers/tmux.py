@@ -146,7 +146,7 @@ class TmuxRun(RunHandle):
         await_supervisor(self._folder, lambda: not self._supervised())
 
     def _line(self) -> ShellCommand:
-        config = Config.load_file(self._folder.config)
+        config = self._folder.read_config()
         module = config["run"]["tmux"]["supervisor"]
         preamble_cmd = config.session_config.launcher.preamble_cmd
         return ShellCommand.of_supervisor(module, str(self._folder), preamble_cmd)

@@ -62,8 +62,6 @@ class TmuxSupervisor(Supervisor):
 
 def find_session(folder: RunFolder) -> TmuxSession:
     """Returns the session of a run, from its config, or with the name that a launch would use."""
-    facts: Mapping[str, str] = {}
-    if folder.config.is_file():
-        facts = (Config.load_file(folder.config).get("run") or {}).get("tmux") or {}
+    facts: Mapping[str, str] = folder.read_run().get("tmux") or {}
     path = Path(facts["socket"]) if "socket" in facts else None
     return TmuxSession(facts.get("session", session_name(folder)), path)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-from session.config import Config
-from session.errors import ConfigError
 from session.folder import RunFolder
 from session.tail import Tail
 
@@ -36,14 +34,15 @@ class Pages:
         for event in self._tail.objects():
             kind, address = str(event.get("event")), str(event.get("detail", ""))
             if kind in PAGES and address.startswith("http://"):
-                known = float(event.get("time", 0.0)) >= self._started()
-                if known:
+                # Addresses of earlier parts of the run are invalid.
+                started = float(self._folder.read_run().get("started", 0.0))
+                if float(event.get("time", 0.0)) >= started:
                     self._found[kind] = address
         return dict(self._found)
 
     def wait(self, timeout_seconds: float) -> dict[str, str]:
         """Waits for all configured pages, at most the timeout; returns those of :meth:`read`."""
-        plex = Config.load_file(self._folder.config).session_config.tensorplex
+        plex = self._folder.read_config().session_config.tensorplex
         configured = {"tensorboard": plex.start_tensorboard, "prometheus": plex.prometheus_port}
         wanted = {name for name, value in configured.items() if value}
         deadline = time.monotonic() + timeout_seconds
@@ -52,11 +51,3 @@ class Pages:
                 break
             time.sleep(_LOOK_SECONDS)
         return found
-
-    def _started(self) -> float:
-        """Start of this part of the run; addresses of earlier parts are invalid."""
-        try:
-            run = Config.load_file(self._folder.config).get("run") or {}
-        except ConfigError:
-            return 0.0
-        return float(run.get("started", 0.0))

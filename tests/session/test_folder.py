@@ -9,6 +9,7 @@ from typing import IO
 
 import pytest
 
+from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder, write_atomically
 
@@ -166,3 +167,35 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         write_atomically(path, "half \ud800")
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
+
+
+_CONFIG = {"algorithm": "dqn", "learner_config": {}, "env_config": {}, "session_config": {}}
+
+
+def test_a_config_is_read_again_only_after_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, reads, load = RunFolder(tmp_path), [], Config.load_file
+
+    def counted(path: Path) -> Config:
+        reads.append(path)
+        return load(path)
+
+    monkeypatch.setattr(Config, "load_file", counted)
+    Config(_CONFIG).dump_file(folder.config)
+    first, second = folder.read_config(), folder.read_config()
+    first.algorithm = "changed by its reader"
+    assert (second.algorithm, folder.read_config().algorithm, len(reads)) == ("dqn", "dqn", 1)
+    Config(_CONFIG | {"algorithm": "ppo"}).dump_file(folder.config)
+    assert (folder.read_config().algorithm, len(reads)) == ("ppo", 2)
+
+
+def test_a_run_is_described_as_far_as_its_config_tells(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert (folder.read_run(), folder.launcher) == ({}, "")
+    Config(_CONFIG).dump_file(folder.config)
+    assert (folder.read_run(), folder.launcher) == ({}, "")
+    Config(_CONFIG | {"run": {"launcher": "tmux", "part": 2}}).dump_file(folder.config)
+    assert (folder.read_run()["part"], folder.launcher) == (2, "tmux")
+    folder.config.write_text("cut: off")
+    assert folder.launcher == ""

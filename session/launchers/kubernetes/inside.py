@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Sequence
 
-import zmq
-
-from session.config import Config
+from session.client import open_client
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.commands import ANSWERS
-from session.wire import AddressBook, Identity, Wire
-from session.wire.endpoint import Address
-from session.wire.security import Security
+from session.wire import Address, AddressBook
 
 _ANSWER_SECONDS = 5.0
 
@@ -36,23 +31,11 @@ def ask_here(folder: RunFolder, endpoint: str, kind: str, fields: dict[str, obje
     Raises:
         WireError: no reply arrived in time, or the component refused.
     """
-    config = Config.load_file(folder.config)
     # Not through the Service: not every cluster lets a pod reach itself through one.
     address = Address.same(AddressBook.load(folder.addresses)[endpoint].bind)
-    fingerprint = bytes.fromhex(config.fingerprint()[:16])
-    zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    wire = Wire(
-        zmq_context,
-        AddressBook({endpoint: address}),
-        Identity("command", time.time_ns() // 1_000_000, fingerprint),
-        security=Security.of_run(folder.keys, config),
-    )
-    try:
-        dealer = wire.dealer(endpoint, ANSWERS)
+    with open_client(folder, addresses=AddressBook({endpoint: address})) as client:
+        dealer = client.dealer(endpoint, ANSWERS)
         return json.dumps(dealer.request(kind, fields, timeout_seconds=_ANSWER_SECONDS).fields)
-    finally:
-        wire.close(0.0)
-        zmq_context.destroy(0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

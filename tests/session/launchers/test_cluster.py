@@ -15,7 +15,7 @@ from session.config import Config
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
-from session.launchers.handle import launcher_of, open_run
+from session.launchers.handle import open_run
 from session.launchers.local import LocalCluster
 from session.launchers.starting import write_config
 from session.launchers.status import process_lives, rows_of_files
@@ -105,9 +105,9 @@ def test_a_supervisor_that_dies_at_once_says_why(run_folder: Path, module: str, 
 def test_the_config_says_who_launches_a_run(run_folder: Path) -> None:
     folder, config = RunFolder(run_folder), make_config(ACTS)
     folder.create()
-    assert launcher_of(folder) == ""
+    assert folder.launcher == ""
     write_config(folder, config, "local")
-    assert launcher_of(folder) == "local"
+    assert folder.launcher == "local"
     before = config["run"]["started"]
     config["run"]["part"] = 2
     write_config(folder, config, "tmux", tmux={"session": "it"})
