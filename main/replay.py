@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from session.context import Context
 from session.process import run_service
 from session.service import Service
-from surreal_like.replay.kind import load_replay_class
+from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.server import ReplayService
 from surreal_like.topology import make_topology
 

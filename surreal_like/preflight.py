@@ -24,7 +24,7 @@ from surreal_like.learner.on_policy import check_synchronous
 from surreal_like.machine import replay_need
 from surreal_like.named_checkpoints import checkpoint_of
 from surreal_like.network.files import read_parameters
-from surreal_like.replay.kind import load_replay_class
+from surreal_like.replay.base import load_replay_class
 
 _Built = TypeVar("_Built")
 

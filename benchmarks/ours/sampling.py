@@ -19,8 +19,8 @@ from worker import Answer, serve  # noqa: E402
 
 from session.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
+from surreal_like.replay.base import load_replay_class  # noqa: E402
 from surreal_like.replay.client import ReplayClient, Sampled  # noqa: E402
-from surreal_like.replay.kind import load_replay_class  # noqa: E402
 
 _POLL_SECONDS = 0.01
 BATCH_SIZE = 256

@@ -22,6 +22,7 @@ from worker import Answer, serve  # noqa: E402
 
 from surreal_like.experience.chunk import Chunk  # noqa: E402
 from surreal_like.replay.prioritized_replay import PrioritizedReplay  # noqa: E402
+from surreal_like.replay.table import Table  # noqa: E402
 from surreal_like.replay.uniform_replay import UniformReplay  # noqa: E402
 
 CAPACITY = 100_000
@@ -31,10 +32,10 @@ class Stored:
     """Replays by kind and n, made when they are asked for and filled once."""
 
     def __init__(self) -> None:
-        self._replays: dict[tuple[bool, int], UniformReplay] = {}
+        self._replays: dict[tuple[bool, int], Table] = {}
         self._sequence = 0
 
-    def _replay(self, *, prioritized: bool, n_step: int) -> UniformReplay:
+    def _replay(self, *, prioritized: bool, n_step: int) -> Table:
         key = (prioritized, n_step)
         if key not in self._replays:
             changes: dict[str, Any] = {
@@ -52,7 +53,7 @@ class Stored:
             self._insert(replay, make_columns("small", 100, 32), CAPACITY // 3200 + 2)
         return self._replays[key]
 
-    def _insert(self, replay: UniformReplay, columns: dict[str, np.ndarray], count: int) -> None:
+    def _insert(self, replay: Table, columns: dict[str, np.ndarray], count: int) -> None:
         streams = list(range(columns["reward"].shape[1]))
         for _ in range(count):
             self._sequence += 1

@@ -133,7 +133,7 @@ def _advice(ended: Run) -> str:
         if not unused:
             return ""
         # Imported late: it imports numpy, which must not delay the end of a command.
-        from surreal_like.replay.kind import load_replay_class
+        from surreal_like.replay.base import load_replay_class
 
         if load_replay_class(learner).overlap:
             return ""

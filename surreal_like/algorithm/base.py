@@ -89,7 +89,7 @@ class Algorithm:
         Some kinds of replay give single rows, others whole unrolls, time first. The algorithm needs
         the batches of the kind named in its own `replay`.
         """
-        from surreal_like.replay.kind import load_replay_class
+        from surreal_like.replay.base import load_replay_class
 
         wanted = load_replay_class({"replay": {"type": cls.replay}})
         given = load_replay_class(learner_config)

@@ -18,7 +18,7 @@ from surreal_like.env.vector import as_vector
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.sender import ExpSender, SenderLink
 from surreal_like.experience.writer import ChunkWriter
-from surreal_like.replay.kind import load_replay_class
+from surreal_like.replay.base import load_replay_class
 
 _PUMP_SECONDS = 0.01
 _POLL_SECONDS = 0.02

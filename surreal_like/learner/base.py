@@ -22,8 +22,8 @@ from surreal_like.learner.device_feed import DeviceFeed
 from surreal_like.learner.publisher import Publisher
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
+from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient, Sampled
-from surreal_like.replay.kind import load_replay_class
 
 if TYPE_CHECKING:
     from session.context import Context

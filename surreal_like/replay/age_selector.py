@@ -3,17 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from session.errors import SurrealError
-from surreal_like.replay.age import AgeRule, Versions
-from surreal_like.replay.ring import spans
-from surreal_like.replay.selector import Sample, UniformSelector
+from surreal_like.replay.selector import Flags, Sample, UniformSelector
+from surreal_like.replay.storage import spans
 from surreal_like.replay.stream_table import Rows
 from surreal_like.replay.version_runs import VersionRuns
+
+Versions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class AgeRule:
+    """Draws experience in proportion to ``0.5 ** (age / half_life_versions)``, or not at all.
+
+    Its age is the number of versions by which the parameters that acted are behind the newest.
+
+    Args:
+        max_versions: highest age that is drawn, 0 for no bound.
+        half_life_versions: age at which the weight has fallen to a half, 0 for equal weights.
+    """
+
+    max_versions: int = 0
+    half_life_versions: float = 0.0
+
+    @classmethod
+    def of(cls, replay_config: Mapping[str, Any]) -> AgeRule:
+        """Returns the rule of ``learner_config.replay.age``."""
+        return cls(**replay_config["age"])
+
+    @property
+    def matters(self) -> bool:
+        """False if all weights are equal, whatever the age."""
+        return self.max_versions > 0 or self.half_life_versions > 0.0
+
+    def log_weights(self, versions: Versions, newest_version: int) -> npt.NDArray[np.float64]:
+        """Natural logarithms of the weights, ``-inf`` for rows not drawn; shape of ``versions``.
+
+        Versions above ``newest_version`` have age 0: the newest may not have been reported yet.
+        """
+        ages = np.maximum(newest_version - versions, 0)
+        half_life = self.half_life_versions
+        logs = ages * (-np.log(2.0) / half_life) if half_life else np.zeros(ages.shape)
+        if self.max_versions:
+            logs[ages > self.max_versions] = -np.inf
+        return logs
 
 
 class AgeSelector(UniformSelector):
@@ -60,7 +99,7 @@ class AgeSelector(UniformSelector):
         """Sum of the weights of all rows; one acted with the newest version weighs 1."""
         return float((np.exp(self._log_weights()) * self._runs.ready).sum())
 
-    def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
+    def mark(self, first: int, ready: Flags) -> None:
         """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
         super().mark(first, ready)
         flags = ready.reshape(-1)
@@ -99,13 +138,13 @@ class AgeSelector(UniformSelector):
             )
         return super().sample(batch_size)
 
-    def _draw(self, batch_size: int) -> Rows:
+    def _choose(self, batch_size: int) -> Rows:
         weights = self._weights()
         mass = weights * self._runs.spans
         accepted = float((weights * self._runs.ready).sum() / mass.sum())
         tries = int(1.1 * batch_size / accepted) + 8
         if tries > self._next_number - self._oldest:
-            return self._draw_listed(weights, batch_size)
+            return self._choose_listed(weights, batch_size)
         ends = np.cumsum(mass)
         kept = self._try_runs(ends, tries)
         while len(kept) < batch_size:
@@ -129,7 +168,7 @@ class AgeSelector(UniformSelector):
         numbers = self._runs.starts[of] + inside
         return numbers.compress(self.is_ready(numbers))
 
-    def _draw_listed(self, weights: npt.NDArray[np.float64], batch_size: int) -> Rows:
+    def _choose_listed(self, weights: npt.NDArray[np.float64], batch_size: int) -> Rows:
         numbers = self._listed()
         ends = np.cumsum(np.repeat(weights, self._runs.ready))
         return numbers[self._drawn(ends, batch_size)]
@@ -142,7 +181,7 @@ class AgeSelector(UniformSelector):
         places: Rows = np.searchsorted(ends, masses, side="right")
         return places
 
-    def restore(self, state: Mapping[str, Any], oldest: int, ready: npt.NDArray[np.bool_]) -> None:
+    def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
         """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
         self._runs = VersionRuns()
         super().restore(state, oldest, ready)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy as np
 from session import nest
 from session.clock import Clock, WallClock
 from session.config import Config
+from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log
 from session.nest import Array
 from session.tensorplex.client import TensorplexClient
@@ -47,6 +49,7 @@ class Replay:
         newest_version: the newest parameter version known, for rules by age.
         env_steps: environment steps of the whole run, as the learner last reported.
         iteration: updates of the learner, as it last reported; schedules go by these two.
+        least_mass: the smallest mass of any row in the other shards, as it last reported.
         empty: creates columns of a batch, as :func:`numpy.empty` does, but in memory shared with
             the learner whose request is being answered; None where there is none. Saves a copy.
     """
@@ -69,6 +72,7 @@ class Replay:
         self.newest_version = 0
         self.env_steps = 0
         self.iteration = 0
+        self.least_mass = math.inf
 
     # -- overridden by an author -----------------------------------------------------------------
 
@@ -148,7 +152,7 @@ class Replay:
         return asked
 
     def can_insert(self) -> bool:
-        """Returns True if the next chunk may be read now."""
+        """Returns True if the next chunk may be read now; not called once the server drains."""
         return True
 
     def can_sample(self, batch_size: int) -> bool:
@@ -161,9 +165,6 @@ class Replay:
         A run without progress reports it as what the learner waits for.
         """
         return 0
-
-    def drain(self) -> None:
-        """Accepts every chunk from now on; the limiter has no effect."""
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
         """Sets new priorities of rows; a replay that samples without priorities ignores them."""
@@ -181,6 +182,7 @@ class Replay:
         """
         self.newest_version = max(self.newest_version, version)
         self.env_steps, self.iteration = env_steps, iteration
+        self.least_mass = least_mass
 
     def reseed(self, seed: int) -> None:
         """Uses another random seed from now on: every shard and every start has its own."""
@@ -235,3 +237,26 @@ def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
         for path, leaf in nest.flatten(value, name).items():
             columns[path] = np.asarray(leaf)
     return columns
+
+
+def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
+    """Returns the class named by ``learner_config.replay.type``; default :class:`UniformReplay`.
+
+    Raises:
+        ConfigError: there is no such class.
+    """
+    default = "surreal_like.replay.uniform_replay:UniformReplay"
+    path = (learner_config.get("replay") or {}).get("type", default)
+    module, _, name = str(path).partition(":")
+    try:
+        kind: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"learner_config.replay.type is '{path}', expected package.module:Class: {error}"
+        ) from None
+    if not isinstance(kind, type) or not issubclass(kind, Replay):
+        raise ConfigError(
+            f"learner_config.replay.type is '{path}', which is no class that extends "
+            "surreal_like.Replay"
+        )
+    return kind

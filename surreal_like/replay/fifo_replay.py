@@ -17,7 +17,7 @@ from surreal_like.data.unroll import UnrollBuffer
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
-from surreal_like.replay.age import AgeRule
+from surreal_like.replay.age_selector import AgeRule
 from surreal_like.replay.base import Replay
 from surreal_like.replay.column_spec import Manifest, check_chunk, check_lead_in, manifest_of
 from surreal_like.replay.storage import LINK_BYTES
@@ -73,7 +73,6 @@ class FIFOReplay(Replay):
         self._inserted = self._sampled = self._replayed = self._evicted = 0
         self._newest_fresh: list[Unroll] = []
         self._newest_again = 0
-        self._draining = False
 
     def check_start(self, row_bytes: int) -> None:
         """Raises ConfigError if there is no room for a batch of such rows, or no message for it."""
@@ -220,7 +219,7 @@ class FIFOReplay(Replay):
 
     def can_insert(self) -> bool:
         """True if there is room for another unroll."""
-        return self._draining or self._queue.can_push()
+        return self._queue.can_push()
 
     def can_sample(self, batch_size: int) -> bool:
         """True if there are unrolls of so many streams that are young enough."""
@@ -232,10 +231,6 @@ class FIFOReplay(Replay):
         """Rows of the unrolls of a batch that must be new."""
         fresh = batch_size // self._plan.num_envs - self._again(batch_size)
         return fresh * self._plan.rows
-
-    def drain(self) -> None:
-        """Accepts every unroll from now on, also without room."""
-        self._draining = True
 
     def reseed(self, seed: int) -> None:
         """Draws replayed unrolls with another seed from now on."""

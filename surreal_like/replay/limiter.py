@@ -56,7 +56,6 @@ class Limiter:
         self._chunk_rows = chunk_rows
         self._request_rows = request_rows
         self._balance = 0.0
-        self._draining = False
         self._choose_tolerance()
 
     def _choose_tolerance(self) -> None:
@@ -124,7 +123,7 @@ class Limiter:
 
     def can_insert(self, rows: int = 0) -> bool:
         """True if an insert that makes ``rows`` rows sampleable (0: the largest) is allowed."""
-        if self._draining or not self.samples_per_insert or self.size < self.min_size:
+        if not self.samples_per_insert or self.size < self.min_size:
             return True
         added = self.samples_per_insert * (rows or self._chunk_rows)
         return self._balance + added <= self._due_at_start + self.tolerance
@@ -154,10 +153,6 @@ class Limiter:
     def evict(self, rows: int) -> None:
         """Counts sampleable rows that were evicted."""
         self.size -= rows
-
-    def drain(self) -> None:
-        """Allows every insert from now on."""
-        self._draining = True
 
     def state(self) -> dict[str, Any]:
         """The counts, as plain values."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from session.context import Context
 from session.errors import DecodeError, describe
-from session.periodic import Every, Rate
+from session.periodic import Every, Rate, Stopwatch
 from session.wire import Message
 from session.wire.sockets import Socket
 from surreal_like.errors import DataError
@@ -17,7 +17,6 @@ from surreal_like.replay.base import Replay
 from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
 from surreal_like.replay.coalescer import WakeupCoalescer
 from surreal_like.replay.schemas import EXPERIENCE
-from surreal_like.replay.stopwatch import Stopwatch
 
 _ALIVE_SECONDS = 0.5
 _NEWS_SECONDS = 0.01
@@ -200,7 +199,6 @@ class ExperienceReceiver:
     def drain(self) -> None:
         """Accepts every chunk from now on; the limiter has no effect."""
         self.draining = True
-        self._replay.drain()
 
     @property
     def empty(self) -> bool:

@@ -1,16 +1,19 @@
-"""Selection of rows for a sample: every sampleable row with the same probability."""
+"""Selection of rows for a sample: what all selectors share, and the uniform choice."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from session.errors import SurrealError
-from surreal_like.replay.ring import spans
+from surreal_like.replay.storage import spans
 from surreal_like.replay.stream_table import Rows
+
+Flags = npt.NDArray[np.bool_]
 
 
 class Sample(NamedTuple):
@@ -20,62 +23,12 @@ class Sample(NamedTuple):
     weights: npt.NDArray[np.float32]
 
 
-class Selector(Protocol):
-    """Keeps the set of sampleable rows, and draws from it."""
+class Selector(ABC):
+    """Keeps the set of sampleable rows, and draws from it.
 
-    def __len__(self) -> int:
-        """Number of sampleable rows."""
-        ...
-
-    @property
-    def drawable(self) -> int:
-        """Number of these that may be drawn now."""
-        ...
-
-    @property
-    def mass(self) -> float:
-        """Sum of their weights, which is comparable to that of another shard."""
-        ...
-
-    def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
-        ...
-
-    def mark_earlier(self, numbers: Rows) -> None:
-        """Marks earlier rows, none of them marked before, as sampleable."""
-        ...
-
-    def unmark(self, numbers: Rows) -> int:
-        """Marks existing rows, each once, as not sampleable; returns how many of them were."""
-        ...
-
-    def evict(self, oldest: int) -> int:
-        """Removes rows older than ``oldest``; returns how many of them were sampleable."""
-        ...
-
-    def sample(self, batch_size: int) -> Sample:
-        """Draws rows."""
-        ...
-
-    def reseed(self, seed: int) -> None:
-        """Starts a new random generator."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Returns what :meth:`restore` needs beside the rows."""
-        ...
-
-    def restore(self, state: Mapping[str, Any], oldest: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
-        ...
-
-
-class UniformSelector:
-    """Draws sampleable rows uniformly, with replacement.
-
-    A ring of bits flags the sampleable rows. Rows are drawn from the whole range and drawn
-    again where the bit is off, which is exact, and fast as long as most rows are sampleable; where
-    few are, they are listed first.
+    A ring holds one entry per row, which is off where the row is not sampleable. A subclass is one
+    such ring (:meth:`_fill`, :meth:`_put`, :meth:`_clear`, :meth:`is_ready`) and one way to draw
+    from it (:meth:`_draw`).
 
     Args:
         capacity: at least the most rows that exist at once.
@@ -83,8 +36,7 @@ class UniformSelector:
     """
 
     def __init__(self, capacity: int, *, seed: int = 0) -> None:
-        self._bits = np.zeros(1 << max(capacity - 1, 0).bit_length(), np.bool_)
-        self._mask = len(self._bits) - 1
+        self._slots = 1 << max(capacity - 1, 0).bit_length()
         self._oldest = 0
         self._next_number = 0
         self._size = 0
@@ -96,60 +48,134 @@ class UniformSelector:
 
     @property
     def drawable(self) -> int:
-        """Number of sampleable rows: all may be drawn."""
+        """Number of these that may be drawn now."""
         return self._size
 
     @property
+    @abstractmethod
     def mass(self) -> float:
-        """Number of sampleable rows: all weights are 1."""
-        return float(self._size)
+        """Sum of their weights, which is comparable to that of another shard."""
 
-    def mark(self, first: int, ready: npt.NDArray[np.bool_]) -> None:
+    @abstractmethod
+    def is_ready(self, numbers: Rows) -> Flags:
+        """True where an existing row is sampleable."""
+
+    @abstractmethod
+    def _fill(self, slots: slice, ready: Flags) -> None:
+        """Sets the entries of new rows."""
+
+    @abstractmethod
+    def _put(self, slots: Rows, ready: bool) -> None:
+        """Sets the entries of some rows, each once."""
+
+    @abstractmethod
+    def _clear(self, slots: slice) -> int:
+        """Returns how many entries of removed rows were on; later rows write over them."""
+
+    @abstractmethod
+    def _draw(self, batch_size: int) -> Sample:
+        """Draws rows; some are sampleable."""
+
+    def mark(self, first: int, ready: Flags) -> None:
         """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
         flags = ready.reshape(-1)
-        for slots, part in spans(first, len(flags), len(self._bits)):
-            self._bits[slots] = flags[part]
+        for slots, part in spans(first, len(flags), self._slots):
+            self._fill(slots, flags[part])
         self._size += int(np.count_nonzero(flags))
         self._next_number = first + len(flags)
 
     def mark_earlier(self, numbers: Rows) -> None:
         """Marks earlier rows, none of them marked before, as sampleable."""
-        self._bits[numbers & self._mask] = True
-        self._size += len(numbers)
+        if len(numbers):
+            self._put(numbers & (self._slots - 1), True)
+            self._size += len(numbers)
 
     def unmark(self, numbers: Rows) -> int:
         """Marks existing rows, each once, as not sampleable; returns how many of them were."""
         gone = int(np.count_nonzero(self.is_ready(numbers)))
-        self._bits[numbers & self._mask] = False
-        self._size -= gone
+        if gone:
+            self._put(numbers & (self._slots - 1), False)
+            self._size -= gone
         return gone
 
     def evict(self, oldest: int) -> int:
         """Removes rows older than ``oldest``; returns how many of them were sampleable."""
         end = min(max(oldest, self._oldest), self._next_number)
         gone = 0
-        for slots, _ in spans(self._oldest, end - self._oldest, len(self._bits)):
-            gone += int(np.count_nonzero(self._bits[slots]))
-        self._oldest = end  # their bits are written over by the rows that take their slots
+        for slots, _ in spans(self._oldest, end - self._oldest, self._slots):
+            gone += self._clear(slots)
+        self._oldest = end
         self._size -= gone
         return gone
 
-    def is_ready(self, numbers: Rows) -> npt.NDArray[np.bool_]:
-        """True where an existing row is sampleable."""
-        return self._bits.take(numbers & self._mask)
-
     def sample(self, batch_size: int) -> Sample:
-        """Draws rows; all weights are 1.
+        """Draws rows, with replacement.
 
         Raises:
             SurrealError: no row is sampleable.
         """
         if not self._size:
             raise SurrealError("no row can be sampled yet: ask start_sample_condition() first")
-        weights = np.ones(batch_size, np.float32)
-        return Sample(self._draw(batch_size), weights)
+        return self._draw(batch_size)
 
-    def _draw(self, batch_size: int) -> Rows:
+    def update(  # noqa: B027 - most selectors have no priorities
+        self, numbers: Rows, priorities: npt.NDArray[np.float32]
+    ) -> None:
+        """Sets priorities of rows; a selector without priorities ignores them."""
+
+    def reseed(self, seed: int) -> None:
+        """Starts a new random generator."""
+        self._generator = np.random.default_rng(seed)
+
+    def statistics(self) -> dict[str, float]:
+        """Returns numbers for metrics, in addition to those of every replay."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Returns what :meth:`restore` needs beside the rows: here the generator."""
+        return {"generator": self._generator.bit_generator.state}
+
+    def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
+        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
+        self._size, self._oldest = 0, oldest
+        self.mark(oldest, ready)
+        self._generator.bit_generator.state = state["generator"]
+
+
+class UniformSelector(Selector):
+    """Draws sampleable rows uniformly, with replacement; all weights are 1.
+
+    A ring of bits flags the sampleable rows. Rows are drawn from the whole range and drawn
+    again where the bit is off, which is exact, and fast as long as most rows are sampleable; where
+    few are, they are listed first.
+    """
+
+    def __init__(self, capacity: int, *, seed: int = 0) -> None:
+        super().__init__(capacity, seed=seed)
+        self._bits = np.zeros(self._slots, np.bool_)
+
+    @property
+    def mass(self) -> float:
+        """Number of sampleable rows: all weights are 1."""
+        return float(self._size)
+
+    def is_ready(self, numbers: Rows) -> Flags:
+        """True where an existing row is sampleable."""
+        return self._bits.take(numbers & (self._slots - 1))
+
+    def _fill(self, slots: slice, ready: Flags) -> None:
+        self._bits[slots] = ready
+
+    def _put(self, slots: Rows, ready: bool) -> None:
+        self._bits[slots] = ready
+
+    def _clear(self, slots: slice) -> int:
+        return int(np.count_nonzero(self._bits[slots]))
+
+    def _draw(self, batch_size: int) -> Sample:
+        return Sample(self._choose(batch_size), np.ones(batch_size, np.float32))
+
+    def _choose(self, batch_size: int) -> Rows:
         span = self._next_number - self._oldest
         tries = int(1.1 * batch_size * span / self._size) + 8
         if tries > span:
@@ -171,18 +197,3 @@ class UniformSelector:
     def _listed(self) -> Rows:
         numbers = np.arange(self._oldest, self._next_number)
         return numbers.compress(self.is_ready(numbers))
-
-    def reseed(self, seed: int) -> None:
-        """Starts a new random generator."""
-        self._generator = np.random.default_rng(seed)
-
-    def state(self) -> dict[str, Any]:
-        """The generator, as plain values; the flags are computed from the rows."""
-        return {"generator": self._generator.bit_generator.state}
-
-    def restore(self, state: Mapping[str, Any], oldest: int, ready: npt.NDArray[np.bool_]) -> None:
-        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
-        self._size = 0
-        self._oldest = oldest
-        self.mark(oldest, ready)
-        self._generator.bit_generator.state = state["generator"]

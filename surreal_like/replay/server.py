@@ -11,7 +11,7 @@ from typing import Any
 from session.config import Config
 from session.context import Context
 from session.errors import SurrealError, describe
-from session.periodic import Every, Rate
+from session.periodic import Every, Rate, Stopwatch
 from session.service import IDLE_SECONDS, Service
 from session.wire.endpoint import IPC
 from session.wire.requests import Request
@@ -21,7 +21,6 @@ from surreal_like.replay.receiver import ExperienceReceiver
 from surreal_like.replay.schemas import PRIORITIES, REQUESTS
 from surreal_like.replay.shared_memory import Slabs
 from surreal_like.replay.snapshot import Snapshots
-from surreal_like.replay.stopwatch import Stopwatch
 
 _PARKED_REQUESTS = 64
 # Most requests, and messages of priorities, that are read in one tick.

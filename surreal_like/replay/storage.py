@@ -13,13 +13,22 @@ from session.nest import Array
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.column_spec import Manifest, check_chunk, manifest_of, row_bytes
-from surreal_like.replay.ring import spans
 from surreal_like.replay.stream_table import NO_ROW, Rows, StreamTable
 
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 _NEVER = 2**31 - 1  # a distance back that leads to before the first row
 LINK_BYTES = 8  # two int32 distances per row
+
+
+def spans(first: int, rows: int, capacity: int) -> list[tuple[slice, slice]]:
+    """Returns one or two pairs (slots of the ring, the part of the rows that lies there)."""
+    slot = first % capacity
+    fits = min(rows, capacity - slot)
+    found = [(slice(slot, slot + fits), slice(0, fits))]
+    if fits < rows:
+        found.append((slice(0, rows - fits), slice(fits, rows)))
+    return found
 
 
 class ColumnStorage:

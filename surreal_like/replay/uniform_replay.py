@@ -1,273 +1,28 @@
-"""Replay that samples rows uniformly, or by age: storage, selector, limiter and view."""
+"""The table that samples rows uniformly, or by age."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
-from session.config import Config
-from surreal_like.experience.chunk import Chunk
-from surreal_like.replay import settings
-from surreal_like.replay.age import AgeRule, Versions
-from surreal_like.replay.age_selector import AgeSelector
-from surreal_like.replay.base import Replay
-from surreal_like.replay.limiter import Limiter
-from surreal_like.replay.selector import Sample, Selector, UniformSelector
-from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
-from surreal_like.replay.stream_table import Rows
-
-_NONE: Rows = np.zeros(0, np.int64)
+from surreal_like.replay.age_selector import AgeRule, AgeSelector
+from surreal_like.replay.selector import Selector, UniformSelector
+from surreal_like.replay.table import Table
 
 
-class UniformReplay(Replay):
+class UniformReplay(Table):
     """Uniform sampling with replacement from the newest rows, as n-step transitions.
 
-    Capacity, minimum size and bounds in ``learner_config.replay`` are those of the experiment; one
-    shard has its part of each. ``learner_config.replay.age`` makes old rows less likely, or leaves
-    them out, see :class:`AgeSelector`.
-
-    Raises:
-        ConfigError: the settings must deadlock, or are another replay's.
+    ``learner_config.replay.age`` makes old rows less likely, or leaves them out, see
+    :class:`AgeSelector`.
     """
 
-    def __init__(
-        self, *, learner_config: Config, env_config: Config, session_config: Config
-    ) -> None:
-        super().__init__(
-            learner_config=learner_config, env_config=env_config, session_config=session_config
-        )
-        replay = learner_config["replay"]
-        capacity = settings.shard_of(replay["capacity"], learner_config)
-        self._view = settings.make_view(learner_config, env_config)
-        configs = (learner_config, env_config, session_config)
-        self._waiting_rows = settings.waiting_rows(*configs, n=self._view.waiting)
-        self._waiting_words = settings.waiting_words(*configs[1:], n=self._view.waiting)
-        self._limiter = Limiter(**settings.limits(*configs, n=self._view.n))
-        self._capacity = capacity
-        self._max_bytes = settings.shard_of(replay["max_bytes"], learner_config)
-        settings.require_none_replayed(learner_config)
-        self._require_room(capacity)
-        self._storage = ColumnStorage(capacity, self._max_bytes)
-        self._selector = self._make_selector(capacity)
-        self._rule = dict(replay["evict_rule"])
-        self._rule["max_rows"] = settings.shard_of(self._rule["max_rows"], learner_config)
-        self._minds_versions = bool(self._rule["max_version_lag"]) or AgeRule.of(replay).matters
-        self._ages: deque[tuple[int, float]] = deque()  # (row after a chunk, time of its insert)
-
-    def _make_selector(self, capacity: int) -> Selector:
-        rule, seed = AgeRule.of(self.learner_config["replay"]), self._seed
+    def make_selector(self, capacity: int, seed: int) -> Selector:
+        """Makes a uniform selector, or one by age where the config has a rule for it."""
+        rule = AgeRule.of(self.learner_config["replay"])
         if not rule.matters:
             return UniformSelector(capacity, seed=seed)
         return AgeSelector(
             capacity,
             rule,
-            versions=self._versions,
+            versions=self.versions,
             newest_version=lambda: self.newest_version,
             seed=seed,
         )
-
-    @property
-    def _seed(self) -> int:
-        return settings.default_seed(self.session_config)
-
-    def _versions(self, numbers: Rows) -> Versions:
-        return self._storage.take("version", self._storage.locate(numbers))
-
-    def check_start(self, row_bytes: int) -> None:
-        """Raises ConfigError if rows of so many bytes must deadlock."""
-        rows, why = self._room(row_bytes)
-        self._require_room(rows, why)
-        settings.require_eviction(self.learner_config, self.session_config)
-        kept = self._rule["max_rows"]
-        if kept and self.session_config["replay"]["evict_interval"]:
-            self._require_room(kept, "evict_rule.max_rows")
-        settings.require_room_for_a_chunk(rows, self.env_config, self.session_config, why)
-        batches = self.session_config["learner"]["batches_per_request"]
-        settings.require_messages(
-            self.env_config,
-            self.session_config,
-            row_bytes=row_bytes - LINK_BYTES,
-            rows=self.learner_config["replay"]["batch_size"] * batches,
-        )
-
-    def _require_room(self, rows: int, why: str = "") -> None:
-        waiting = self._waiting_words
-        self._limiter.require_room(rows, self._waiting_rows, why, waiting=waiting)
-
-    def _room(self, row_bytes: int) -> tuple[int, str]:
-        """Returns the rows that fit, and the arithmetic if that is not the capacity."""
-        rows = self._max_bytes // row_bytes if self._max_bytes else self._capacity
-        if rows >= self._capacity:
-            return self._capacity, ""
-        return rows, f"{self._max_bytes} bytes of max_bytes / {row_bytes} bytes of a row"
-
-    def insert(self, experience: Chunk) -> None:
-        """Inserts a chunk; the oldest rows make room for it.
-
-        Raises:
-            DataError: its columns are not those that are kept here; nothing is changed then.
-            ConfigError: chunks of this size, or rows of this size, must deadlock.
-        """
-        chunk, storage = experience, self._storage
-        opening = not storage.names
-        losing = _NONE
-        if self._view.lead:
-            losing = self._view.losing(storage, storage.oldest_after(chunk))
-        numbers = storage.insert(chunk)
-        steps, streams = numbers.shape
-        self._limiter.expect(chunk_rows=(steps + self._view.n - 1) * streams)
-        if opening:  # the first chunk shows how many rows max_bytes allows
-            rows, why = self._room(storage.row_bytes)
-            self._require_room(rows, why)
-        self._clear(losing)
-        ready, earlier = self._view.ready(storage, numbers, chunk.columns["step_type"])
-        before = len(self._selector)
-        self._selector.mark(int(numbers[0, 0]), ready)
-        self._selector.mark_earlier(earlier)
-        self._limiter.insert(len(self._selector) - before)
-        self._limiter.require_start(storage.next_number, storage.capacity)
-        if self._rule["max_age_seconds"]:
-            self._ages.append((storage.next_number, self.clock.now()))
-        if self._minds_versions:
-            newest = int(chunk.columns["version"][-1].max())
-            self.newest_version = max(self.newest_version, newest)
-
-    def _clear(self, losing: Rows) -> None:
-        """Removes evicted rows, and rows that need them for their stacks, from the selector."""
-        oldest = self._storage.oldest
-        gone = self._selector.evict(oldest)
-        if len(losing):
-            gone += self._selector.unmark(losing)
-        self._limiter.evict(gone)
-        while self._ages and self._ages[0][0] <= oldest:
-            self._ages.popleft()
-
-    def sample(self, batch_size: int) -> Sample:
-        """Returns numbers of rows where transitions start, and their weights, all 1.
-
-        Raises:
-            SurrealError: no row can be sampled now.
-        """
-        sample = self._selector.sample(batch_size)
-        self._limiter.sample(batch_size)
-        return sample
-
-    def aggregate_batch(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
-        """Returns transitions as columns; see :meth:`NStepView.gather`, and ``weights`` float32.
-
-        Raises:
-            DataError: a row has been evicted since.
-        """
-        batch = self._view.gather(self._storage, sample.numbers, self.empty)
-        batch["weights"] = sample.weights
-        return batch
-
-    @property
-    def mass(self) -> float:
-        """Sum of the weights with which rows are drawn."""
-        return self._selector.mass
-
-    def start_sample_condition(self) -> bool:
-        """True if the shard's part of ``learner_config.replay.min_size`` can be sampled."""
-        return self._limiter.size >= self._limiter.min_size
-
-    def evict(self) -> int:
-        """Removes old rows by ``learner_config.replay.evict_rule``; returns how many.
-
-        The first row that is young enough becomes the oldest; all rows after it stay, whatever
-        their age.
-        """
-        storage = self._storage
-        oldest = storage.oldest
-        if self._rule["max_rows"]:
-            oldest = max(oldest, storage.next_number - self._rule["max_rows"])
-        if self._rule["max_age_seconds"]:
-            oldest = max(oldest, self._first_young())
-        if self._rule["max_version_lag"]:
-            oldest = max(oldest, self._first_recent())
-        losing = self._view.losing(storage, oldest)
-        gone = storage.evict(oldest)
-        self._clear(losing)
-        return gone
-
-    def _first_young(self) -> int:
-        limit = self.clock.now() - self._rule["max_age_seconds"]
-        first = self._storage.oldest
-        for end, inserted_at in self._ages:
-            if inserted_at >= limit:
-                break
-            first = end
-        return first
-
-    def _first_recent(self) -> int:
-        limit = self.newest_version - self._rule["max_version_lag"]
-        first = self._storage.oldest
-        for versions in self._storage.read("version"):
-            recent = versions >= limit
-            if recent.any():
-                return first + int(recent.argmax())
-            first += len(versions)
-        return first
-
-    def can_insert(self) -> bool:
-        """True if the limiter allows another chunk, or if no row can be drawn without it."""
-        return self._limiter.can_insert() or not self._selector.drawable
-
-    def can_sample(self, batch_size: int) -> bool:
-        """True if there is enough to sample from and the limiter allows so many rows."""
-        self._limiter.expect(request_rows=batch_size)
-        enough = self.start_sample_condition() and self._selector.drawable > 0
-        return enough and self._limiter.can_sample(batch_size)
-
-    def needed_rows(self, batch_size: int) -> int:
-        """Minimum size while there are fewer sampleable rows, else 0."""
-        limiter = self._limiter
-        return limiter.min_size if limiter.size < limiter.min_size else 0
-
-    def drain(self) -> None:
-        """Accepts every chunk from now on; the limiter has no effect."""
-        self._limiter.drain()
-
-    def reseed(self, seed: int) -> None:
-        """Draws rows with another seed from now on."""
-        self._selector.reseed(seed)
-
-    def statistics(self) -> dict[str, float]:
-        """Rows: kept, sampleable, and since the start inserted, sampled, evicted; bytes."""
-        return {
-            "size": len(self._storage),
-            "sampleable": len(self._selector),
-            "inserted": self._storage.next_number,
-            "sampled": self._limiter.sampled,
-            "evicted": self._storage.oldest,
-            "size_bytes": self._storage.size_bytes,
-        }
-
-    def state(self) -> dict[str, Any]:
-        """Everything that is kept.
-
-        The arrays are views on the ring: write or copy them before the next insert.
-        """
-        now = self.clock.now()
-        return {
-            "storage": self._storage.state(),
-            "selector": self._selector.state(),
-            "limiter": self._limiter.state(),
-            "ages": [[end, now - inserted_at] for end, inserted_at in self._ages],
-            "newest_version": self.newest_version,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what :meth:`state` gave, also with another capacity or another n."""
-        storage = self._storage
-        storage.restore(state["storage"])
-        ready = self._view.ready_rows(storage)
-        self._selector.restore(state["selector"], storage.oldest, ready)
-        self._limiter.restore({**state["limiter"], "size": len(self._selector)})
-        now = self.clock.now()
-        self._ages = deque((end, now - age) for end, age in state["ages"])
-        self.newest_version = state["newest_version"]

@@ -9,7 +9,7 @@ from typing import Any
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like.replay import settings
-from surreal_like.replay.age import AgeRule
+from surreal_like.replay.age_selector import AgeRule
 
 _ROUNDING = 0.01  # of an unroll: a share such as 0.333 is meant as a third
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from surreal_like.replay.age import AgeRule, Versions
+from surreal_like.replay.age_selector import AgeRule, Versions
 from surreal_like.replay.unroll_queue import Unroll, pack
 
 

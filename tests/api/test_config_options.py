@@ -63,7 +63,7 @@ def test_O5_replay_holds_size_and_eviction() -> None:
         "session_config.replay.evict_interval=1",
     )
     replay = UniformReplay(**configs_of(config))
-    assert replay._storage.capacity == 512
+    assert replay.storage.capacity == 512
     assert replay._rule["max_rows"] == 99
     with pytest.raises(ConfigError, match="capacity"):
         UniformReplay(**configs_of(experiment("learner_config.replay.capacity=10")))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from session.periodic import Every, Rate
+from session.periodic import Every, Rate, Stopwatch
 
 
 class Clock:
@@ -135,3 +135,30 @@ def test_rate_is_between_those_of_its_events(events: list[tuple[float, float]]) 
         rate.add(amount)
     least = min(pause for pause, _ in events)
     assert 0 <= rate.per_second() <= 100 / least + 1e-6
+
+
+class Seconds:
+    seconds = 10.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_only_the_time_between_holding_and_letting_go_counts() -> None:
+    now = Seconds()
+    waiting = Stopwatch(now)
+    seen = []
+    for seconds, held in [
+        (11, False),
+        (12, True),
+        (13, True),
+        (17, False),
+        (30, False),
+        (31, True),
+    ]:
+        now.seconds = float(seconds)
+        waiting.hold(held)
+        seen.append((waiting.seconds, waiting.held))
+    assert seen == [(0, False), (0, True), (1, True), (5, False), (5, False), (5, True)]
+    now.seconds = 33.0
+    assert waiting.seconds == 7  # the present wait counts while it lasts

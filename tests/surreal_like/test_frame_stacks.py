@@ -172,7 +172,7 @@ def test_stacks_of_transitions_are_those_that_were_acted_on(
             played.check(
                 batch[f"{obs}/number"].reshape(shape), batch[f"{obs}/image"].reshape(*shape, 2, 3)
             )
-    sampleable, drawable = replay.statistics()["sampleable"], replay._selector.drawable
+    sampleable, drawable = replay.statistics()["sampleable"], replay.selector.drawable
     restored = kind(**made)
     restored.restore(replay.state())
     assert sampleable == drawable == restored.statistics()["sampleable"]

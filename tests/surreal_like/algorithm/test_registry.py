@@ -12,8 +12,8 @@ from surreal_like.algorithm.registry import (
     find_algorithm,
     list_algorithms,
 )
+from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.kind import load_replay_class
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from tests.surreal_like.algorithm.unrolls import configs

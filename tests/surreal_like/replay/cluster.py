@@ -21,8 +21,8 @@ from session.service import Frame
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import poll
 from surreal_like.experience.sender import ExpSender
+from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient
-from surreal_like.replay.kind import load_replay_class
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.shared_memory import Slab
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.errors import SurrealError
-from surreal_like.replay.age import AgeRule
-from surreal_like.replay.age_selector import AgeSelector
+from surreal_like.replay.age_selector import AgeRule, AgeSelector
 from surreal_like.replay.version_runs import VersionRuns
 from tests.examples import examples
 

@@ -230,15 +230,6 @@ def test_rows_lost_to_eviction_are_inserted_again_without_owing_samples() -> Non
     assert sampled == 40  # twice the tolerance, not what ten refills would owe
 
 
-def test_after_drain_every_insert_is_allowed() -> None:
-    limiter = Limiter(10, 1.0, 20, chunk_rows=5, request_rows=5)
-    limiter.insert(30)
-    assert not limiter.can_insert()
-    limiter.drain()
-    assert limiter.can_insert()
-    assert limiter.can_sample()
-
-
 def test_restored_limiter_decides_the_same() -> None:
     saved, restored = (Limiter(10, 2.0, 16, chunk_rows=4, request_rows=8) for _ in range(2))
     saved.insert(15)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.age import AgeRule
+from surreal_like.replay.age_selector import AgeRule
 from surreal_like.replay.unroll_queue import Unroll, UnrollQueue
 from surreal_like.replay.unroll_ring import UnrollRing
 from tests.surreal_like.replay.chunks import columns_of
