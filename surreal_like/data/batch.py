@@ -20,7 +20,18 @@ class Batch(dict[str, Any]):
     Keys: ``obs``, ``obs_next`` (nests), ``actions``, ``rewards`` (the n-step sum), ``discounts``
     (factor of the bootstrap value, gamma included), ``dones`` (1 where the transition ends in
     a termination), ``weights``, ``indices``, ``version``, ``extras``; leaves begin with ``[B]``.
+
+    Attributes:
+        origin: the reply of replay that it was made of; None for any other batch.
     """
+
+    origin: Any = None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that an action was taken from."""
+        mask = self.get("mask")
+        return len(self["rewards"]) if mask is None else int((mask != 0).sum())
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -1,0 +1,355 @@
+"""Flows: lazy sequences of items and signals, which operators turn into other flows."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from typing import Any, Protocol, Self
+
+from session.errors import RunError
+from surreal_like.dataflow.items import copied
+
+# A clone of a flow is at most so many items ahead of the others.
+_AHEAD = 100
+
+
+class Signal(Enum):
+    """Result of a pull that gave no item; operators pass it on, a user's function never gets it."""
+
+    NOT_READY = "another process has to send something first"
+    STALLED = "another operator of this plan has to work first"
+    PASSED = "something was done that gives no item here"
+
+
+NOT_READY, STALLED, PASSED = Signal
+
+
+class Outside(Protocol):
+    """The other processes, as a source of a flow reaches them in a script."""
+
+    def tick_script(self) -> bool:
+        """Does what is due between two pulls; returns False after a stop request."""
+
+    def wait_script(self) -> None:
+        """Waits for a message, 50 ms at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A function of items, with the name that `Flow.describe` shows.
+
+    Args:
+        name: with its settings, such as `concat(32)`.
+        function: gets an item; returns an item or a signal.
+        waits_for: returns what it waits for while it returns STALLED.
+        learner: the learner that it works on.
+    """
+
+    name: str
+    function: Callable[[Any], Any]
+    waits_for: Callable[[], str] = lambda: "another operator"
+    learner: Any = None
+
+    def __call__(self, item: Any) -> Any:
+        """Applies the function."""
+        return self.function(item)
+
+
+class Flow:
+    """A lazy sequence of items; nothing runs before the first pull.
+
+    A kind of flow overrides :meth:`pull`. Exceptions of a user's function leave a flow usable: the
+    item is lost, and the next pull goes on.
+
+    Args:
+        name: as :meth:`describe` shows it.
+        inputs: flows that it pulls.
+        outside: the other processes that it takes items from, if it is a source.
+    """
+
+    def __init__(self, name: str, *inputs: Flow, outside: Outside | None = None) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.outside = outside
+        self._place = ""
+
+    def pull(self) -> Any:
+        """Returns an item or a signal; never waits.
+
+        Raises:
+            StopIteration: the flow has ended; at each further call, too.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement pull()")
+
+    def waits_for(self) -> str:
+        """Returns what this part waits for while it is stalled, otherwise an empty text."""
+        return ""
+
+    # -- operators --------------------------------------------------------------------------------
+
+    def for_each(self, function: Callable[[Any], Any]) -> Flow:
+        """Applies a function to each item.
+
+        If it returns NOT_READY or STALLED, the next pull calls it again with the same item.
+        """
+        return _ForEach(self, function)
+
+    def filter(self, function: Callable[[Any], Any]) -> Flow:
+        """Keeps the items for which the function returns something true."""
+        return _ForEach(self, function, keeps=True)
+
+    def combine(self, function: Callable[[Any], list[Any]]) -> Flow:
+        """Applies a function that returns a list; its elements follow one by one."""
+        return _Combine(self, function)
+
+    def flatten(self) -> Flow:
+        """Gives the elements of lists one by one."""
+        return _Combine(self, Operator("flatten", list))
+
+    def batch(self, size: int) -> Flow:
+        """Collects items to lists of `size`; the last list of a flow that ends may be shorter.
+
+        Raises ValueError for a size below 1.
+        """
+        return _Lists(self, size)
+
+    def zip(self, *others: Flow) -> Flow:
+        """Gives tuples of one item of each flow; ends with the first flow that ends."""
+        return _Zip(self, *others)
+
+    def union(self, *others: Flow) -> Flow:
+        """Gives the items of all flows as they come: `concurrently` with mode `async`."""
+        # Not at the top: it imports this module.
+        from surreal_like.dataflow.concurrency import concurrently
+
+        return concurrently([self, *others], mode="async")
+
+    def duplicate(self, count: int) -> list[Flow]:
+        """Returns clones, each of which gives every item once.
+
+        The clone that pulls first gets the item, the others a copy. A clone that is 100 items
+        ahead of another is stalled. Raises ValueError for a count below 2.
+        """
+        if count < 2:
+            raise ValueError(f"duplicate({count}): expected 2 clones or more")
+        queues: list[deque[Any]] = [deque() for _ in range(count)]
+        return [_Clone(self, queues, index) for index in range(count)]
+
+    # -- in scripts -------------------------------------------------------------------------------
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        """Returns the next item; may wait, until a stop request ends the flow.
+
+        Raises:
+            RunError: all parts of the flow wait for each other.
+        """
+        outsides = {id(part.outside): part.outside for part in self.parts() if part.outside}
+        while all(outside.tick_script() for outside in outsides.values()):
+            item = self.pull()
+            if type(item) is not Signal:
+                return item
+            if item is STALLED:
+                raise self.standstill()
+            if item is NOT_READY:
+                for outside in outsides.values():
+                    outside.wait_script()
+        raise StopIteration
+
+    def take(self, count: int) -> list[Any]:
+        """Returns the next items, fewer at the end of the flow; may wait."""
+        return list(islice(self, count))
+
+    def show(self, count: int = 20) -> None:
+        """Prints the next items; may wait."""
+        for item in islice(self, count):
+            sys.stdout.write(f"{item}\n")
+
+    # -- about the plan ---------------------------------------------------------------------------
+
+    def parts(self) -> list[Flow]:
+        """Returns this flow and all that it pulls, each once, sources first."""
+        found: dict[int, Flow] = {}
+        for flow in self.inputs:
+            found |= {id(part): part for part in flow.parts()}
+        return [*found.values(), self]
+
+    def describe(self) -> str:
+        """Returns the operators in order, such as `replay -> train_one_step`; branches indented."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> list[str]:
+        if len(self.inputs) == 1:
+            lines = self.inputs[0]._lines()
+            return [*lines[:-1], f"{lines[-1]} -> {self.name}"]
+        return [*(f"  {line}" for flow in self.inputs for line in flow._lines()), self.name]
+
+    def name_plan(self, owner: str) -> None:
+        """Gives each part its number in the plan of `owner`, for messages of errors.
+
+        Raises:
+            ValueError: two sources take the same batches.
+        """
+        sources: dict[int, Flow] = {}
+        for number, part in enumerate(self.parts(), 1):
+            part._place = f", operator {number} of the plan of {owner}"
+            other = sources.setdefault(id(part.outside), part)
+            if part.outside is not None and other is not part:
+                raise ValueError(
+                    f"{other.name} and {part.name} of the plan of {owner} would take each other's "
+                    "batches: use one source and duplicate(2)"
+                )
+
+    def standstill(self) -> RunError:
+        """Returns the error for a plan that is stalled as a whole: it could never go on."""
+        waiting = [f"{part.name} for {text}" for part in self.parts() if (text := part.waits_for())]
+        return RunError(
+            f"all operators of the plan wait for each other: {'; '.join(waiting) or self.name}"
+        )
+
+    def _call(self, function: Callable[[Any], Any], item: Any) -> Any:
+        try:
+            return function(item)
+        except Exception as error:
+            error.add_note(f"in {self.name}{self._place}")
+            raise
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns the name of an operator or of any other callable."""
+    if isinstance(function, Operator):
+        return function.name
+    return getattr(function, "__name__", type(function).__name__)
+
+
+_NOTHING = object()
+
+
+class _ForEach(Flow):
+    def __init__(self, flow: Flow, function: Callable[[Any], Any], *, keeps: bool = False) -> None:
+        name = name_of(function)
+        super().__init__(f"filter({name})" if keeps else name, flow)
+        self._upstream = flow.pull
+        self._given = function
+        # Called directly: an operator in between would double the time of a call.
+        self._function = function.function if isinstance(function, Operator) else function
+        self._keeps = keeps
+        self._held: Any = _NOTHING
+
+    def pull(self) -> Any:
+        item, self._held = self._held, _NOTHING
+        if item is _NOTHING:
+            item = self._upstream()
+            if type(item) is Signal:
+                return item
+        try:
+            result = self._function(item)
+        except Exception as error:
+            error.add_note(f"in {self.name}{self._place}")
+            raise
+        if self._keeps:
+            return item if result else PASSED
+        if type(result) is Signal and result is not PASSED:
+            self._held = item
+        return result
+
+    def waits_for(self) -> str:
+        if self._held is _NOTHING:
+            return ""
+        return self._given.waits_for() if isinstance(self._given, Operator) else "another operator"
+
+
+class _Combine(Flow):
+    def __init__(self, flow: Flow, function: Callable[[Any], list[Any]]) -> None:
+        super().__init__(name_of(function), flow)
+        self._function = function
+        self._left: deque[Any] = deque()
+
+    def pull(self) -> Any:
+        if not self._left:
+            item = self.inputs[0].pull()
+            if type(item) is Signal:
+                return item
+            self._left.extend(self._call(self._function, item))
+        return self._left.popleft() if self._left else PASSED
+
+
+class _Lists(Flow):
+    def __init__(self, flow: Flow, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"batch({size}): expected lists of 1 item or more")
+        super().__init__(f"batch({size})", flow)
+        self._size = size
+        self._collected: list[Any] = []
+
+    def pull(self) -> Any:
+        try:
+            item = self.inputs[0].pull()
+        except StopIteration:
+            if not self._collected:
+                raise
+            return self._pop()
+        if type(item) is Signal:
+            return item
+        if len(self._collected) == self._size - 1:
+            # The newest needs no copy: it is given at once.
+            self._collected.append(item)
+            return self._pop()
+        self._collected.append(copied(item))
+        return PASSED
+
+    def _pop(self) -> list[Any]:
+        items, self._collected = self._collected, []
+        return items
+
+
+class _Zip(Flow):
+    def __init__(self, *flows: Flow) -> None:
+        super().__init__("zip", *flows)
+        self._items: list[Any] = [NOT_READY] * len(flows)
+
+    def pull(self) -> Any:
+        signals = []
+        for index, flow in enumerate(self.inputs):
+            if type(self._items[index]) is not Signal:
+                continue
+            # Without a copy: nothing is pulled from this flow while its item waits.
+            item = self._items[index] = flow.pull()
+            signals.append(item if type(item) is Signal else PASSED)
+        if not any(type(item) is Signal for item in self._items):
+            items, self._items = tuple(self._items), [NOT_READY] * len(self.inputs)
+            return items
+        return next(each for each in (PASSED, NOT_READY, STALLED) if each in signals)
+
+
+class _Clone(Flow):
+    def __init__(self, flow: Flow, queues: list[deque[Any]], index: int) -> None:
+        super().__init__(f"clone {index + 1} of {len(queues)}", flow)
+        self._queues = queues
+        self._own = queues[index]
+        self._others = queues[:index] + queues[index + 1 :]
+
+    def pull(self) -> Any:
+        if self._own:
+            return self._own.popleft()
+        if self.waits_for():
+            return STALLED
+        item = self.inputs[0].pull()
+        if type(item) is not Signal:
+            for queue in self._others:
+                queue.append(copied(item))
+        return item
+
+    def waits_for(self) -> str:
+        if self._own or max(map(len, self._others)) < _AHEAD:
+            return ""
+        return f"the other clones, which are {_AHEAD} items behind"
+
+    def _lines(self) -> list[str]:
+        return super()._lines() if self._own is self._queues[0] else [self.name]

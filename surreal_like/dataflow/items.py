@@ -1,0 +1,115 @@
+"""Items of a plan: what a loss gives, what an update leaves, and copies of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from session import nest
+from surreal_like.data.batch import Batch, make_batch
+
+# Columns of the received batch that are needed after its memory is used again.
+_OF_ORIGIN = ("version", "indices", "replayed")
+
+
+@dataclass(slots=True)
+class Loss:
+    """Result of a loss with metrics.
+
+    Args:
+        total: scalar; with several optimizers name of the optimizer -> scalar, in the order of
+            the steps.
+        metrics: name -> number or scalar tensor.
+        priorities: of the rows of the batch, `[B]`; None without.
+    """
+
+    total: torch.Tensor | Mapping[str, torch.Tensor]
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    priorities: torch.Tensor | None = None
+
+
+@dataclass(slots=True)
+class Trained:
+    """A batch that an update was made from.
+
+    Args:
+        batch: as it came.
+        metrics: of the update, by name; later operators add to them.
+        priorities: of the rows of the batch, `[B]`; None if the loss gave none.
+    """
+
+    batch: Batch
+    metrics: dict[str, Any]
+    priorities: torch.Tensor | None = None
+
+
+@dataclass(slots=True)
+class Gradients:
+    """Gradients of one batch, or the mean of several.
+
+    Args:
+        flat: `[P]`, the gradients of the named optimizers one after the other, not clipped.
+        rows: number of rows that they were computed from.
+        version: of the oldest parameters that acted in these rows; -1 if unknown.
+        metrics: of the loss.
+        names: the optimizers.
+        batch: the batch; None for a mean.
+    """
+
+    flat: torch.Tensor
+    rows: int
+    version: int = -1
+    metrics: dict[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    batch: Batch | None = None
+
+
+def batch_of(item: Any) -> Batch:
+    """Returns the batch of an item: itself, or that of an update."""
+    batch: Batch = item.batch if isinstance(item, Trained) else item
+    return batch
+
+
+def axis_of(batch: Batch) -> int:
+    """Returns the axis of independent parts: 0 of rows `[B, ...]`, 1 of unrolls `[T, B, ...]`."""
+    return int(batch["rewards"].ndim - 1)
+
+
+def columns_of(batch: Batch) -> dict[str, torch.Tensor]:
+    """Returns the tensors by name, nests as `obs/<path>`; `make_batch` is the inverse."""
+    columns: dict[str, torch.Tensor] = {}
+    for name, column in batch.items():
+        columns |= nest.flatten(column, name)
+    return columns
+
+
+def copied(item: Any) -> Any:
+    """Returns an item with memory of its own; plain data is returned as it is."""
+    if isinstance(item, torch.Tensor):
+        return item.clone()
+    if isinstance(item, np.ndarray):
+        return item.copy()
+    if isinstance(item, Batch):
+        return _copied_batch(item)
+    if isinstance(item, Trained):
+        return replace(item, batch=copied(item.batch), metrics=dict(item.metrics))
+    if isinstance(item, Gradients):
+        return replace(
+            item, flat=item.flat.clone(), metrics=dict(item.metrics), batch=copied(item.batch)
+        )
+    if isinstance(item, list | tuple):
+        return type(item)(map(copied, item))
+    return item
+
+
+def _copied_batch(batch: Batch) -> Batch:
+    copy = make_batch({name: column.clone() for name, column in columns_of(batch).items()})
+    if batch.origin is not None:
+        columns = batch.origin.columns
+        kept = {name: columns[name].copy() for name in _OF_ORIGIN if name in columns}
+        copy.origin = replace(batch.origin, columns=kept)
+    return copy
