@@ -89,7 +89,8 @@ class _Shard:
 
     def lend(self, slots: int, slot_bytes: int) -> None:
         """Lends shared memory for answers with up to ``slot_bytes`` of large columns."""
-        if not self.lends or slot_bytes < ANSWER_BYTES:
+        # Replies of a server that is gone may still lie in the socket.
+        if self.lost or not self.lends or slot_bytes < ANSWER_BYTES:
             return
         if self.slab is not None:
             if self.slab.slot_bytes >= slot_bytes:
@@ -277,7 +278,6 @@ class ReplayClient:
             del self._finished[:-_KEEP_FINISHED]
             shard.counts = counts
             shard.key = f"{shard.name}/{reply.sender.incarnation}"
-            shard.lost = False
         # A refusal ends a request as a batch does.
         asked = shard.asked.pop(fields["id"], None) or _Asked(self._clock.now())
         if reply.kind != "batch":

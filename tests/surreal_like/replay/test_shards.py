@@ -215,6 +215,27 @@ def test_a_batch_in_shared_memory_lasts_until_the_one_after_it(
 
 
 @pytest.mark.usefixtures("small_is_large")
+def test_a_reply_of_a_shard_that_is_gone_gets_no_memory(make: Callable[..., Cluster]) -> None:
+    cluster = make(2)
+    shard = cluster.client._shards[1]
+    shard.lends = False  # its replies come through the socket
+    cluster.send(0, 20)
+    cluster.send(1, 20)
+    cluster.until(cluster.acked)
+    cluster.until(lambda: [cluster.client.next(), *shard.asked][1:])
+    while not shard.batches.raw.poll(0):  # its reply lies in the socket
+        cluster.frames[1].step()
+    cluster.stop(1)
+    monitor = shard.batches._monitor
+    assert monitor is not None
+    assert monitor.raw.poll(5000)  # the client gets both at once: the reply, and that it is gone
+    shard.lends = True
+    cluster.client.tick()
+    assert shard.slab is None
+    assert not shard.is_open(cluster.clock.now())
+
+
+@pytest.mark.usefixtures("small_is_large")
 def test_memory_is_lent_anew_to_a_shard_that_starts_again(make: Callable[..., Cluster]) -> None:
     cluster = make(2)
     cluster.send(0, 20)
