@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from session.clock import Clock
 from session.wire import PROTOCOL_VERSION, Message
-from session.wire.requests import DealerSocket, refusal
+from session.wire.requests import Call, DealerSocket, refusal
 from session.wire.schema import Count, Flag, Incarnation, Name, Optional, Row, Schema, Text
 
 HELLO = Schema(
@@ -56,7 +56,7 @@ class Handshake:
     """Sends a hello at start and after each reconnection; repeats it until it is answered.
 
     Args:
-        socket: a dealer of ``ps.requests`` for :data:`ANSWERS`; it must have no other receiver.
+        socket: the dealer of ``ps.requests`` for :data:`ANSWERS`.
         clock: times the repetition of an unanswered hello.
         name: component name.
         incarnation: of this process.
@@ -84,37 +84,21 @@ class Handshake:
             "fingerprint": fingerprint,
             "spec_hash": spec_hash,
         }
-        self._id: int | None = None
-        self._due = 0.0
+        # After a lost connection the server may be a new process without this component's hello.
+        self._call = Call(self._hello, again_seconds=_RETRY_SECONDS, forget=True)
 
     def tick(self) -> bool:
-        """Does one step; True if a message was sent or received.
+        """Does one step; True if the answer came.
 
         Raises:
             RefusedError: a newer process has this name.
             AdmissionError: protocol, fingerprint or specs differ.
         """
-        # After a lost connection the server may be a new process without this component's hello.
-        if False in self.socket.connection_events() and self.welcome is not None:
-            self._id, self._due = None, self._clock.now()
-        sent = self._say()
-        answer = self.socket.receive()
-        if answer is not None and answer.fields["id"] == self._id:
-            self._take(answer)
-        return sent or answer is not None
-
-    def _say(self) -> bool:
-        if self._clock.now() < self._due:
-            return False
-        request_id = self.socket.send("hello", {**self._fields, "fresh": self.welcome is None})
-        if request_id is None:
-            return False
-        self._id, self._due = request_id, self._clock.now() + _RETRY_SECONDS
-        return True
-
-    def _take(self, answer: Message) -> None:
-        if answer.kind == "refused":
+        answer = self.socket.ask(self._call, self._clock.now())
+        if answer is not None and answer.kind == "refused":
             raise refusal(answer)
+        if answer is None or answer.kind != "welcome":
+            return False
         fields = answer.fields
         incarnation, version = fields["version"]
         self.welcome = Accepted(
@@ -123,5 +107,8 @@ class Handshake:
         self._fields["incarnation"] = self.welcome.incarnation
         # Sent in later hellos: restores the count of starts in a restarted parameter server.
         self._fields["starts"] = self.welcome.starts
-        # No repetition until the connection is lost.
-        self._due = float("inf")
+        self._call.rest()
+        return True
+
+    def _hello(self) -> Message:
+        return Message("hello", {**self._fields, "fresh": self.welcome is None})

@@ -191,7 +191,7 @@ class Frame:
             # Its sockets are closed.
             return
         sockets = self._service.wait_on() if self._service is not None else []
-        if self._hello is not None:
+        if self._hello is not None and self._hello.socket not in sockets:
             sockets = [*sockets, self._hello.socket]
         poll(sockets, IDLE_SECONDS if self._service is None else self._service.rest_seconds())
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import zmq
 
@@ -27,6 +29,8 @@ _STRANGER_BYTES = 1 << 16
 # Maximum messages of other runs, or above the rate, handled per call before it returns.
 _DROPPED_AT_ONCE = 64
 _WAITING_REQUESTS = 64
+# A reply to an older request of a call no longer counts.
+_IDS_KEPT = 64
 # A connection is closed when more requests than this were dropped in a row.
 _FLOOD = 1000
 _REFUSALS = {"refused": REFUSED}
@@ -210,8 +214,79 @@ class RouterSocket(Socket):
                 del self._peers[identity]
 
 
+class Call:
+    """A pending request: decides when it is sent, and which replies belong to it.
+
+    It has neither socket nor clock: :meth:`DealerSocket.ask` sends it and reads the replies. The
+    caller drops it once a reply suffices; until then it is repeated.
+
+    Args:
+        make: makes the request; called for each repetition.
+        again_seconds: time after which it is sent again [s].
+        give_up_seconds: time after which it is no longer sent [s], from the first :meth:`due`.
+        forget: True sends it again at once after a lost connection, and ignores replies to the
+            requests before; the new peer may lack what the old one knew.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Message],
+        *,
+        again_seconds: float = math.inf,
+        give_up_seconds: float = math.inf,
+        forget: bool = False,
+    ) -> None:
+        self.make = make
+        self.again_seconds = again_seconds
+        self.forget = forget
+        self.reply: Message | None = None
+        self._give_up_seconds = give_up_seconds
+        self._give_up_at = math.inf
+        self._at = -math.inf
+        self._losses = -1
+        self._ids: deque[int] = deque(maxlen=_IDS_KEPT)
+
+    def due(self, now: float, losses: int = 0) -> bool:
+        """Returns True if it has to be sent now.
+
+        Args:
+            now: present time [s], on any clock.
+            losses: number of connections lost so far.
+        """
+        if self._losses < 0:
+            self._losses, self._give_up_at = losses, now + self._give_up_seconds
+        elif self.forget and self._losses != losses:
+            self._losses, self._at = losses, -math.inf
+            self._ids.clear()
+        return now >= self._at and not self.given_up(now)
+
+    def on_sent(self, request_id: int, now: float) -> None:
+        """Records that it was sent."""
+        self._ids.append(request_id)
+        self._at = now + self.again_seconds
+
+    def on_reply(self, reply: Message) -> bool:
+        """Keeps a reply to one of its requests; returns False for any other."""
+        if reply.fields["id"] not in self._ids:
+            return False
+        self.reply = reply
+        return True
+
+    def rest(self) -> None:
+        """Ends the repetition and ignores replies, until a connection is lost if it forgets."""
+        self._at = math.inf
+        self._ids.clear()
+
+    def given_up(self, now: float) -> bool:
+        """Returns True once it was sent for ``give_up_seconds`` in vain."""
+        return now >= self._give_up_at
+
+
 class DealerSocket(Socket):
-    """Sends requests and receives replies; each reply carries the id of its request."""
+    """Sends requests and receives replies; each reply carries the id of its request.
+
+    Several callers of one component share it with :meth:`ask`, which hands each reply to its call.
+    """
 
     pattern = zmq.DEALER
     binds = False
@@ -220,10 +295,49 @@ class DealerSocket(Socket):
         self, wire: Wire, endpoint: str, high_water_mark: int, kinds: Kinds | None = None
     ) -> None:
         self._last_id = 0
+        self._calls: WeakSet[Call] = WeakSet()
         self.one_run = kinds is not None
         super().__init__(
             wire, endpoint, high_water_mark, None if kinds is None else {**kinds, **_REFUSALS}
         )
+
+    def add_kinds(self, kinds: Kinds | None) -> None:
+        """Accepts the kinds of replies of a further caller."""
+        if kinds is None or self.kinds is None:
+            return
+        self.kinds = {**self.kinds, **kinds}
+        self._limits[1] = max(each.header_bytes for each in self.kinds.values())
+
+    def post(self, call: Call, now: float) -> bool:
+        """Sends a call if it is due and can be sent; returns True if it was sent.
+
+        Args:
+            call: the request; the socket keeps no dropped call.
+            now: present time [s], on the clock of the call.
+        """
+        if not call.due(now, self.losses() if call.forget else 0):
+            return False
+        message = call.make()
+        request_id = self.send(message.kind, message.fields, message.arrays)
+        if request_id is None:
+            return False
+        call.on_sent(request_id, now)
+        self._calls.add(call)
+        return True
+
+    def ask(self, call: Call, now: float) -> Message | None:
+        """Posts a call, reads all replies, and returns the newest reply to this call, once.
+
+        Raises:
+            AdmissionError: the peer has another version of the protocol.
+        """
+        self.post(call, now)
+        while (reply := self.receive()) is not None:
+            for each in self._calls:
+                if each.on_reply(reply):
+                    break
+        newest, call.reply = call.reply, None
+        return newest
 
     def send(
         self,
@@ -270,27 +384,26 @@ class DealerSocket(Socket):
         *,
         timeout_seconds: float = 10.0,
     ) -> Message:
-        """Sends a request and waits for its reply; discards replies to earlier requests.
+        """Sends a request and waits for its reply.
 
         Raises:
             DeadlineError: no reply in time, or this component is stopping.
             RefusedError: the peer refuses the request; the message is its reason.
             AdmissionError: the peer refuses this component permanently.
         """
+        call = Call(lambda: Message(kind, dict(fields or {}), arrays or {}))
         # Real time even in the serial launcher: its counted clock measures rounds, not waiting.
-        deadline = time.monotonic() + timeout_seconds
-        request_id: int | None = None
-        while time.monotonic() < deadline and not self._wire.stopping():
-            if request_id is None:
-                request_id = self.send(kind, fields, arrays)
+        deadline, sent = time.monotonic() + timeout_seconds, False
+        while (now := time.monotonic()) < deadline and not self._wire.stopping():
+            sent |= self.post(call, now)
             self._wire.add_warning(self.check())
-            answer = self.receive()
-            if answer is not None and answer.fields["id"] == request_id:
-                if answer.kind == "refused":
-                    raise refusal(answer)
-                return answer
+            answer = self.ask(call, now)
             if answer is None:
-                self._wire.pause([self], _PAUSE_SECONDS if request_id else 0.005)
+                self._wire.pause([self], _PAUSE_SECONDS if sent else 0.005)
+            elif answer.kind == "refused":
+                raise refusal(answer)
+            else:
+                return answer
         raise DeadlineError(
             f"{self.endpoint} did not answer '{kind}' within {timeout_seconds:g} s{self._where()}"
         )

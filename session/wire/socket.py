@@ -162,6 +162,7 @@ class Socket:
         self._inproc = address.connect.startswith("inproc://")
         self._looks_first = self._inproc
         self._events: deque[bool] = deque(maxlen=_EVENTS_KEPT)
+        self._losses = 0
         try:
             self._configure(high_water_mark)
             if self.binds:
@@ -246,13 +247,16 @@ class Socket:
 
         The first call starts the monitor. In-process sockets have no such events.
         """
-        if self._inproc:
-            return
-        if self._monitor is None:
-            self._monitor = Monitor(self.raw, MADE | LOST)
-        self._watch()
+        self.losses()
         while self._events:
             yield self._events.popleft()
+
+    def losses(self) -> int:
+        """Returns the number of connections lost since the first call, which starts the monitor."""
+        if self._monitor is None and not self._inproc:
+            self._monitor = Monitor(self.raw, MADE | LOST)
+        self._watch()
+        return self._losses
 
     def _watch(self) -> None:
         """Handles new events of the monitor."""
@@ -265,6 +269,7 @@ class Socket:
                 change = self.link.on_event(number, value, time.monotonic())
             if change is not None:
                 self._events.append(change)
+                self._losses += not change
 
     def check(self) -> str | None:
         """Describes a missing connection, once per loss; None if there is no problem.

@@ -112,7 +112,17 @@ class Wire:
     def dealer(
         self, endpoint: str, kinds: Kinds | None = None, *, high_water_mark: int = 1000
     ) -> DealerSocket:
-        """Connects a client for requests; ``kinds`` are those of the replies."""
+        """Returns the client for requests to an endpoint; all its callers share one connection.
+
+        Args:
+            endpoint: name of the endpoint.
+            kinds: schema of each kind of reply that this caller accepts; None, for tests only.
+            high_water_mark: maximum number of queued messages.
+        """
+        for socket in self.sockets:
+            if isinstance(socket, DealerSocket) and socket.endpoint == endpoint:
+                socket.add_kinds(kinds)
+                return socket
         return DealerSocket(self, endpoint, high_water_mark, kinds)
 
     @property

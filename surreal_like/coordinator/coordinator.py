@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from session.context import Context
-from session.errors import RefusedError, describe
+from session.errors import describe
 from session.folder import RunFolder, write_atomically
 from session.heartbeat import read_beats
 from session.periodic import Every
+from session.wire import Message
+from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
 from surreal_like.coordinator.control import Control, Flat, requests
 from surreal_like.coordinator.report import Report
@@ -114,7 +116,7 @@ class RunCoordinator:
         self._restore(restored)
         self._report = Report(context, self.record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
-        self._accounts_due = Every(seconds=_ACCOUNTS_SECONDS, clock=clock.now)
+        self._accounts_call = Call(lambda: Message("accounts"), again_seconds=_ACCOUNTS_SECONDS)
         self._standstill = Standstill(clock.now())
         # Sender with incarnation -> the account that it reported to the parameter server.
         self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
@@ -182,15 +184,15 @@ class RunCoordinator:
         Raises:
             RefusedError: a newer learner has taken over.
         """
-        while (answer := self._ps.receive()) is not None:
-            if answer.kind == "refused":
-                # A newer learner has taken over; two learners must not write to one folder.
-                raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
-            self._sender_accounts = answer.fields.get("accounts", {})
-            for key, account in self._sender_accounts.items():
-                self.record.accounts.add_sender(key, account)
-        if self._accounts_due():
-            self._ps.send("accounts")
+        answer = self._ps.ask(self._accounts_call, self._context.clock.now())
+        if answer is None:
+            return
+        if answer.kind == "refused":
+            # A newer learner has taken over; two learners must not write to one folder.
+            raise refusal(answer)
+        self._sender_accounts = answer.fields.get("accounts", {})
+        for key, account in self._sender_accounts.items():
+            self.record.accounts.add_sender(key, account)
 
     def tick(self) -> None:
         """Judges and reports when it is due."""
@@ -206,7 +208,6 @@ class RunCoordinator:
             return
         if self._judge_due():
             worker.drain()
-            self._ps.send("accounts")
         self._count()
         final = {key: sender.final for key, sender in self.record.accounts.senders.items()}
         if not ending.over(self._context.clock.now(), worker.counts(), final):
@@ -271,6 +272,7 @@ class RunCoordinator:
         worker.publish(verdict.reason, final=True)
         worker.drain()
         timeout = 0.0 if context.orphaned else _ENDING_SHARE * self._session.launcher.grace_seconds
+        self._accounts_call.again_seconds = _JUDGE_SECONDS
         self._ending = Shutdown(context.clock.now(), timeout_seconds=timeout, shards=worker.shards)
 
     def save(self) -> Path | None:

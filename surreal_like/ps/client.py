@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from session.clock import Clock
 from session.wire import Message
-from session.wire.requests import DealerSocket, refusal
+from session.wire.requests import Call, DealerSocket, refusal
 from surreal_like.data.parameters import Parameters
 
 _ANSWER_SECONDS = 5.0
-_LOOK_SECONDS = 0.2
 
 Account = Mapping[str, Any]
 
@@ -40,8 +40,7 @@ class ParameterClient:
     """Fetches parameters; never returns to older ones.
 
     Args:
-        socket: a dealer of ``ps.requests`` for :data:`surreal_like.ps.schemas.ANSWERS`; no other
-            code may receive on it.
+        socket: the dealer of ``ps.requests`` for :data:`surreal_like.ps.schemas.ANSWERS`.
         clock: for the timeout of a reply.
         policy: name of the policy to fetch.
     """
@@ -52,17 +51,13 @@ class ParameterClient:
         self.have = (0, 0)
         self._clock = clock
         self._policy = policy
-        self._waiting_for: int | None = None
-        self._look_at = self._give_up_at = 0.0
-        self._leave_id: int | None = None
-        self._noted = False
-        # The first call of connection_events() starts the monitoring of the connection.
-        list(socket.connection_events())
+        self._call: Call | None = None
+        self._farewell: Call | None = None
 
     @property
     def waiting(self) -> bool:
         """True while a reply is pending."""
-        return self._waiting_for is not None
+        return self._call is not None
 
     def ask(self, account: Account | None = None, *, patient: bool = False) -> bool:
         """Requests newer parameters without waiting; returns False if a request is impossible now.
@@ -82,12 +77,10 @@ class ParameterClient:
 
     def leave(self, account: Account) -> bool:
         """Sends the final account; call it until it returns True: then it is acknowledged."""
-        if False in self.socket.connection_events():
-            self._leave_id = None
-        if self._leave_id is None and not self._noted:
-            self._leave_id = self.socket.send("leave", {"account": account})
-        self.receive()
-        return self._noted
+        if self._farewell is None:
+            make = partial(Message, "leave", {"account": account})
+            self._farewell = Call(make, again_seconds=_ANSWER_SECONDS, forget=True)
+        return self.socket.ask(self._farewell, self._clock.now()) is not None
 
     def receive(self) -> Parameters | None:
         """Returns parameters that have arrived, if newer than all before, else None.
@@ -95,15 +88,18 @@ class ParameterClient:
         Raises:
             RefusedError: this process has been replaced, or belongs to another run.
         """
-        # At most one reply is pending: no further request is sent before it.
-        answer = self.socket.receive()
-        newer = None if answer is None else self._take(answer)
-        if self._waiting_for is not None and self._clock.now() >= self._look_at:
-            self._look_at += _LOOK_SECONDS
-            lost = False in self.socket.connection_events()
-            if lost or self._clock.now() >= self._give_up_at:
-                self._waiting_for = None
-        return newer
+        if self._call is None:
+            return None
+        now = self._clock.now()
+        answer = self.socket.ask(self._call, now)
+        if answer is None:
+            if self._call.given_up(now):
+                self._call = None
+            return None
+        self._call = None
+        if answer.kind == "refused":
+            raise refusal(answer)
+        return self._take(answer)
 
     def fetch(self, timeout_seconds: float, account: Account | None = None) -> Parameters | None:
         """Waits for the newest parameters; returns None if there are no newer ones.
@@ -126,32 +122,23 @@ class ParameterClient:
         return fields
 
     def _ask(self, kind: str, fields: dict[str, Any]) -> bool:
-        if self._waiting_for is not None:
+        if self._call is not None:
             return False
-        self._waiting_for = self.socket.send(kind, fields)
-        now = self._clock.now()
-        self._look_at, self._give_up_at = now + _LOOK_SECONDS, now + _ANSWER_SECONDS
-        return self._waiting_for is not None
+        make = partial(Message, kind, fields)
+        call = Call(make, give_up_seconds=_ANSWER_SECONDS, forget=True)
+        if self.socket.post(call, self._clock.now()):
+            self._call = call
+        return self.waiting
 
     def _request(
         self, kind: str, fields: dict[str, Any], timeout_seconds: float
     ) -> Parameters | None:
         # Abandons an earlier request: its reply will be ignored.
-        self._waiting_for = None
-        answer = self.socket.request(kind, fields, timeout_seconds=timeout_seconds)
-        self._waiting_for = answer.fields["id"]
-        return self._take(answer)
+        self._call = None
+        return self._take(self.socket.request(kind, fields, timeout_seconds=timeout_seconds))
 
     def _take(self, answer: Message) -> Parameters | None:
         fields = answer.fields
-        if fields["id"] == self._leave_id:
-            self._noted = True
-            return None
-        if fields["id"] != self._waiting_for:
-            return None
-        self._waiting_for = None
-        if answer.kind == "refused":
-            raise refusal(answer)
         if answer.kind == "parameters":
             return self._take_parameters(Parameters.from_message(answer))
         if answer.kind in ("not_modified", "info"):

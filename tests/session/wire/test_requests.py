@@ -1,14 +1,17 @@
 """Requests and their answers: each finds its own, none is lost in silence, none waits for ever."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from session.errors import DeadlineError, RefusedError
 from session.wire import AddressBook, Message
-from session.wire.requests import Request, RouterSocket
+from session.wire.requests import Call, Request, RouterSocket
+from session.wire.schema import Count, Schema
 from session.wire.sockets import Socket, poll
 from tests.session.wire.rig import DEADLINE_SECONDS, Wires, until
 
@@ -119,3 +122,89 @@ def test_a_request_without_an_id_is_no_request(book: AddressBook, wires: Wires) 
         push.raw.send_multipart(push._encode(Message("fetch", dict(fields))))
     until(lambda: push.send("fetch", {"good": True}))
     assert until(router.receive).message.fields["good"] is True
+
+
+def test_all_callers_of_an_endpoint_share_one_socket_and_each_gets_its_own_replies(
+    book: AddressBook, wires: Wires
+) -> None:
+    router, wire = wires.make(book, "ps").router("ps.requests"), wires.make(book)
+    hello = wire.dealer("ps.requests", {"welcome": Schema({"starts": Count()})})
+    fetch = wire.dealer("ps.requests", {"info": Schema({"version": Count()})})
+    assert hello is fetch
+    calls = [Call(lambda kind=kind: Message(kind), again_seconds=9.0) for kind in ("hello", "info")]  # type: ignore[misc]
+    requests: list[Request] = []
+
+    def both_arrive() -> bool:
+        assert [fetch.ask(call, 0.0) for call in calls] == [None, None]
+        requests.extend(filter(None, [router.receive()]))
+        return len(requests) == 2
+
+    until(both_arrive)
+    for request, kind, field in zip(
+        requests, ("welcome", "info"), ("starts", "version"), strict=True
+    ):
+        router.reply(request, kind, {field: 7})
+    # Whichever call is asked first reads the replies of both.
+    info = until(lambda: fetch.ask(calls[1], 0.0))
+    welcome = until(lambda: fetch.ask(calls[0], 0.0))
+    assert (welcome.kind, info.kind) == ("welcome", "info")
+    assert fetch.ask(calls[0], 0.0) is fetch.ask(calls[1], 0.0) is None
+    assert (router.counters.received, fetch.counters.rejected) == (2, 0)
+
+
+def test_a_socket_keeps_no_call_that_its_caller_has_dropped(
+    book: AddressBook, wires: Wires
+) -> None:
+    router, dealer = (
+        wires.make(book, "ps").router("ps.requests"),
+        wires.make(book).dealer("ps.requests"),
+    )
+    calls = [Call(lambda: Message("old"))]
+    until(lambda: dealer.ask(calls[0], 0.0) or router.receive())
+    assert len(dealer._calls) == 1
+    calls[0] = Call(lambda: Message("new"))
+    dealer.ask(calls[0], 0.0)
+    assert list(dealer._calls) == calls
+
+
+REPEATED, FORGETFUL = {"again_seconds": 1.0}, {"again_seconds": 5.0, "forget": True}
+
+
+# Steps: "at TIME due" or "idle", "lose" a connection, "sent ID", "reply ID counts" or "ignored",
+# "over TIME yes" or "no", and "rest".
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({}, "at 7 due; at 7.5 due; sent 1; at 1e9 idle"),
+        (REPEATED, "at 7 due; sent 1; at 7.9 idle; at 8 due; at 8.5 due; sent 2; at 9.4 idle"),
+        # A late reply counts; one to another caller does not.
+        (REPEATED, "at 0 due; sent 3; at 1 due; sent 5; reply 4 ignored; reply 3 counts"),
+        (REPEATED, "at 0 due; sent 1; reply 1 counts; at 1 due"),
+        (REPEATED, "at 0 due; sent 1; lose; at 0.1 idle; reply 1 counts"),
+        (FORGETFUL, "lose; at 0 due; sent 1; at 0.1 idle; lose; at 0.2 due; reply 1 ignored"),
+        (FORGETFUL, "at 0 due; sent 1; lose; at 0.1 due; sent 2; at 0.2 idle; reply 2 counts"),
+        (FORGETFUL, "at 0 due; sent 1; rest; at 99 idle; reply 1 ignored; lose; at 99.1 due"),
+        (REPEATED, "at 0 due; sent 1; rest; lose; at 99 idle"),
+        ({**REPEATED, "give_up_seconds": 60.0}, "at 9 due; over 68.9 no; at 69 idle; over 69 yes"),
+        ({**FORGETFUL, "give_up_seconds": 5.0}, "at 0 due; sent 1; lose; at 5 idle; over 5 yes"),
+    ],
+)
+def test_when_a_call_is_sent_and_which_replies_count(settings: dict[str, Any], steps: str) -> None:
+    call, now, losses = Call(lambda: Message("fetch"), **settings), math.nan, 0
+    for step in steps.split("; "):
+        what, *words = step.split()
+        if what == "at":
+            now = float(words[0])
+            assert call.due(now, losses) is (words[1] == "due"), step
+        elif what == "sent":
+            call.on_sent(int(words[0]), now)
+        elif what == "reply":
+            call.reply, reply = None, Message("answer", {"id": int(words[0])})
+            assert call.on_reply(reply) is (words[1] == "counts"), step
+            assert call.reply is (reply if words[1] == "counts" else None), step
+        elif what == "over":
+            assert call.given_up(float(words[0])) is (words[1] == "yes"), step
+        elif what == "rest":
+            call.rest()
+        else:
+            losses += 1

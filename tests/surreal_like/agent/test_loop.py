@@ -14,6 +14,7 @@ import main.ps
 from session.context import Context
 from session.errors import RefusedError
 from session.service import Frame
+from session.wire.connection_monitor import ACCEPTED, Monitor
 from surreal_like.agent.loop import AgentService, make_agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.errors import SpecError
@@ -400,3 +401,24 @@ def test_a_learner_that_begins_with_older_versions_is_not_waited_for(rig: Rig) -
     learner.publish()
     rig.until(lambda: len(replay.chunks) == 2)
     assert (replay.chunks[-1].columns["version"] == 1).all()
+
+
+def test_an_agent_has_one_connection_to_the_parameter_server() -> None:
+    """So that ``security.max_connections`` limits the number of agents, not half of it."""
+    with make_rig(agent={"num": 4}) as rig:
+        server = rig.start("ps", main.ps.build)
+        rig.until(lambda: server._service)
+        router = server._service.wait_on()[0]  # type: ignore[union-attr]
+        assert router.endpoint == "ps.requests"
+        monitor = Monitor(router.raw, ACCEPTED)
+        learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+        frames = [rig.start(f"agent-{number}", build) for number in range(4)]
+        learner.publish()
+        rig.until(lambda: replay.chunks and all(frame._service for frame in frames))
+        rig.until(lambda: all(service(frame)._agent.version for frame in frames))
+        learner.publish(final=True)
+        rig.until(lambda: all(service(frame)._phase != "acting" for frame in frames))
+        rig.pass_time(100.0)
+        assert all(service(frame)._phase == "left" for frame in frames)
+        assert len(list(monitor.events())) == 4
+        monitor.close()
