@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from session.client import open_client
@@ -13,7 +14,8 @@ from session.component import Topology
 from session.config import Config
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
-from session.wire import AddressBook
+from session.wire import AddressBook, Message
+from session.wire.requests import Call
 from surreal_like.code_snapshot import own_file
 from surreal_like.experiment import SECTIONS
 from surreal_like.interrupts import Interrupts
@@ -104,9 +106,11 @@ class RunWatch:
     def __init__(self, admission: Admission) -> None:
         self.over = False
         self.timeout_seconds: float = admission.config.session_config.heartbeat.timeout
-        self._last_answer_at = self._asked_at = time.monotonic()
+        self._last_answer_at = time.monotonic()
         self._wire = open_client(admission.folder, "join")
         self._requests = self._wire.dealer("ps.requests", ANSWERS)
+        make = partial(Message, "info", {"policy": "default"})
+        self._info = Call(make, again_seconds=_ASK_SECONDS)
 
     @property
     def silent_seconds(self) -> float:
@@ -130,13 +134,9 @@ class RunWatch:
             AdmissionError: the run has revoked this machine's admission.
         """
         now = time.monotonic()
-        if now - self._asked_at >= _ASK_SECONDS:
-            self._asked_at = now
-            self._requests.send("info", {"policy": "default"})
-        while (answer := self._requests.receive()) is not None:
+        if (answer := self._requests.ask(self._info, now)) is not None:
             self._last_answer_at = now
-            if answer.kind == "info":
-                self.over |= answer.fields["info"]["final"]
+            self.over |= answer.kind == "info" and answer.fields["info"]["final"]
         return [] if self.over else self._wire.check()
 
     def __enter__(self) -> RunWatch:

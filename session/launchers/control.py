@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import zmq
@@ -16,8 +17,8 @@ from session.launchers.commands import ANSWERS, COMMANDS
 from session.launchers.instruction import Ask, Event
 from session.launchers.launcher import SUPERVISOR_CONTROL, Control
 from session.loggerplex.client import make_log
-from session.wire import AddressBook
-from session.wire.requests import RouterSocket
+from session.wire import AddressBook, Message
+from session.wire.requests import Call, RouterSocket
 from session.wire.security import Security
 from session.wire.telemetry_buffer import Channel
 
@@ -55,9 +56,7 @@ class ControlSockets:
         push = self._wire.push("loggerplex.records", high_water_mark=100) if has_log else None
         self._channel = Channel(push, "loggerplex", buffer=session.tensorplex.buffer)
         self._log = make_log(NAME, self._channel, level=session.loggerplex.level, clock=WallClock())
-        self._asked: Ask | None = None
-        self._ids: set[int] = set()
-        self._ask_at = 0.0
+        self._call: Call | None = None
 
     def serve(self, run: Control) -> None:
         """Executes the commands that have arrived and replies to each."""
@@ -73,27 +72,22 @@ class ControlSockets:
 
     def ask(self, question: Ask) -> None:
         """Sends a request to the learner; :meth:`answered` repeats it until the learner replies."""
-        self._asked, self._ask_at = question, 0.0
-        self._ids.clear()
+        make = partial(Message, question.kind, question.fields)
+        self._call = Call(make, again_seconds=_ASK_AGAIN_SECONDS)
 
     def forget(self) -> None:
         """Drops the pending request: the learner has ended."""
-        self._asked = None
+        self._call = None
 
     def answered(self) -> str | None:
         """Repeats the pending request; returns its kind once the learner has replied."""
-        if self._asked is None or self._learner is None:
+        if self._call is None or self._learner is None:
             return None
-        if time.monotonic() >= self._ask_at:
-            request_id = self._learner.send(self._asked.kind, self._asked.fields)
-            if request_id is not None:
-                self._ids.add(request_id)
-                self._ask_at = time.monotonic() + _ASK_AGAIN_SECONDS
-        answer = self._learner.receive()
-        # A reply to an older request does not count; a refused request stays pending.
-        if answer is None or answer.fields["id"] not in self._ids or answer.kind == "refused":
+        answer = self._learner.ask(self._call, time.monotonic())
+        if answer is None or answer.kind == "refused":
+            # A refused request stays pending.
             return None
-        kind, self._asked = self._asked.kind, None
+        kind, self._call = self._call.make().kind, None
         return kind
 
     def record_event(self, happening: Event) -> None:

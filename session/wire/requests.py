@@ -223,7 +223,7 @@ class Call:
     Args:
         make: makes the request; called for each repetition.
         again_seconds: time after which it is sent again [s].
-        give_up_seconds: time after which it is no longer sent [s], from the first :meth:`due`.
+        give_up_at: time from which on it is no longer sent [s].
         forget: True sends it again at once after a lost connection, and ignores replies to the
             requests before; the new peer may lack what the old one knew.
     """
@@ -233,15 +233,14 @@ class Call:
         make: Callable[[], Message],
         *,
         again_seconds: float = math.inf,
-        give_up_seconds: float = math.inf,
+        give_up_at: float = math.inf,
         forget: bool = False,
     ) -> None:
         self.make = make
         self.again_seconds = again_seconds
         self.forget = forget
         self.reply: Message | None = None
-        self._give_up_seconds = give_up_seconds
-        self._give_up_at = math.inf
+        self._give_up_at = give_up_at
         self._at = -math.inf
         self._losses = -1
         self._ids: deque[int] = deque(maxlen=_IDS_KEPT)
@@ -254,7 +253,7 @@ class Call:
             losses: number of connections lost so far.
         """
         if self._losses < 0:
-            self._losses, self._give_up_at = losses, now + self._give_up_seconds
+            self._losses = losses
         elif self.forget and self._losses != losses:
             self._losses, self._at = losses, -math.inf
             self._ids.clear()
@@ -278,7 +277,7 @@ class Call:
         self._ids.clear()
 
     def given_up(self, now: float) -> bool:
-        """Returns True once it was sent for ``give_up_seconds`` in vain."""
+        """Returns True if it is no longer sent."""
         return now >= self._give_up_at
 
 

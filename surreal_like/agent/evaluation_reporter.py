@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from session.clock import Clock
-from session.errors import RefusedError
 from session.launchers.commands import NOTED
-from session.wire.requests import DealerSocket
+from session.wire import Message
+from session.wire.requests import Call, DealerSocket, refusal
 from session.wire.schema import Kinds
 
 ANSWERS: Kinds = {"noted": NOTED}
@@ -34,17 +34,13 @@ class EvaluationReporter:
         self.socket = socket
         self.best: float | None = None
         self._clock = clock
-        self._score: Mapping[str, Any] | None = None
-        self._flat: npt.NDArray[np.uint8] | None = None
-        self._id: int | None = None
-        self._again_at = self._give_up_at = 0.0
-        # The first call starts the monitoring of the connection.
-        list(socket.connection_events())
+        self._call: Call | None = None
+        self._losses = 0
 
     @property
     def busy(self) -> bool:
         """True while a score has not been acknowledged."""
-        return self._score is not None
+        return self._call is not None
 
     def report(self, score: Mapping[str, Any], flat: npt.NDArray[np.uint8] | None) -> None:
         """Starts to report a score.
@@ -54,8 +50,18 @@ class EvaluationReporter:
             flat: the evaluated parameters, sent if they are the best so far; None: they cannot
                 become the best.
         """
-        self._score, self._flat, self._id = score, flat, None
-        self._give_up_at = self._clock.now() + _GIVE_UP_SECONDS
+
+        def make() -> Message:
+            losses, self._losses = self._losses, self.socket.losses()
+            if self._losses != losses:
+                # A restarted learner may know less than the one that reported its best score.
+                self.best = None
+            better = self.best is None or score["mean_return"] > self.best
+            arrays = {"flat": flat} if better and flat is not None else {}
+            return Message("evaluated", dict(score), arrays)
+
+        give_up_at = self._clock.now() + _GIVE_UP_SECONDS
+        self._call = Call(make, again_seconds=_ANSWER_SECONDS, give_up_at=give_up_at, forget=True)
 
     def tick(self) -> bool | None:
         """Sends, resends and receives without blocking.
@@ -67,29 +73,16 @@ class EvaluationReporter:
         Raises:
             RefusedError: the learner does not accept the score.
         """
-        if self._score is None:
+        if self._call is None:
             return None
         now = self._clock.now()
-        if False in self.socket.connection_events():
-            # A restarted learner may know less than the one that reported its best score.
-            self._id, self.best = None, None
-        if self._id is None or now >= self._again_at:
-            self._send(now)
-        while (answer := self.socket.receive()) is not None:
-            if answer.fields["id"] == self._id:
-                self._score = self._flat = None
-                if answer.kind == "refused":
-                    raise RefusedError(str(answer.fields.get("reason", "refused without a reason")))
-                self.best = answer.fields.get("best", self.best)
-                return bool(answer.fields.get("confirm", False))
-        if now >= self._give_up_at:
-            self._score = self._flat = None
+        answer = self.socket.ask(self._call, now)
+        if answer is None and not self._call.given_up(now):
+            return None
+        self._call = None
+        if answer is None:
             return False
-        return None
-
-    def _send(self, now: float) -> None:
-        assert self._score is not None  # busy
-        best = self.best is None or self._score["mean_return"] > self.best
-        arrays = {"flat": self._flat} if best and self._flat is not None else {}
-        self._id = self.socket.send("evaluated", dict(self._score), arrays)
-        self._again_at = now + _ANSWER_SECONDS
+        if answer.kind == "refused":
+            raise refusal(answer)
+        self.best = answer.fields.get("best", self.best)
+        return bool(answer.fields.get("confirm", False))

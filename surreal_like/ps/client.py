@@ -124,9 +124,9 @@ class ParameterClient:
     def _ask(self, kind: str, fields: dict[str, Any]) -> bool:
         if self._call is not None:
             return False
-        make = partial(Message, kind, fields)
-        call = Call(make, give_up_seconds=_ANSWER_SECONDS, forget=True)
-        if self.socket.post(call, self._clock.now()):
+        make, now = partial(Message, kind, fields), self._clock.now()
+        call = Call(make, give_up_at=now + _ANSWER_SECONDS, forget=True)
+        if self.socket.post(call, now):
             self._call = call
         return self.waiting
 

@@ -185,8 +185,8 @@ REPEATED, FORGETFUL = {"again_seconds": 1.0}, {"again_seconds": 5.0, "forget": T
         (FORGETFUL, "at 0 due; sent 1; lose; at 0.1 due; sent 2; at 0.2 idle; reply 2 counts"),
         (FORGETFUL, "at 0 due; sent 1; rest; at 99 idle; reply 1 ignored; lose; at 99.1 due"),
         (REPEATED, "at 0 due; sent 1; rest; lose; at 99 idle"),
-        ({**REPEATED, "give_up_seconds": 60.0}, "at 9 due; over 68.9 no; at 69 idle; over 69 yes"),
-        ({**FORGETFUL, "give_up_seconds": 5.0}, "at 0 due; sent 1; lose; at 5 idle; over 5 yes"),
+        ({**REPEATED, "give_up_at": 69.0}, "at 9 due; over 68.9 no; at 69 idle; over 69 yes"),
+        ({**FORGETFUL, "give_up_at": 5.0}, "at 0 due; sent 1; lose; at 5 idle; over 5 yes"),
     ],
 )
 def test_when_a_call_is_sent_and_which_replies_count(settings: dict[str, Any], steps: str) -> None:
