@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from session.wire.sockets import poll
 from surreal_like.replay import client, shared_memory
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
@@ -223,14 +224,13 @@ def test_a_reply_of_a_shard_that_is_gone_gets_no_memory(make: Callable[..., Clus
     cluster.send(1, 20)
     cluster.until(cluster.acked)
     cluster.until(lambda: [cluster.client.next(), *shard.asked][1:])
-    while not shard.batches.raw.poll(0):  # its reply lies in the socket
+    while (reply := shard.batches.receive()) is None:
         cluster.frames[1].step()
+        poll([shard.batches], 0.01)
     cluster.stop(1)
-    monitor = shard.batches._monitor
-    assert monitor is not None
-    assert monitor.raw.poll(5000)  # the client gets both at once: the reply, and that it is gone
+    cluster.until(lambda: shard.lost)
     shard.lends = True
-    cluster.client.tick()
+    cluster.client._take(1, shard, reply)  # as if libzmq had kept it
     assert shard.slab is None
     assert not shard.is_open(cluster.clock.now())
 
