@@ -26,6 +26,7 @@ INSTALL_REQUIRES = [
     "numpy>=1.26",
     "msgpack>=1.0.5",
     "tensorboard>=2.14",
+    "pillow>=13.0",  # the first that writes animated PNG with pictures longer than 65 s
     "pyyaml>=6.0.1",
     "libtmux>=0.46",
     "rich>=13.7",

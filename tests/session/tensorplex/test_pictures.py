@@ -32,7 +32,23 @@ def test_animated_png_is_lossless(colours: int) -> None:
 
 
 def test_extreme_speeds_are_clipped() -> None:
-    frames = np.zeros((2, 1, 1, 1), np.uint8)
+    frames = np.array([0, 255], np.uint8).reshape(2, 1, 1, 1)
     for fps, millis in ((1e9, 1), (1e-9, 65535)):
         with Image.open(io.BytesIO(animated_png(frames, fps))) as image:
             assert image.info["duration"] == pytest.approx(millis)
+
+
+def test_a_still_video_lasts_as_long_as_its_frames() -> None:
+    frames = np.zeros((3000, 2, 2, 3), np.uint8)
+    frames[-1] = 255
+    with Image.open(io.BytesIO(animated_png(frames, fps=25))) as image:
+        assert image.n_frames == 2  # type: ignore[attr-defined]
+        assert image.info["duration"] == pytest.approx(2999 * 40, rel=1e-3)
+        image.seek(1)
+        assert image.info["duration"] == 40
+
+
+def test_a_video_of_one_frame_is_a_picture_too() -> None:
+    frames = np.full((1, 2, 3, 3), 7, np.uint8)
+    with Image.open(io.BytesIO(animated_png(frames, fps=25))) as image:
+        assert np.array_equal(np.asarray(image.convert("RGB")), frames[0])
