@@ -69,3 +69,32 @@ def clipped_value_loss(
         raise ValueError(f"clip is {clip}, expected a positive number")
     kept = old_v_tm1 + (v_tm1 - old_v_tm1).clamp(-clip, clip)
     return torch.maximum(squared_loss(v_tm1, target_tm1), squared_loss(kept, target_tm1))
+
+
+def rescale(x: torch.Tensor, epsilon: float = 1e-3) -> torch.Tensor:
+    """Compresses values of any shape: `sign(x) (sqrt(|x| + 1) - 1) + epsilon x`.
+
+    Pohlen et al. 2018, Observe and Look Further, proposition A.2.
+    """
+    size = x.abs()
+    # The root less 1 without the rounding of small values.
+    return x.sign() * (size / ((size + 1.0).sqrt() + 1.0)) + epsilon * x
+
+
+def unscale(x: torch.Tensor, epsilon: float = 1e-3) -> torch.Tensor:
+    """Inverts :func:`rescale` exactly.
+
+    With `d = sqrt(|y| + 1) - 1` for the wanted y, `|x| = epsilon d**2 + (1 + 2 epsilon) d`.
+    """
+    size, half = x.abs(), 1.0 + 2.0 * epsilon
+    # This form of the root has no difference of large numbers.
+    d = 2.0 * size / (half + (half * half + 4.0 * epsilon * size).sqrt())
+    return x.sign() * d * (d + 2.0)
+
+
+def conservative_loss(q_tm1: torch.Tensor, a_tm1: torch.Tensor) -> torch.Tensor:
+    """Returns log-sum-exp of the values `[B, A]` less the value of the taken action, `[B]`.
+
+    It lowers values of actions that the data does not contain: Kumar et al. 2020, equation 4.
+    """
+    return q_tm1.logsumexp(1) - taken_value(q_tm1, a_tm1)

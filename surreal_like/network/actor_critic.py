@@ -66,8 +66,8 @@ class ActorCritic(ObsModule):
         self.head = make_policy_head(width, action_spec, log_std=model["log_std"])
         self.value_head = ValueHead(width)
         if not model["torso"]:
-            _initialize(self)
-        _orthogonal(self.head, 0.01)
+            _initialize(self, math.sqrt(2.0))
+        _initialize(self.head, 0.01)
         _orthogonal(self.value_head, 1.0)
 
     def forward(self, obs: Any) -> tuple[Distribution, torch.Tensor]:
@@ -128,10 +128,10 @@ class ActorCritic(ObsModule):
         return policy, state
 
 
-def _initialize(module: nn.Module) -> None:
+def _initialize(module: nn.Module, gain: float) -> None:
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
-            _orthogonal(layer, math.sqrt(2.0))
+            _orthogonal(layer, gain)
 
 
 def _orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:

@@ -14,50 +14,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from surreal_like.data.spec import is_bounded, parse_action_spec
-from surreal_like.errors import SpecError
+from surreal_like.network.action_scale import ActionScale as ActionScale
 from surreal_like.network.distribution import SquashedGaussian
 from surreal_like.network.encoder import make_encoder
 from surreal_like.network.head import SquashedGaussianHead
 from surreal_like.network.obs_module import ObsModule
 from surreal_like.network.torso import ACTIVATIONS, make_torso
-
-
-class ActionScale:
-    """Converts between actions of the environment and positions from -1 to 1 within their bounds.
-
-    Args:
-        action_spec: from the environment config, continuous and bounded on all sides.
-        device: of the tensors.
-
-    Raises:
-        SpecError: actions have no bounds, or low is not below high.
-    """
-
-    def __init__(self, action_spec: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
-        spec = parse_action_spec(action_spec)
-        low, high = spec.array.low, spec.array.high
-        if low is None or high is None or not is_bounded(spec.array):
-            raise SpecError(
-                f"actions {list(spec.dim)} need finite bounds, but env_config.action_spec has low "
-                f"{None if low is None else low.tolist()} and high "
-                f"{None if high is None else high.tolist()}"
-            )
-        if not (low < high).all():
-            raise SpecError(f"actions have low {low.tolist()}, not below high {high.tolist()}")
-        self.size = math.prod(spec.dim)
-        self._dim = spec.dim
-        first, last = (torch.tensor(end.reshape(-1), device=device) for end in (low, high))
-        self._middle = (first + last) / 2
-        self._half = (last - first) / 2
-
-    def to_env(self, unit: torch.Tensor) -> torch.Tensor:
-        """Returns the environment's actions, float32 `[B, *dim]`, of positions `[B, size]`."""
-        return (self._middle + self._half * unit).reshape(-1, *self._dim)
-
-    def to_unit(self, actions: torch.Tensor) -> torch.Tensor:
-        """Returns the positions `[B, size]` of the environment's actions `[B, *dim]`."""
-        return (actions.reshape(-1, self.size) - self._middle) / self._half
 
 
 class DeterministicPolicy(ObsModule):

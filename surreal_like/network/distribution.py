@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 from torch.nn import functional
 
+from surreal_like.network.action_scale import ActionScale
+
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 _LOG_2 = math.log(2.0)
+# Keeps a uniform distribution's mode, 0 / 0, in the middle.
+_SMALL = 1e-6
 # An action of exactly 1 has an infinite argument; this is the largest float32 below 1.
 _BELOW_1 = 1.0 - 2.0**-24
 
@@ -45,6 +49,9 @@ class Distribution(Protocol):
     def columns(self) -> dict[str, torch.Tensor]:
         """Returns name -> `[..., n]`, the argument of `of` of the head that made it."""
         ...
+
+
+UnitT = TypeVar("UnitT", bound=Distribution)
 
 
 class Categorical:
@@ -160,8 +167,7 @@ class Gaussian:
 class SquashedGaussian:
     """The hyperbolic tangent of a Gaussian: actions `[..., D]` between -1 and 1.
 
-    Haarnoja et al. 2018 (Soft Actor-Critic), appendix C. Its entropy has no closed form: use minus
-    the log-probability of a result of `draw`.
+    Haarnoja et al. 2018 (Soft Actor-Critic), appendix C.
     """
 
     def __init__(self, mean: torch.Tensor, log_std: torch.Tensor) -> None:
@@ -185,9 +191,115 @@ class SquashedGaussian:
         before = torch.atanh(actions.clamp(-_BELOW_1, _BELOW_1))
         return self.gaussian.log_prob(before) - _log_slope(before).sum(-1)
 
+    def entropy(self) -> torch.Tensor:
+        """Estimates the entropy, which has no closed form, from one draw; with gradient."""
+        return -self.draw()[1]
+
+    def kl(self, other: Self) -> torch.Tensor:
+        """Returns KL(self, other), that of the Gaussians: both are squashed by one function."""
+        return self.gaussian.kl(other.gaussian)
+
     def columns(self) -> dict[str, torch.Tensor]:
         """Returns the columns of the Gaussian."""
         return self.gaussian.columns()
+
+
+class Beta:
+    """Independent Beta distributions: actions `[..., D]` from 0 to 1.
+
+    Chou et al. 2017, Improving Stochastic Policy Gradients in Continuous Control with Deep
+    Reinforcement Learning using the Beta Distribution.
+
+    Args:
+        alpha, beta: `[..., D]`, at least 1: then the density has one peak.
+    """
+
+    def __init__(self, alpha: torch.Tensor, beta: torch.Tensor) -> None:
+        self.alpha = alpha
+        self.beta = beta
+
+    def sample(self, generator: torch.Generator | None = None) -> torch.Tensor:
+        """Draws by two gamma variables, without gradient."""
+        one, other = (
+            torch._standard_gamma(each.detach(), generator) for each in (self.alpha, self.beta)
+        )
+        return (one / (one + other)).clamp(1.0 - _BELOW_1, _BELOW_1)
+
+    def mode(self) -> torch.Tensor:
+        """Returns the most likely actions; the middle of a uniform distribution."""
+        return (self.alpha - 1.0 + _SMALL) / (self.alpha + self.beta - 2.0 + 2.0 * _SMALL)
+
+    def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
+        """Returns the sum over D of the log-densities; the ends count as next to the end."""
+        inside = actions.clamp(1.0 - _BELOW_1, _BELOW_1)
+        powers = (self.alpha - 1.0) * inside.log() + (self.beta - 1.0) * torch.log1p(-inside)
+        return (powers - self._log_norm()).sum(-1)
+
+    def entropy(self) -> torch.Tensor:
+        """Returns the entropy; 0 for the uniform distribution, else negative."""
+        total = self.alpha + self.beta
+        each = (
+            self._log_norm()
+            - (self.alpha - 1.0) * self.alpha.digamma()
+            - (self.beta - 1.0) * self.beta.digamma()
+            + (total - 2.0) * total.digamma()
+        )
+        return each.sum(-1)
+
+    def kl(self, other: Self) -> torch.Tensor:
+        """Returns KL(self, other)."""
+        alphas, betas = self.alpha - other.alpha, self.beta - other.beta
+        each = (
+            other._log_norm()
+            - self._log_norm()
+            + alphas * self.alpha.digamma()
+            + betas * self.beta.digamma()
+            - (alphas + betas) * (self.alpha + self.beta).digamma()
+        )
+        return each.sum(-1)
+
+    def columns(self) -> dict[str, torch.Tensor]:
+        """Returns alpha and beta."""
+        return {"alpha": self.alpha, "beta": self.beta}
+
+    def _log_norm(self) -> torch.Tensor:
+        """Returns the logarithm of the Beta function."""
+        return self.alpha.lgamma() + self.beta.lgamma() - (self.alpha + self.beta).lgamma()
+
+
+class Bounded(Generic[UnitT]):
+    """A distribution over a unit box, whose actions `[..., D]` are scaled to those of bounds.
+
+    Log-probabilities, entropies and divergences are those in the unit box.
+    """
+
+    def __init__(self, unit: UnitT, scale: ActionScale) -> None:
+        self.unit = unit
+        self._scale = scale
+
+    def sample(self, generator: torch.Generator | None = None) -> torch.Tensor:
+        """Draws without gradient."""
+        return self._scale.forward(self.unit.sample(generator))
+
+    def mode(self) -> torch.Tensor:
+        """Returns the mode of the unit box, scaled."""
+        return self._scale.forward(self.unit.mode())
+
+    def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
+        """Returns the log-densities of the positions of actions."""
+        return self.unit.log_prob(self._scale.inverse(actions))
+
+    def entropy(self) -> torch.Tensor:
+        """Returns the entropy in the unit box."""
+        return self.unit.entropy()
+
+    def kl(self, other: Self) -> torch.Tensor:
+        """Returns KL(self, other)."""
+        return self.unit.kl(other.unit)
+
+    def columns(self) -> dict[str, torch.Tensor]:
+        """Returns the columns of the distribution over the unit box."""
+        return self.unit.columns()
 
 
 def _log_slope(x: torch.Tensor) -> torch.Tensor:

@@ -11,16 +11,21 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
+from session.errors import ConfigError
 from surreal_like.data.spec import parse_action_spec
+from surreal_like.network.action_scale import ActionScale
 from surreal_like.network.distribution import (
+    Beta,
+    Bounded,
     Categorical,
     Distribution,
     Gaussian,
     MultiCategorical,
     SquashedGaussian,
 )
-from surreal_like.network.torso import MLP
+from surreal_like.network.torso import MLP, LinearFactory
 
 _LEAST_LOG_STD = -20.0
 _LARGEST_LOG_STD = 2.0
@@ -33,7 +38,11 @@ class QHead(nn.Linear):
 class DuelingHead(nn.Module):
     """Computes Q from a state value and advantages minus their mean: Wang et al. 2016, equation 9.
 
-    Each of the two streams may have its own hidden layers.
+    Args:
+        in_features: width of the features.
+        num_actions: A below.
+        outputs: K numbers for each action; the mean is over the actions, output by output.
+        hidden_sizes, activation, linear: of the hidden layers that each of the two streams has.
     """
 
     def __init__(
@@ -41,25 +50,35 @@ class DuelingHead(nn.Module):
         in_features: int,
         num_actions: int,
         *,
-        hidden_sizes: Sequence[int] = (),
-        activation: str = "relu",
+        outputs: int = 1,
+        **hidden: Any,
     ) -> None:
         super().__init__()
-        self.value = _stream(in_features, hidden_sizes, 1, activation)
-        self.advantage = _stream(in_features, hidden_sizes, num_actions, activation)
+        self._outputs = outputs
+        self.value = make_stream(in_features, outputs, **hidden)
+        self.advantage = make_stream(in_features, num_actions * outputs, **hidden)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Returns Q, `[B, num_actions]`."""
-        advantage = self.advantage(features)
-        q_values: torch.Tensor = self.value(features) + advantage - advantage.mean(1, keepdim=True)
+        """Returns Q, `[B, num_actions]`, or `[B, num_actions, K]` with several outputs."""
+        value, advantage = self.value(features), self.advantage(features)
+        if self._outputs > 1:
+            value = value.unsqueeze(1)
+            advantage = advantage.view(len(advantage), -1, self._outputs)
+        q_values: torch.Tensor = value + advantage - advantage.mean(1, keepdim=True)
         return q_values
 
 
-def _stream(
-    in_features: int, hidden_sizes: Sequence[int], out_features: int, activation: str
+def make_stream(
+    in_features: int,
+    out_features: int,
+    *,
+    hidden_sizes: Sequence[int] = (),
+    activation: str = "relu",
+    linear: LinearFactory = nn.Linear,
 ) -> nn.Module:
-    hidden = MLP(in_features, hidden_sizes, activation=activation)
-    return nn.Sequential(hidden, nn.Linear(hidden.out_features, out_features))
+    """Builds hidden layers and a linear output layer: `[B, in_features]` to `[B, out_features]`."""
+    hidden = MLP(in_features, hidden_sizes, activation=activation, linear=linear)
+    return nn.Sequential(hidden, linear(hidden.out_features, out_features))
 
 
 class ValueHead(nn.Linear):
@@ -134,23 +153,79 @@ class SquashedGaussianHead(nn.Linear):
         return SquashedGaussian(columns["mean"], columns["log_std"])
 
 
-PolicyHead = CategoricalHead | GaussianHead
+class BetaHead(nn.Linear):
+    """One linear layer for both parameters of Beta distributions over bounded actions.
+
+    They are `1 + softplus`, so that each density has one peak. `scale` has positions from 0 to 1.
+    """
+
+    def __init__(self, in_features: int, scale: ActionScale) -> None:
+        super().__init__(in_features, 2 * scale.size)
+        self.scale = scale
+
+    def forward(self, features: torch.Tensor) -> Bounded[Beta]:  # type: ignore[override]
+        """Returns the policy at features `[..., in_features]`."""
+        alpha, beta = (1.0 + functional.softplus(super().forward(features))).chunk(2, -1)
+        return Bounded(Beta(alpha, beta), self.scale)
+
+    def of(self, columns: Mapping[str, torch.Tensor]) -> Bounded[Beta]:
+        """Rebuilds the policy of `columns`."""
+        return Bounded(Beta(columns["alpha"], columns["beta"]), self.scale)
+
+
+class BoundedGaussianHead(nn.Module):
+    """A squashed Gaussian over bounded actions. `scale` has positions from -1 to 1."""
+
+    def __init__(self, in_features: int, scale: ActionScale) -> None:
+        super().__init__()
+        self.unit = SquashedGaussianHead(in_features, scale.size)
+        self.scale = scale
+
+    def forward(self, features: torch.Tensor) -> Bounded[SquashedGaussian]:
+        """Returns the policy at features `[..., in_features]`."""
+        return Bounded(self.unit.forward(features), self.scale)
+
+    def of(self, columns: Mapping[str, torch.Tensor]) -> Bounded[SquashedGaussian]:
+        """Rebuilds the policy of `columns`."""
+        return Bounded(self.unit.of(columns), self.scale)
+
+
+PolicyHead = CategoricalHead | GaussianHead | BetaHead | BoundedGaussianHead
+POLICIES = ("gaussian", "beta", "squashed_gaussian")
 
 
 def make_policy_head(
-    in_features: int, action_spec: Mapping[str, Any], *, log_std: float = 0.0
+    in_features: int,
+    action_spec: Mapping[str, Any],
+    *,
+    log_std: float = 0.0,
+    policy: str = "gaussian",
 ) -> PolicyHead:
     """Builds the head of a stochastic policy over the actions of a spec.
 
     Discrete actions are int64 `[...]`, several choices int64 `[..., choices]`, continuous ones
-    float32 `[..., size]`, for any shape in the environment, and not bounded.
+    float32 `[..., size]`, for any shape in the environment.
 
     Args:
         in_features: width of the features.
         action_spec: from the environment config.
-        log_std: initial log standard deviation of continuous actions.
+        log_std: initial log standard deviation of Gaussian actions.
+        policy: of continuous actions: gaussian (not bounded), beta or squashed_gaussian.
+
+    Raises:
+        ConfigError: the policy is none of these, or needs continuous actions.
+        SpecError: the policy needs bounds that the actions do not have.
     """
     spec = parse_action_spec(action_spec)
+    if policy not in POLICIES or (policy != "gaussian" and spec.type != "continuous"):
+        raise ConfigError(
+            f"learner_config.model.policy is {policy!r}, expected one of {', '.join(POLICIES)}"
+            + (f"; {spec.type} actions need gaussian" if policy in POLICIES else "")
+        )
+    if policy == "beta":
+        return BetaHead(in_features, ActionScale(action_spec, from_zero=True))
+    if policy == "squashed_gaussian":
+        return BoundedGaussianHead(in_features, ActionScale(action_spec))
     if spec.type == "continuous":
         return GaussianHead(in_features, math.prod(spec.dim), log_std=log_std)
     return CategoricalHead(in_features, spec.dim, several=spec.type == "multi_discrete")

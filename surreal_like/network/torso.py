@@ -47,14 +47,23 @@ TORSO_CONFIG: Mapping[str, Any] = MappingProxyType(
 )
 
 
+LinearFactory = Callable[[int, int], nn.Module]
+
+
 class MLP(nn.Module):
     """Fully connected layers, each followed by the activation: `[B, in]` to `[B, out_features]`.
 
-    Without hidden sizes it returns its input. Raises ConfigError for an unknown activation.
+    Without hidden sizes it returns its input. `linear` builds a layer from both widths. Raises
+    ConfigError for an unknown activation.
     """
 
     def __init__(
-        self, in_features: int, hidden_sizes: Sequence[int], *, activation: str = "relu"
+        self,
+        in_features: int,
+        hidden_sizes: Sequence[int],
+        *,
+        activation: str = "relu",
+        linear: LinearFactory = nn.Linear,
     ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
@@ -64,13 +73,17 @@ class MLP(nn.Module):
         if not all(isinstance(size, int) and size > 0 for size in hidden_sizes):
             raise ConfigError(f"hidden_sizes is {[*hidden_sizes]}, expected widths of 1 or more")
         widths = [in_features, *hidden_sizes]
-        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        self.layers = nn.ModuleList(linear(*pair) for pair in pairwise(widths))
+        self._plain = linear is nn.Linear
         self.activation = ACTIVATIONS[activation]
         self.out_features = widths[-1]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns float32 `[B, out_features]`."""
         for layer in self.layers:
+            if not self._plain:
+                x = self.activation(layer.forward(x))
+                continue
             # At small batches, a layer called as a module takes twice as long as its computation,
             # and looking up a parameter as an attribute half as long.
             own = layer._parameters
@@ -98,10 +111,13 @@ class Torso(AnyTorso):
         hidden_sizes: Sequence[int] = (64, 64),
         activation: str = "relu",
         image_features: int = 512,
+        linear: LinearFactory = nn.Linear,
     ) -> None:
         super().__init__()
         self.encoder = make_encoder(obs_spec, image_features=image_features)
-        self.mlp = MLP(self.encoder.out_features, hidden_sizes, activation=activation)
+        self.mlp = MLP(
+            self.encoder.out_features, hidden_sizes, activation=activation, linear=linear
+        )
         self.out_features = self.mlp.out_features
 
     def forward(self, obs: Any) -> torch.Tensor:
@@ -111,12 +127,18 @@ class Torso(AnyTorso):
         return features
 
 
-def make_torso(obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> AnyTorso:
+def make_torso(
+    obs_spec: Mapping[str, Any],
+    model: Mapping[str, Any],
+    *,
+    linear: LinearFactory = nn.Linear,
+) -> AnyTorso:
     """Builds the network before the heads, as described by `learner_config.model`.
 
     Args:
         obs_spec: from the environment config.
         model: has the keys of `TORSO_CONFIG`; other keys are ignored here.
+        linear: builds the layers behind the encoder; a user's own torso has its own.
 
     Returns:
         A module from a nest of observations, leaves `[B, ...]`, to float32 `[B, out_features]`,
@@ -128,7 +150,7 @@ def make_torso(obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> AnyTors
     path = model["torso"]
     if not path:
         names = ("hidden_sizes", "activation", "image_features")
-        return Torso(obs_spec, **{name: model[name] for name in names})
+        return Torso(obs_spec, linear=linear, **{name: model[name] for name in names})
     where = f"learner_config.model.torso '{path}'"
     torso = _load(path, where)
     try:

@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import distributions
 
+from surreal_like.network.action_scale import ActionScale
 from surreal_like.network.distribution import (
+    Beta,
+    Bounded,
     Categorical,
     Distribution,
     Gaussian,
@@ -29,6 +32,8 @@ def make(kind: str, *leading: int, seed: int = 0) -> Any:
         return Categorical(2.0 * normal(*leading, 4, seed=seed))
     if kind == "multi":
         return MultiCategorical(2.0 * normal(*leading, sum(NUMS), seed=seed), NUMS)
+    if kind == "beta":
+        return Beta(*(1.0 + 2.0 * normal(*leading, 6, seed=seed).abs()).chunk(2, -1))
     mean, log_std = normal(*leading, 3, seed=seed), 0.3 * normal(3, seed=seed + 9)
     return Gaussian(mean, log_std) if kind == "gaussian" else SquashedGaussian(mean, log_std)
 
@@ -37,6 +42,8 @@ def theirs(mine: Any) -> Any:
     """The same as torch.distributions has it."""
     if isinstance(mine, Categorical):
         return distributions.Categorical(logits=mine.logits)
+    if isinstance(mine, Beta):
+        return distributions.Independent(distributions.Beta(mine.alpha, mine.beta), 1)
     gaussian = mine.gaussian if isinstance(mine, SquashedGaussian) else mine
     known: Any = distributions.Normal(gaussian.mean, gaussian.log_std.exp())
     if isinstance(mine, SquashedGaussian):
@@ -46,7 +53,7 @@ def theirs(mine: Any) -> Any:
     return distributions.Independent(known, 1)
 
 
-@pytest.mark.parametrize("kind", ["categorical", "gaussian", "squashed"])
+@pytest.mark.parametrize("kind", ["categorical", "gaussian", "squashed", "beta"])
 @pytest.mark.parametrize("leading", [(), (5,), (4, 5)])
 def test_log_probabilities_are_those_of_torch(kind: str, leading: tuple[int, ...]) -> None:
     mine = make(kind, *leading)
@@ -56,7 +63,7 @@ def test_log_probabilities_are_those_of_torch(kind: str, leading: tuple[int, ...
     assert torch.allclose(found, theirs(mine).log_prob(actions), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["categorical", "gaussian"])
+@pytest.mark.parametrize("kind", ["categorical", "gaussian", "beta"])
 def test_entropy_and_kl_are_those_of_torch(kind: str) -> None:
     one, other = make(kind, 4, 5), make(kind, 4, 5, seed=3)
     assert torch.allclose(one.entropy(), theirs(one).entropy())
@@ -154,7 +161,7 @@ def test_a_draw_has_the_gradient_of_its_mean_and_a_sample_none(kind: str) -> Non
     assert not one.sample().requires_grad
 
 
-@pytest.mark.parametrize("kind", ["categorical", "multi", "gaussian", "squashed"])
+@pytest.mark.parametrize("kind", ["categorical", "multi", "gaussian", "squashed", "beta"])
 def test_the_mode_is_likelier_than_what_is_drawn(kind: str) -> None:
     one: Distribution = make(kind, 200)
     if kind == "squashed":
@@ -164,9 +171,76 @@ def test_the_mode_is_likelier_than_what_is_drawn(kind: str) -> None:
     assert (one.log_prob(one.mode()) >= one.log_prob(one.sample())).all()
 
 
-@pytest.mark.parametrize("kind", ["categorical", "gaussian", "squashed"])
+@pytest.mark.parametrize("kind", ["categorical", "gaussian", "squashed", "beta"])
 def test_one_generator_gives_one_draw(kind: str) -> None:
     one = make(kind, 50)
     first, second = (one.sample(torch.Generator().manual_seed(4)) for _ in range(2))
     assert torch.equal(first, second)
     assert not torch.equal(first, one.sample(torch.Generator().manual_seed(5)))
+
+
+def test_the_golden_beta() -> None:
+    one, other = (Beta(torch.tensor([a]).double(), torch.tensor([5.0 - a])) for a in (2.0, 3.0))
+    assert one.mode().tolist() == pytest.approx([1 / 3], rel=1e-5)
+    assert one.log_prob(torch.tensor([0.5])).item() == pytest.approx(0.405465, rel=1e-5)
+    assert one.entropy().item() == pytest.approx(-0.234907, rel=1e-5)
+    assert one.kl(other).item() == pytest.approx(0.5, rel=1e-5)
+
+
+def test_the_golden_squashed_gaussian() -> None:
+    one = SquashedGaussian(torch.tensor([0.3]), torch.tensor([-0.5]))
+    assert one.log_prob(torch.tensor([0.6])).item() == pytest.approx(-0.182727, rel=1e-5)
+
+
+def test_beta_actions_are_drawn_as_their_density_says() -> None:
+    one = Beta(torch.full((40_000, 1), 2.0), torch.full((40_000, 1), 3.0))
+    drawn = np.sort(one.sample(torch.Generator().manual_seed(0)).numpy().ravel())[::400]
+    # Distribution function of Beta(2, 3).
+    expected = 6 * drawn**2 - 8 * drawn**3 + 3 * drawn**4
+    assert np.abs(expected - np.linspace(0, 1, 100, endpoint=False)).max() < 0.02
+
+
+def test_a_uniform_beta_is_finite_at_its_ends() -> None:
+    one = Beta(torch.ones(3, 1), torch.ones(3, 1))
+    assert one.mode().flatten().tolist() == [0.5, 0.5, 0.5]
+    assert one.log_prob(torch.tensor([[0.0], [0.5], [1.0]])).tolist() == pytest.approx([0.0] * 3)
+    assert one.entropy().tolist() == pytest.approx([0.0] * 3, abs=1e-6)
+    steep = Beta(torch.full((1, 1), 9.0), torch.full((1, 1), 9.0))
+    assert torch.isfinite(steep.log_prob(torch.tensor([[1.0]]))).all()
+
+
+def test_the_entropy_of_squashed_draws_is_right_on_average_and_has_a_gradient() -> None:
+    torch.manual_seed(0)
+    log_std = torch.tensor([-0.5]).double().requires_grad_()
+    one = SquashedGaussian(torch.full((40_000, 1), 0.3).double(), log_std)
+    actions = torch.linspace(-1, 1, 20_001).double()[1:-1].unsqueeze(1)
+    log_probs = SquashedGaussian(torch.tensor([0.3]).double(), log_std).log_prob(actions)
+    expected, entropy = -(log_probs.exp() * log_probs).sum() * 1e-4, one.entropy().mean()
+    assert entropy.item() == pytest.approx(expected.item(), abs=0.02)
+    gradients = [torch.autograd.grad(each, log_std)[0].item() for each in (entropy, expected)]
+    assert gradients[0] == pytest.approx(gradients[1], abs=0.02)
+
+
+def test_the_divergence_of_squashed_gaussians_is_that_before_squashing() -> None:
+    one, other = make("squashed", 5), make("squashed", 5, seed=3)
+    assert torch.equal(one.kl(other), one.gaussian.kl(other.gaussian))
+
+
+@pytest.mark.parametrize("kind", ["squashed", "beta"])
+def test_bounded_actions_are_scaled_and_their_densities_are_not(kind: str) -> None:
+    spec = {"type": "continuous", "dim": [3], "low": [-2.0, 0.0, 5.0], "high": [2.0, 1.0, 9.0]}
+    scale = ActionScale(spec, from_zero=kind == "beta")
+    unit = make(kind, 400)
+    one = Bounded(unit, scale)
+    inside = unit.sample(torch.Generator().manual_seed(1))
+    actions = one.sample(torch.Generator().manual_seed(1))
+    low, high = torch.tensor(spec["low"]), torch.tensor(spec["high"])
+    share = inside if kind == "beta" else (inside + 1.0) / 2.0
+    assert torch.allclose(actions, low + share * (high - low))
+    assert ((low <= actions) & (actions <= high)).all()
+    assert torch.allclose(one.log_prob(actions), unit.log_prob(inside), atol=1e-6)
+    assert torch.allclose(one.log_prob(one.mode()), unit.log_prob(unit.mode()), atol=1e-6)
+    other = make(kind, 400, seed=3)
+    assert torch.equal(one.kl(Bounded(other, scale)), unit.kl(other))
+    assert one.columns().keys() == unit.columns().keys()
+    assert one.entropy().shape == (400,)

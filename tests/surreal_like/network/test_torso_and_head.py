@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from session.errors import ConfigError
+from surreal_like.errors import SpecError
 from surreal_like.network.distribution import (
     Categorical,
     Distribution,
@@ -105,6 +106,48 @@ def test_a_squashed_head_keeps_its_deviation_in_bounds() -> None:
     again = head.of(policy.columns())
     assert torch.equal(policy.mode(), again.mode())
     assert policy.mode().shape == (50, 2)
+
+
+BOX = {"type": "continuous", "dim": [2, 3], "low": -2.0, "high": 4.0}
+
+
+@pytest.mark.parametrize("policy", ["beta", "squashed_gaussian"])
+@pytest.mark.parametrize("leading", [(5,), (4, 5)])
+def test_a_bounded_head_stays_within_bounds(policy: str, leading: tuple[int, ...]) -> None:
+    head = make_policy_head(6, BOX, policy=policy)
+    found = head(9.0 * torch.randn(*leading, 6))
+    actions = found.sample()
+    assert actions.shape == (*leading, 6)
+    assert -2.0 <= float(actions.min()) < 1.0 < float(actions.max()) <= 4.0
+    again = head.of(found.columns())
+    assert torch.equal(found.log_prob(actions), again.log_prob(actions))
+    assert list(head.state_dict()) == [name for name, _ in head.named_parameters()]
+
+
+def test_a_beta_head_without_weights_is_the_golden_one() -> None:
+    head = make_policy_head(6, BOX, policy="beta")
+    with torch.no_grad():
+        for each in head.parameters():
+            each.zero_()
+    columns = head(torch.randn(1, 6)).columns()
+    assert columns["alpha"][0].tolist() == pytest.approx([1.693147] * 6, rel=1e-6)
+    assert columns["beta"][0].tolist() == pytest.approx([1.693147] * 6, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("policy", "spec", "error", "words"),
+    [
+        ("betta", BOX, ConfigError, "'betta', expected one of gaussian, beta, squashed_gaussian"),
+        ("beta", {"type": "discrete", "dim": [3]}, ConfigError, "discrete actions need gaussian"),
+        ("beta", {"type": "continuous", "dim": [2]}, SpecError, "need finite bounds"),
+        ("squashed_gaussian", {**BOX, "high": None}, SpecError, "need finite bounds"),
+    ],
+)
+def test_a_policy_that_does_not_suit_the_actions_is_refused(
+    policy: str, spec: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        make_policy_head(6, spec, policy=policy)
 
 
 class Own(nn.Module):

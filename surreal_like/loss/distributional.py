@@ -1,0 +1,102 @@
+"""Losses of distributions of action values; `tm1` and `t` are those of `loss/value.py`.
+
+A categorical distribution has K probabilities of fixed atoms; a quantile distribution N values of
+equal probability. Gradients flow through the predictions: `logits_tm1` and `quantiles_tm1`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+
+def taken_distribution(x_tm1: torch.Tensor, a_tm1: torch.Tensor) -> torch.Tensor:
+    """Returns the outputs `[B, K]` of actions `a_tm1` `[B]`, int64, from `x_tm1` `[B, A, K]`."""
+    index = a_tm1.view(-1, 1, 1).expand(-1, 1, x_tm1.shape[-1])
+    return x_tm1.gather(1, index).squeeze(1)
+
+
+def categorical_projection(
+    probs_t: torch.Tensor, atoms: torch.Tensor, r_t: torch.Tensor, discount_t: torch.Tensor
+) -> torch.Tensor:
+    """Projects the distribution of `r_t + discount_t z` on the atoms.
+
+    Bellemare et al. 2017, algorithm 1: mass between two atoms is divided by its distance to them,
+    mass beyond an end goes to that end.
+
+    Args:
+        probs_t: of the atoms at the next step, `[B, K]`.
+        atoms: rising, equally spaced, `[K]`.
+        r_t, discount_t: `[B]`.
+
+    Returns:
+        Probabilities `[B, K]`, without gradient.
+    """
+    first, last = atoms[0], atoms[-1]
+    spacing = (last - first) / (len(atoms) - 1)
+    moved = torch.minimum(torch.maximum(_moved(atoms, r_t, discount_t), first), last)
+    shares = (1.0 - (moved.unsqueeze(1) - atoms.unsqueeze(-1)).abs() / spacing).clamp_(min=0.0)
+    return torch.einsum("bij,bj->bi", shares, probs_t.detach())
+
+
+def clipped_mass(
+    probs_t: torch.Tensor, atoms: torch.Tensor, r_t: torch.Tensor, discount_t: torch.Tensor
+) -> torch.Tensor:
+    """Returns the probability `[B]` that :func:`categorical_projection` moves to the two ends."""
+    moved = _moved(atoms, r_t, discount_t)
+    beyond = (moved < atoms[0]) | (moved > atoms[-1])
+    return (probs_t.detach() * beyond).sum(1)
+
+
+def _moved(atoms: torch.Tensor, r_t: torch.Tensor, discount_t: torch.Tensor) -> torch.Tensor:
+    return r_t.unsqueeze(1) + discount_t.unsqueeze(1) * atoms
+
+
+def categorical_loss(logits_tm1: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Returns the cross-entropy `[B]` of predictions `[B, K]` from target probabilities `[B, K]`.
+
+    Bellemare et al. 2017, algorithm 1, last line.
+    """
+    return -(target.detach() * functional.log_softmax(logits_tm1, -1)).sum(-1)
+
+
+def categorical_divergence(loss: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Returns KL(target, prediction) `[B]` [nats], from the loss `[B]` and its target `[B, K]`.
+
+    At least 0 and without gradient: the priority of a transition.
+    """
+    entropy: torch.Tensor = torch.special.entr(target).sum(-1)
+    return (loss - entropy).detach().clamp(min=0.0)
+
+
+def quantile_loss(quantiles_tm1: torch.Tensor, targets: torch.Tensor, kappa: float) -> torch.Tensor:
+    """Computes the quantile regression loss `[B]`: Dabney et al. 2018, equation 10.
+
+    The sum over quantiles of the mean over targets of the Huber loss, weighted by the quantile's
+    level above the target and by the rest below it.
+
+    Args:
+        quantiles_tm1: `[B, N]`, at the levels `(i + 0.5) / N`.
+        targets: equally likely, `[B, M]`.
+        kappa: the loss is linear beyond this error; 0: everywhere, equation 8.
+
+    Raises:
+        ValueError: kappa is negative.
+    """
+    if not kappa >= 0.0:
+        raise ValueError(f"kappa is {kappa}, expected 0 or more")
+    count = quantiles_tm1.shape[-1]
+    levels = (torch.arange(count, device=quantiles_tm1.device, dtype=quantiles_tm1.dtype) + 0.5) / (
+        count
+    )
+    errors = targets.detach().unsqueeze(-2) - quantiles_tm1.unsqueeze(-1)
+    weights = (levels.unsqueeze(-1) - (errors.detach() < 0.0).to(errors.dtype)).abs()
+    return (weights * _scaled_huber(errors, kappa)).mean(-1).sum(-1)
+
+
+def _scaled_huber(errors: torch.Tensor, kappa: float) -> torch.Tensor:
+    """Returns the Huber loss divided by kappa; its limit, the absolute error, for 0."""
+    if not kappa:
+        return errors.abs()
+    zero = torch.zeros((), device=errors.device, dtype=errors.dtype).expand_as(errors)
+    return functional.huber_loss(errors, zero, reduction="none", delta=kappa) / kappa

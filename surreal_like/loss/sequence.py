@@ -1,0 +1,32 @@
+"""Losses and priorities of stored sequences: time first, `[L, B]`, L rows of B sequences.
+
+`mask` is 1 at the learned rows, and 0 in the burn-in, at the last row of an episode and at padding.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def sequence_means(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Returns the mean `[B]` of `x` `[L, B]` over the rows of mask 1; 0 for a sequence of none."""
+    return (x * mask).sum(0) / mask.sum(0).clamp(min=1.0)
+
+
+def sequence_loss(
+    td_error: torch.Tensor, mask: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Returns half the squared errors `[L, B]`, as mean of each sequence and then of the batch.
+
+    `weights` `[B]` are those of the sampling; the result is a scalar. Kapturowski et al. 2019.
+    """
+    return (weights * sequence_means(0.5 * td_error.square(), mask)).mean()
+
+
+def sequence_priority(td_error: torch.Tensor, mask: torch.Tensor, eta: float = 0.9) -> torch.Tensor:
+    """Returns the priority `[B]`: `eta` of the largest absolute error and the rest of the mean.
+
+    Only rows of mask 1 count. Kapturowski et al. 2019, section 2.3; without gradient.
+    """
+    size = td_error.detach().abs() * mask
+    return eta * size.amax(0) + (1.0 - eta) * sequence_means(size, mask)

@@ -1,0 +1,156 @@
+"""Networks of the values of discrete actions, or of distributions of these values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import nn
+
+from session import nest
+from session.errors import ConfigError
+from surreal_like.network.head import DuelingHead, make_stream
+from surreal_like.network.noisy import Noise, NoisyLinear
+from surreal_like.network.obs_module import ObsModule
+from surreal_like.network.torso import TORSO_CONFIG, LinearFactory, make_torso
+
+# The keys of `learner_config.model` for a QNetwork.
+Q_NETWORK_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        **TORSO_CONFIG,
+        # Widths of the hidden layers of each stream of the head: two streams if dueling.
+        "head_sizes": [],
+        # Initial noise of all linear layers behind the encoder, which explores instead of epsilon:
+        # 0.5 in the paper; 0: none.
+        "noisy": 0.0,
+    }
+)
+
+# The keys of `learner_config.algo.distribution`.
+DISTRIBUTION_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # none: mean values; categorical: probabilities of fixed atoms (C51); quantile: values of
+        # equal probability (QR-DQN).
+        "kind": "none",
+        # Of categorical: number of atoms, equally spaced.
+        "atoms": 51,
+        # Of categorical: the smallest and the largest value [discounted rewards].
+        "v_min": -10.0,
+        "v_max": 10.0,
+        # Of quantile: number of quantiles.
+        "quantiles": 51,
+        # Of quantile: the loss is linear beyond this error; 0: everywhere.
+        "kappa": 1.0,
+    }
+)
+
+KINDS = ("none", "categorical", "quantile")
+
+
+class QNetwork(ObsModule):
+    """Computes the values of all actions, `[B, num_actions]`, from observations `[B, ...]`.
+
+    Args:
+        obs_spec: from the environment config.
+        num_actions: A below.
+        model: the keys of `Q_NETWORK_CONFIG`.
+        dueling: values are those of the state plus advantages of the actions.
+        distribution: the keys of `DISTRIBUTION_CONFIG`.
+
+    Attributes:
+        kind: none, categorical or quantile.
+        atoms: of categorical, float32 `[K]`; otherwise one zero.
+        noise: of its noisy layers; None without them.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        obs_spec: Mapping[str, Any],
+        num_actions: int,
+        *,
+        model: Mapping[str, Any] = Q_NETWORK_CONFIG,
+        dueling: bool = False,
+        distribution: Mapping[str, Any] = DISTRIBUTION_CONFIG,
+    ) -> None:
+        super().__init__(obs_spec, model)
+        _check(model, distribution)
+        self.kind: str = distribution["kind"]
+        self.noise = Noise() if model["noisy"] else None
+        linear: LinearFactory = nn.Linear
+        if model["noisy"]:
+            linear = partial(NoisyLinear, sigma=model["noisy"], noise=self.noise)
+        self.torso = make_torso(obs_spec, model, linear=linear)
+        width, outputs = self.torso.out_features, _outputs(distribution)
+        self._shape = (num_actions, outputs)
+        names = {"hidden_sizes": "head_sizes", "activation": "activation"}
+        hidden = {name: model[key] for name, key in names.items()} | {"linear": linear}
+        self.head: nn.Module
+        if dueling:
+            self.head = DuelingHead(width, num_actions, outputs=outputs, **hidden)
+        elif model["head_sizes"]:
+            self.head = make_stream(width, num_actions * outputs, **hidden)
+        else:
+            self.head = linear(width, num_actions * outputs)
+        self.atoms: torch.Tensor
+        self.register_buffer("atoms", _atoms(distribution), persistent=False)
+
+    def forward(self, obs: Any) -> torch.Tensor:
+        """Returns Q, float32 `[B, num_actions]`: of a distribution its means."""
+        return self.mean(self.outputs(obs))
+
+    def distribution(self, obs: Any) -> torch.Tensor:
+        """Returns float32 `[B, num_actions, K]`: logits of the atoms, or quantiles.
+
+        Without a distribution K is 1, and they are the values.
+        """
+        with self.parameter_lock:
+            outputs = self.outputs(obs)
+        return outputs.unsqueeze(-1) if self.kind == "none" else outputs
+
+    def outputs(self, obs: Any) -> torch.Tensor:
+        """Returns the outputs of the head: `[B, num_actions]` without a distribution."""
+        if self.noise is not None:
+            self.noise.draw((len(nest.leaves(obs)[0]),))
+        # `forward` directly: a call as a module would cost a quarter of the head's computation.
+        found: torch.Tensor = self.head.forward(self.torso(self.seen(obs)))
+        return found if self.kind == "none" else found.view(-1, *self._shape)
+
+    def mean(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Returns the mean values `[...]` of outputs `[..., K]`; without a distribution them."""
+        if self.kind == "none":
+            return outputs
+        if self.kind == "quantile":
+            return outputs.mean(-1)
+        return outputs.softmax(-1) @ self.atoms
+
+
+def _outputs(distribution: Mapping[str, Any]) -> int:
+    counts = {"categorical": distribution["atoms"], "quantile": distribution["quantiles"]}
+    return int(counts.get(distribution["kind"], 1))
+
+
+def _atoms(distribution: Mapping[str, Any]) -> torch.Tensor:
+    if distribution["kind"] != "categorical":
+        return torch.zeros(1)
+    return torch.linspace(distribution["v_min"], distribution["v_max"], distribution["atoms"])
+
+
+def _check(model: Mapping[str, Any], distribution: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a number out of range."""
+    if not model["noisy"] >= 0.0:
+        raise ConfigError(f"learner_config.model.noisy is {model['noisy']}, expected 0 or more")
+    where, kind = "learner_config.algo.distribution", distribution["kind"]
+    if kind not in KINDS:
+        raise ConfigError(f"{where}.kind is {kind!r}, expected one of {', '.join(KINDS)}")
+    for key, least in (("atoms", 2), ("quantiles", 1), ("kappa", 0)):
+        if not distribution[key] >= least:
+            raise ConfigError(f"{where}.{key} is {distribution[key]}, expected {least} or more")
+    low, high = distribution["v_min"], distribution["v_max"]
+    if not low < high:
+        raise ConfigError(f"{where} has v_min {low}, not below v_max {high}")

@@ -1,0 +1,37 @@
+"""The adaptive step size: golden numbers, bounds, saved state."""
+
+import math
+
+import pytest
+
+from surreal_like.learner.adaptive_step import AdaptiveStep
+
+
+def test_it_follows_the_divergence() -> None:
+    step = AdaptiveStep(3e-4, kl=0.01)
+    found = []
+    for kl in (0.003, 0.004, 0.012, 0.03, 0.05):
+        step.adapt(kl)
+        found.append(step.value)
+    assert found == pytest.approx([4.5e-4, 6.75e-4, 6.75e-4, 4.5e-4, 3e-4], rel=1e-9)
+
+
+@pytest.mark.parametrize(("kl", "end"), [(0.0, 1e-3), (1.0, 1e-4), (math.inf, 1e-4)])
+def test_it_stays_within_bounds(kl: float, end: float) -> None:
+    step = AdaptiveStep(3e-4, kl=0.01, low=1e-4, high=1e-3)
+    for _ in range(20):
+        step.adapt(kl)
+    assert step.value == end
+
+
+def test_a_nan_changes_nothing() -> None:
+    step = AdaptiveStep(3e-4, kl=0.01)
+    step.adapt(math.nan)
+    assert step.value == 3e-4
+
+
+def test_it_is_restored() -> None:
+    step, other = AdaptiveStep(3e-4, kl=0.01), AdaptiveStep(3e-4, kl=0.01)
+    step.adapt(0.0)
+    other.load_state_dict(step.state_dict())
+    assert other.value == step.value == pytest.approx(4.5e-4)
