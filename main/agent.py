@@ -12,7 +12,6 @@ from session.service import Service
 from surreal_like.agent.loop import AgentService, make_agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.experiment import algorithm_of
-from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
@@ -25,7 +24,7 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the process; returns its exit code."""
-    return run_service("agent", build, make_topology, argv)
+    return run_service("agent", build, argv)
 
 
 if __name__ == "__main__":

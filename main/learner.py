@@ -12,7 +12,6 @@ from session.process import run_service
 from session.service import Service
 from surreal_like.experiment import algorithm_of
 from surreal_like.learner.service import LearnerService
-from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
@@ -33,7 +32,7 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the process; returns its exit code."""
-    return run_service("learner", build, make_topology, argv, keeps_memory=True)
+    return run_service("learner", build, argv, keeps_memory=True)
 
 
 if __name__ == "__main__":

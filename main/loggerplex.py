@@ -8,7 +8,6 @@ from session.context import Context
 from session.loggerplex.server import Loggerplex
 from session.process import run_service
 from session.service import Service
-from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
@@ -18,7 +17,7 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs it as this process; returns the exit code."""
-    return run_service("loggerplex", build, make_topology, argv)
+    return run_service("loggerplex", build, argv)
 
 
 if __name__ == "__main__":

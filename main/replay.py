@@ -9,7 +9,6 @@ from session.process import run_service
 from session.service import Service
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.server import ReplayService
-from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
@@ -25,7 +24,7 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the process; returns its exit code."""
-    return run_service("replay", build, make_topology, argv, keeps_memory=True)
+    return run_service("replay", build, argv, keeps_memory=True)
 
 
 if __name__ == "__main__":

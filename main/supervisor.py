@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from session.launchers.detached import run_supervisor
-from surreal_like.topology import make_topology
 
 PRELOAD = ("torch", "gymnasium", "main.learner", "main.agent", "main.evaluator")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Launches the run in a folder and supervises it to its end; returns the exit code."""
-    return run_supervisor("main.supervisor", make_topology, PRELOAD, argv)
+    return run_supervisor("main.supervisor", PRELOAD, argv)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from session.context import Context
 from session.process import run_service
 from session.service import Service
 from session.tensorplex.board import Board
-from surreal_like.topology import make_topology
 
 
 def build(context: Context) -> Service:
@@ -18,7 +17,7 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs it as this process; returns the exit code."""
-    return run_service("tensorboard", build, make_topology, argv)
+    return run_service("tensorboard", build, argv)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from session.errors import ConfigError
@@ -168,12 +170,25 @@ class Topology:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the topology as plain data, the content of ``topology.json``."""
-        return {"components": [asdict(component) for component in self.components]}
+        outside = {"outside": list(self.outside)} if self.outside else {}
+        return {"components": [asdict(component) for component in self.components], **outside}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Topology:
         """Restores a topology from the result of :meth:`to_dict`."""
-        return cls(map(_component, data["components"]))
+        return cls(map(_component, data["components"]), data.get("outside", ()))
+
+    @classmethod
+    def load(cls, path: Path) -> Topology:
+        """Reads ``topology.json``.
+
+        Raises:
+            ConfigError: the file is missing or is not a topology.
+        """
+        try:
+            return cls.from_dict(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConfigError(f"{path}: not a topology ({error})") from None
 
 
 def _component(entry: Mapping[str, Any]) -> Component:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,13 +32,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LIFELINE = "SURREAL_LIKE_LIFELINE"
 _LIFELINE_SECONDS = 0.25
 
-TopologyOf = Callable[[Config], Topology]
-
 
 def run_service(
     kind: str,
     build: Build,
-    topology_of: TopologyOf,
     argv: Sequence[str] | None = None,
     *,
     keeps_memory: bool = False,
@@ -48,14 +45,13 @@ def run_service(
     Args:
         kind: kind of component, such as ``agent``.
         build: makes the Service from its Context.
-        topology_of: makes the topology from a resolved config.
         argv: command-line arguments; None: those of this process.
         keeps_memory: the component allocates large arrays all the time; see :mod:`session.malloc`.
     """
     if keeps_memory:
         keep_freed_memory()
     try:
-        launch = _launch(kind, argv, topology_of)
+        launch = _launch(kind, argv)
     except SurrealError as error:
         sys.stderr.write(f"{kind}: {error}\n")
         return error.exit_code
@@ -154,7 +150,7 @@ def remove_socket_folders(addresses: AddressBook) -> None:
             folder.rmdir()
 
 
-def _launch(kind: str, argv: Sequence[str] | None, topology_of: TopologyOf) -> Launch:
+def _launch(kind: str, argv: Sequence[str] | None) -> Launch:
     parser = argparse.ArgumentParser(
         prog=f"python -P -m main.{kind}",
         description=f"One {kind} process of a run. "
@@ -166,7 +162,9 @@ def _launch(kind: str, argv: Sequence[str] | None, topology_of: TopologyOf) -> L
     )
     parser.add_argument("--config", help="resolved config.yaml, where no folder is shared")
     parser.add_argument(
-        "--address", help="address book (addresses.json), where no folder is shared"
+        "--address",
+        help="address book (addresses.json), with topology.json beside it, where no folder is "
+        "shared",
     )
     parser.add_argument(
         "--keys", help="folder of the run's keys; default: the run folder's keys/, if it is there"
@@ -174,24 +172,21 @@ def _launch(kind: str, argv: Sequence[str] | None, topology_of: TopologyOf) -> L
     given = parser.parse_args(argv)
     if given.folder is None and (given.config is None or given.address is None):
         parser.error("give --folder, or --config together with --address")
-    return _load(kind, given, topology_of)
+    return _load(kind, given)
 
 
-def _load(kind: str, given: argparse.Namespace, topology_of: TopologyOf) -> Launch:
+def _load(kind: str, given: argparse.Namespace) -> Launch:
     folder = RunFolder(given.folder) if given.folder is not None else None
-    config = (
-        Config.load_file(given.config) if given.config else RunFolder(given.folder).read_config()
-    )
-    if given.address is not None:
-        addresses = AddressBook.load(Path(given.address))
-    else:
-        addresses = AddressBook.load(RunFolder(given.folder).addresses)
+    # The topology is beside the addresses: in the run folder, or where both were copied.
+    files = RunFolder(Path(given.address).parent if given.address else given.folder)
+    config = Config.load_file(given.config) if given.config else files.read_config()
+    addresses = AddressBook.load(Path(given.address) if given.address else files.addresses)
     if folder is not None:
         folder.find_modules(config.session_config.import_path)
     else:
         # Searched last: a user's folder must not hide the library's own modules.
         sys.path.extend(config.session_config.import_path)
-    topology = topology_of(config)
+    topology = Topology.load(files.topology)
     name = given.name or next(iter(topology.of_kind(kind))).name
     component = topology.component(name)
     if component.kind != kind:

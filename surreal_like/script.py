@@ -28,7 +28,6 @@ from session.folder import RunFolder
 from session.process import remove_socket_folders
 from session.service import Build, Frame, Service
 from session.wire import AddressBook
-from surreal_like.topology import make_topology
 
 _JOIN_SECONDS = 0.1
 
@@ -225,7 +224,7 @@ def _make_frame(
     # Appended: a user's folder must not shadow the library's own modules.
     paths = config.session_config.import_path
     sys.path.extend(path for path in paths if path not in sys.path)
-    topology: Topology = make_topology(config)
+    topology = Topology.load(folder.topology)
     first = topology.of_kind(kind)[0].name
     name = f"{first.removesuffix('-0')}-{index}" if first.endswith("-0") else first
     launch = Launch(

@@ -29,17 +29,11 @@ _EXIT_CODES = {"stopped": 0, "interrupted": 130}
 Tell = Callable[[Event], None]
 
 
-def run_supervisor(
-    module: str,
-    topology_of: Callable[[Config], Topology],
-    preload: Sequence[str],
-    argv: Sequence[str] | None = None,
-) -> int:
+def run_supervisor(module: str, preload: Sequence[str], argv: Sequence[str] | None = None) -> int:
     """Supervises the run in a folder, as this process, to its end; returns the exit code.
 
     Args:
         module: of this process's command line.
-        topology_of: makes the topology of a resolved config.
         preload: modules that the zygote of a local run imports before it forks.
         argv: command line, by default this process's own.
     """
@@ -52,7 +46,7 @@ def run_supervisor(
     terminal = Terminal.of_process() or Terminal(-1)
     try:
         config = folder.read_config()
-        topology = topology_of(config)
+        topology = Topology.load(folder.topology)
         names = [component.name for component in topology]
         terminal.show(f"supervising {len(names)} components: {', '.join(names)}")
         launcher = _make_supervisor(config, topology, folder, preload)

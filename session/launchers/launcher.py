@@ -229,11 +229,16 @@ def free_ports(names: Iterable[str], host: str = LOOPBACK) -> dict[str, int]:
 
 def write_run_files(folder: RunFolder, topology: Topology, addresses: AddressBook) -> None:
     """Writes ``topology.json`` and ``addresses.json``."""
+    write_topology(folder, topology)
+    write_atomically(folder.addresses, addresses.dump())
+
+
+def write_topology(folder: RunFolder, topology: Topology) -> None:
+    """Writes ``topology.json``, with the command line of each component."""
     data = topology.to_dict()
     for entry, component in zip(data["components"], topology, strict=True):
         entry["command"] = shlex.join(component.command(str(folder)))
     write_atomically(folder.topology, json.dumps(data, indent=2) + "\n")
-    write_atomically(folder.addresses, addresses.dump())
 
 
 def forget_beats(folder: RunFolder) -> None:

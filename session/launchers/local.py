@@ -21,7 +21,7 @@ from session.launchers.starting import (
     SUPERVISOR_MODULE,
     await_supervisor,
     refuse_running,
-    write_config,
+    write_launch,
 )
 from session.launchers.supervisor import Supervisor
 from session.launchers.zygote import Zygote
@@ -109,7 +109,7 @@ class LocalCluster(RunHandle):
             RunError: the supervisor died at once; with its own message.
         """
         refuse_running(self._folder)
-        write_config(self._folder, self._config, "local")
+        write_launch(self._folder, self._config, self._topology, "local")
         stderr = str(self._folder.logs / "supervisor.err")
         started = subprocess.run(
             ["/bin/sh", "-c", _DETACH, "sh", stderr, *self._command()],

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from session.component import Topology
 from session.config import Config
 from session.errors import RunError, UsageError, WireError
 from session.folder import RunFolder
 from session.launchers.asking import ask
-from session.launchers.launcher import SUPERVISOR_CONTROL
+from session.launchers.launcher import SUPERVISOR_CONTROL, write_topology
 from session.wire.sockets import poll
 
 SUPERVISOR_MODULE = "main.supervisor"
@@ -20,12 +21,17 @@ _LOOK_SECONDS = 0.05
 _LAST_WORD_SECONDS = 0.5
 
 
-def write_config(folder: RunFolder, config: Config, launcher: str, **facts: object) -> None:
-    """Writes ``config.yaml`` with a note of the launcher and of how to find the run.
+def write_launch(
+    folder: RunFolder, config: Config, topology: Topology, launcher: str, **facts: object
+) -> None:
+    """Writes the files that the supervisor reads: ``config.yaml`` and ``topology.json``.
+
+    The config gets a note of the launcher and of how to find the run.
 
     Args:
         folder: the run folder.
         config: the resolved experiment; the note is also added to it.
+        topology: its components.
         launcher: ``local`` or ``tmux``.
         facts: further entries of the note.
     """
@@ -33,6 +39,7 @@ def write_config(folder: RunFolder, config: Config, launcher: str, **facts: obje
     run = {"started": now, "first_started": now, "seconds_before": 0.0, **(config.get("run") or {})}
     config["run"] = {**run, "launcher": launcher, **facts}
     config.dump_file(folder.config)
+    write_topology(folder, topology)
 
 
 def await_supervisor(folder: RunFolder, died: Callable[[], bool]) -> None:

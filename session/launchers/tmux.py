@@ -20,7 +20,7 @@ from session.launchers.starting import (
     SUPERVISOR_MODULE,
     await_supervisor,
     refuse_running,
-    write_config,
+    write_launch,
 )
 from session.launchers.status import state_by_beat, status_row
 from session.launchers.tmux_backend import SUPERVISOR
@@ -205,7 +205,7 @@ class TmuxCluster(TmuxRun):
             )
         facts = {"socket": str(self._session.path), "session": self._session.name}
         facts["supervisor"] = self._supervisor_module
-        write_config(self._folder, self._config, "tmux", tmux=facts)
+        write_launch(self._folder, self._config, self._topology, "tmux", tmux=facts)
         stderr = self._folder.logs / f"{SUPERVISOR}.err"
         self._session.create(SUPERVISOR, self._line().script(stderr), Path.cwd())
         try:

@@ -70,7 +70,8 @@ class ShardRouter:
 
     def __init__(self, context: Context, failover_seconds: float) -> None:
         self._context = context
-        self._shards = len(context.topology.of_kind("replay"))
+        connects = context.component.connects
+        self._shards = sum(end.endswith(".experience") for end in connects)
         self._failover_seconds = failover_seconds
         self._home = self.way = ShardConnection(context, context.component.index % self._shards)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from session.component import Topology
 from session.config import Config
 from session.config_file import parse_yaml
 from session.errors import ConfigError, UsageError
@@ -29,6 +30,7 @@ from session.launchers.kubernetes.settings import (
 from session.version import VERSION
 from session.wire.security import KEY_FILES, write_keys
 from surreal_like.kubernetes import render
+from surreal_like.topology import make_topology
 from tests.kubernetes.conftest import setting_of
 from tests.kubernetes.schemas import InvalidError, validate
 
@@ -193,6 +195,24 @@ def test_each_address_is_a_service_and_its_port(objects: list[Data]) -> None:
         host, _, port = address["connect"].removeprefix("tcp://").partition(":")
         assert opened[host, endpoint.partition(".")[2]] == int(port)
         assert address["bind"] == f"tcp://$(POD_IP):{port}"
+
+
+def test_a_pod_finds_itself_in_a_file_whose_size_does_not_grow_with_the_agents() -> None:
+    few, many = (
+        of_kind(objects_of(setting_of(f"session_config.agent.num={number}")), "ConfigMap")[0][
+            "data"
+        ]
+        for number in (2, 500)
+    )
+    assert few["topology.json"] == many["topology.json"]
+    topology = Topology.from_dict(json.loads(many["topology.json"]))
+    for name in ("learner", "replay-0", "agent-0", "agent-499", "eval-1"):
+        assert (
+            topology.component(name)
+            == make_topology(
+                setting_of("session_config.agent.num=500", "session_config.evaluator.num=2").config
+            )[name]
+        )
 
 
 def test_names_are_short_enough_for_what_is_made_of_them() -> None:

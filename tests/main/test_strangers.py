@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import zmq
 
+from session.folder import RunFolder
+from session.launchers.launcher import write_topology
 from session.wire import AddressBook, Identity, Wire
 from session.wire import codec as codec_module
 from session.wire.requests import RouterSocket
@@ -39,7 +41,9 @@ class Run:
         write_keys(self.keys)
         config = make_config()
         config.dump_file(self.config)
-        self.book = AddressBook.tcp({name: free_port() for name in make_topology(config).endpoints})
+        topology = make_topology(config)
+        write_topology(RunFolder(path), topology)
+        self.book = AddressBook.tcp({name: free_port() for name in topology.endpoints})
         (path / "addresses.json").write_text(self.book.dump())
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         security = Security.load(self.keys)

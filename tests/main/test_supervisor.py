@@ -10,8 +10,10 @@ import pytest
 
 from main import supervisor
 from session.folder import RunFolder
+from session.launchers.launcher import write_topology
 from session.launchers.zygote import Zygote
 from surreal_like.experiment import read_experiment, resolve_elsewhere
+from surreal_like.topology import make_topology
 
 
 def test_a_folder_without_a_run_is_refused(
@@ -45,7 +47,9 @@ def test_a_run_is_supervised_to_its_end(run_folder: Path) -> None:
     user = read_experiment(None, words, algorithm="dqn", env_name="gym:CartPole-v1")
     folder = RunFolder(run_folder)
     folder.create()
-    resolve_elsewhere(user).dump_file(folder.config)
+    config = resolve_elsewhere(user)
+    config.dump_file(folder.config)
+    write_topology(folder, make_topology(config))
     command = [sys.executable, "-P", "-m", "main.supervisor", "--folder", str(run_folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

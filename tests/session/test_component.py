@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -118,3 +119,19 @@ def test_the_file_of_a_topology_may_say_more() -> None:
     data["components"][0]["command"] = ["python"]
     data["launcher"] = "local"
     assert Topology.from_dict(data).components == (replay(),)
+
+
+def test_a_file_has_the_endpoints_of_other_machines(tmp_path: Path) -> None:
+    path = tmp_path / "topology.json"
+    path.write_text(json.dumps(Topology([agent(7)], ("replay-0.experience",)).to_dict()))
+    read = Topology.load(path)
+    assert (read["agent-7"], read.outside) == (agent(7), ("replay-0.experience",))
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"components": [{"name": "ps"}]}', '"x"'])
+def test_a_damaged_file_is_named(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "topology.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=f"{path}: not a topology"):
+        Topology.load(path)

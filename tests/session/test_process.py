@@ -149,7 +149,7 @@ def test_an_error_of_a_config_is_one_line(folder: RunFolder) -> None:
 
 
 def test_a_process_where_no_folder_is_shared(folder: RunFolder, tmp_path: Path) -> None:
-    for path in (folder.config, folder.addresses):
+    for path in (folder.config, folder.addresses, folder.topology):
         write_atomically(tmp_path / path.name, path.read_text())
     files = (
         "--config",
@@ -180,6 +180,19 @@ def test_a_wrong_command_is_one_line(folder: RunFolder, arguments: list[str], wo
     assert code == 2
     assert words in said.splitlines()[-1]
     assert "Traceback" not in said
+
+
+def test_a_component_reads_the_topology_of_its_run(folder: RunFolder) -> None:
+    data = json.loads(folder.topology.read_text())
+    data["components"][0]["kind"] = "replay"
+    folder.topology.write_text(json.dumps(data))
+    code, said = finish(start("--name", "learner", "--folder", str(folder)))
+    assert (code, said) == (2, f"learner: 'learner' is a replay; start it with -m {MODULE}\n")
+    folder.topology.unlink()
+    code, said = finish(start("--name", "learner", "--folder", str(folder)))
+    assert code == 2
+    assert said.startswith(f"learner: {folder.topology}: not a topology ")
+    assert said.count("\n") == 1
 
 
 def test_an_address_in_use_is_one_line(folder: RunFolder) -> None:

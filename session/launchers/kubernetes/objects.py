@@ -17,6 +17,7 @@ from session.launchers.kubernetes.settings import (
     ports,
     size,
     stem,
+    topology_text,
 )
 
 _MANY = 1000
@@ -61,6 +62,7 @@ def _config_map(setting: Setting) -> Data:
         "data": {
             "config.yaml": config_text(setting),
             "addresses.json": make_addresses(setting).dump(),
+            "topology.json": topology_text(setting),
             **setting.code,
         },
     }

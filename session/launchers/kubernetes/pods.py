@@ -160,7 +160,7 @@ def _probes(setting: Setting, name: str) -> Data:
 
 def _mounts(setting: Setting) -> list[Data]:
     """Mounts the run folder, with the run's files at their usual paths."""
-    files = {"config.yaml": "config.yaml", "addresses.json": "addresses.json"}
+    files = {name: name for name in ("config.yaml", "addresses.json", "topology.json")}
     files |= {name: f"code/{name}" for name in setting.code}
     keys = [{"name": "keys"}] if setting.has_keys else []
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -182,6 +183,17 @@ def make_addresses(setting: Setting) -> AddressBook:
 def ports(component: Component) -> dict[str, int]:
     """Returns endpoint -> port, for all endpoints that a component binds."""
     return {endpoint: FIRST_PORT + number for number, endpoint in enumerate(component.binds)}
+
+
+def topology_text(setting: Setting) -> str:
+    """Returns the text of ``topology.json``, one component per line.
+
+    The first agent and the first evaluator describe all others: the file must fit into a ConfigMap,
+    whatever their number.
+    """
+    first = [each for each in setting.topology if each.binds or each.index == 0]
+    lines = (json.dumps(each) for each in Topology(first).to_dict()["components"])
+    return '{"components": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
 def config_text(setting: Setting) -> str:

@@ -227,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     name = argv[argv.index("--name") + 1]
     stem = name.partition("-")[0]
-    return run_service("evaluator" if stem == "eval" else stem, build, make_topology, argv)
+    return run_service("evaluator" if stem == "eval" else stem, build, argv)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from session.launchers.detached import run_supervisor
-from tests.session.launchers.parts import MODULE, make_topology
+from tests.session.launchers.parts import MODULE
 
 SUPERVISOR = "tests.session.launchers.parts_supervisor"
 
 if __name__ == "__main__":
-    raise SystemExit(run_supervisor(SUPERVISOR, make_topology, [MODULE]))
+    raise SystemExit(run_supervisor(SUPERVISOR, [MODULE]))

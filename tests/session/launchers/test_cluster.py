@@ -17,7 +17,7 @@ from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
 from session.launchers.handle import open_run
 from session.launchers.local import LocalCluster
-from session.launchers.starting import write_config
+from session.launchers.starting import write_launch
 from session.launchers.status import process_lives, rows_of_files
 from session.state import State
 from tests.session.launchers.parts import make_config, make_topology
@@ -106,11 +106,12 @@ def test_the_config_says_who_launches_a_run(run_folder: Path) -> None:
     folder, config = RunFolder(run_folder), make_config(ACTS)
     folder.create()
     assert folder.launcher == ""
-    write_config(folder, config, "local")
+    topology = make_topology(config)
+    write_launch(folder, config, topology, "local")
     assert folder.launcher == "local"
     before = config["run"]["started"]
     config["run"]["part"] = 2
-    write_config(folder, config, "tmux", tmux={"session": "it"})
+    write_launch(folder, config, topology, "tmux", tmux={"session": "it"})
     run = Config.load_file(folder.config)["run"].to_dict()
     # What a resumed run knows of its earlier parts stays.
     assert (run["started"], run["part"]) == (before, 2)
