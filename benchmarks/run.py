@@ -122,7 +122,7 @@ def component_of(command: list[str], is_root: bool) -> str | None:
         return "train" if words else None
     if "--name" in words:
         return words[words.index("--name") + 1]
-    return "zygote" if "session.launchers.zygote" in words else "others"
+    return "fork_server" if "session.launchers.fork_server" in words else "others"
 
 
 def one_run(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from session.launchers.detached import run_supervisor
-
-PRELOAD = ("torch", "gymnasium", "main.learner", "main.agent", "main.evaluator")
+from surreal_like.topology import PRELOAD
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -51,7 +51,7 @@ class Component:
         index: number in the name, 0 if it has none.
         binds: endpoints that it binds, such as ``replay-0.experience``.
         connects: endpoints of other components to which it connects.
-        needs_torch: uses PyTorch, so it is forked from the zygote, which has imported it.
+        needs_torch: uses PyTorch, so it is forked from the fork server that has imported it.
         resources: limits of its use of the machine.
         restart: limit of its restarts.
     """

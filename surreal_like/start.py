@@ -18,29 +18,12 @@ from session.folder import RunFolder
 from session.launchers.instruction import Event
 from surreal_like.algorithm.registry import list_algorithms
 from surreal_like.experiment import read_answer, resolve_elsewhere, write_request
+from surreal_like.topology import PRELOAD
 
 if TYPE_CHECKING:
     from session.launchers.launcher import Outcome
 
 LAUNCHERS = ("local", "serial")
-# Modules that are slow to import and needed by all components. Not a user's own modules: their
-# import may have side effects.
-_PRELOADED = (
-    # Shared by all components; after it a spare process is forked for each light component.
-    "main.ps",
-    "spare:main.ps",
-    "spare:main.loggerplex",
-    "spare:main.tensorplex",
-    "spare:main.replay",
-    "torch",
-    "gymnasium",
-    "surreal_like.experiment",
-    "surreal_like.env.vector",
-    "surreal_like.env.native",
-    "main.learner",
-    "main.agent",
-    "main.evaluator",
-)
 
 
 class Launched(Protocol):
@@ -114,10 +97,10 @@ class LocalStarter:
     """
 
     def __init__(self, algorithm: str) -> None:
-        from session.launchers.zygote import Zygote
+        from session.launchers.fork_server import ForkServers
 
         module = list_algorithms().get(algorithm, "").partition(":")[0]
-        self._zygote = Zygote.start([*_PRELOADED, *filter(None, [module])])
+        self._servers = ForkServers(replace(PRELOAD, heavy=(*PRELOAD.heavy, module)))
         self._launcher: Any = None
 
     def started(self, command_started: float) -> float:
@@ -125,8 +108,8 @@ class LocalStarter:
         return command_started
 
     def resolve(self, user: Config) -> Config:
-        """Resolves the experiment in a process forked from the zygote."""
-        # For launch(): imported here, while the zygote is still importing anyway.
+        """Resolves the experiment in a process of the heavy fork server."""
+        # For launch(): imported here, while the fork servers are still importing anyway.
         import session.launchers.local  # noqa: F401
 
         with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
@@ -134,7 +117,7 @@ class LocalStarter:
             errors = Path(folder) / "stderr"
             argv = [str(asked), str(answer)]
             try:
-                self._zygote.call("surreal_like.experiment", argv, str(errors))
+                self._servers.call("surreal_like.experiment", argv, str(errors))
             except RunError as error:
                 raise RunError(f"the experiment could not be resolved: {error}") from None
             stderr = errors.read_text(errors="replace") if errors.exists() else ""
@@ -144,21 +127,17 @@ class LocalStarter:
         """Starts every component as a supervised process."""
         from session.launchers.local import LocalLauncher
 
-        self._launcher = LocalLauncher(config, topology, folder, zygote=self._zygote)
+        self._launcher = LocalLauncher(config, topology, folder, servers=self._servers)
         self._launcher.launch()
         launched: Launched = self._launcher
         return launched
 
     def close(self) -> None:
-        """Kills the remaining components of the run, and ends the zygote."""
+        """Kills the remaining components of the run, and ends the fork servers."""
         if self._launcher is not None:
             self._launcher.__exit__(None, None, None)
-            return
-        self._zygote.receive()
-        if not self._zygote.ready:
-            # It still imports and has forked no process, so it can be killed.
-            self._zygote.kill()
-        self._zygote.close()
+        else:
+            self._servers.close()
 
 
 class SerialStarter:

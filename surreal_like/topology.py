@@ -8,10 +8,26 @@ from dataclasses import replace
 from session.component import Component, Resources, Restart, Topology
 from session.config import Config
 from session.errors import ConfigError
+from session.launchers.fork_server import Preload
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")
 _JOIN = "ps.join"
 _EVERYONE = ("ps.requests", *_TELEMETRY)
+# Modules that are slow to import and needed by most components of a kind.
+PRELOAD = Preload(
+    shared=("main.ps",),
+    light=("main.loggerplex", "main.tensorplex", "main.replay"),
+    heavy=(
+        "torch",
+        "gymnasium",
+        "surreal_like.experiment",
+        "surreal_like.env.vector",
+        "surreal_like.env.native",
+        "main.learner",
+        "main.agent",
+        "main.evaluator",
+    ),
+)
 
 
 def make_topology(config: Config) -> Topology:

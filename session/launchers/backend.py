@@ -37,13 +37,7 @@ class Exit:
 
 
 class Backend(Protocol):
-    """Runs the components of one run, as processes of this machine or in windows of tmux.
-
-    Attributes:
-        keep_warm: more components may have to be started soon.
-    """
-
-    keep_warm: bool
+    """Runs the components of one run, as processes of this machine or in windows of tmux."""
 
     def pid(self, name: str) -> int:
         """Returns the process id of a component, 0 if it has no process."""

@@ -16,6 +16,7 @@ from session.component import Topology
 from session.config import Config
 from session.errors import SurrealError
 from session.folder import RunFolder
+from session.launchers.fork_server import Preload
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.launchers.supervisor import Supervisor
@@ -29,12 +30,12 @@ _EXIT_CODES = {"stopped": 0, "interrupted": 130}
 Tell = Callable[[Event], None]
 
 
-def run_supervisor(module: str, preload: Sequence[str], argv: Sequence[str] | None = None) -> int:
+def run_supervisor(module: str, preload: Preload, argv: Sequence[str] | None = None) -> int:
     """Supervises the run in a folder, as this process, to its end; returns the exit code.
 
     Args:
         module: of this process's command line.
-        preload: modules that the zygote of a local run imports before it forks.
+        preload: modules that the fork servers of a local run import.
         argv: command line, by default this process's own.
     """
     parser = argparse.ArgumentParser(prog=f"python -P -m {module}", description=__doc__)
@@ -58,7 +59,7 @@ def run_supervisor(module: str, preload: Sequence[str], argv: Sequence[str] | No
 
 
 def _make_supervisor(
-    config: Config, topology: Topology, folder: RunFolder, preload: Sequence[str]
+    config: Config, topology: Topology, folder: RunFolder, preload: Preload
 ) -> Supervisor:
     if folder.launcher == "tmux":
         from session.launchers.tmux_supervisor import TmuxSupervisor

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -15,6 +14,7 @@ from session.component import Topology
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.backend import Backend
+from session.launchers.fork_server import ForkServers, Preload
 from session.launchers.handle import RunHandle
 from session.launchers.processes import Processes
 from session.launchers.starting import (
@@ -24,7 +24,6 @@ from session.launchers.starting import (
     write_launch,
 )
 from session.launchers.supervisor import Supervisor
-from session.launchers.zygote import Zygote
 
 # The shell ends at once: the supervisor is not a child of this process, so no zombie remains.
 _DETACH = 'said=$1; shift; "$@" </dev/null >>"$said" 2>&1 & echo $!'
@@ -37,8 +36,8 @@ class LocalLauncher(Supervisor):
         config: the resolved experiment.
         topology: its components.
         folder: the run folder, made already; it is locked while the run goes on.
-        preload: modules that the zygote imports before it forks.
-        zygote: a running one to use; this launcher closes it.
+        preload: modules that the fork servers import.
+        servers: running fork servers to use instead; this launcher closes them.
     """
 
     def __init__(
@@ -47,24 +46,24 @@ class LocalLauncher(Supervisor):
         topology: Topology,
         folder: RunFolder,
         *,
-        preload: Sequence[str] = (),
-        zygote: Zygote | None = None,
+        preload: Preload | None = None,
+        servers: ForkServers | None = None,
     ) -> None:
         super().__init__(config, topology, folder)
-        self._preload = preload
-        self._zygote = zygote
+        self._preload = preload or Preload()
+        self._servers = servers
 
     def _carry(self) -> Backend:
-        self._zygote = self._zygote or Zygote.start(self._preload)
-        self._zygote.remove_at_end(str(self._folder.sockets))
-        return Processes(self._folder, self._zygote)
+        self._servers = self._servers or ForkServers(self._preload)
+        self._servers.remove_at_end(str(self._folder.sockets))
+        return Processes(self._folder, self._servers)
 
     def _close(self) -> None:
         carried = self.running
         super()._close()
-        if self._zygote is not None and not carried:
-            self._zygote.close()
-        self._zygote = None
+        if self._servers is not None and not carried:
+            self._servers.close()
+        self._servers = None
 
     def __exit__(
         self,
@@ -74,8 +73,8 @@ class LocalLauncher(Supervisor):
     ) -> None:
         """Kills the remaining processes of the run."""
         super().__exit__(kind, error, trace)
-        if self._zygote is not None:
-            self._zygote.close()
+        if self._servers is not None:
+            self._servers.close()
 
 
 class LocalCluster(RunHandle):

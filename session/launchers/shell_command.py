@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from session.component import Component
-from session.launchers.zygote import ONE_THREAD
+from session.launchers.fork_server import ONE_THREAD
 from session.loggerplex.terminal import TERMINAL
 
 

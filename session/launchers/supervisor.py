@@ -31,7 +31,7 @@ from session.launchers.launcher import (
     write_run_files,
 )
 from session.launchers.status import status_row
-from session.launchers.supervision import Phase, Supervision
+from session.launchers.supervision import Supervision
 from session.periodic import Every
 from session.state import State
 from session.wire import AddressBook
@@ -150,7 +150,6 @@ class Supervisor(ABC):
 
     def _step(self, machinery: _Machinery) -> None:
         carrier, sockets, supervision = machinery.carrier, machinery.sockets, self._supervision
-        carrier.keep_warm = supervision.phase is Phase.running
         exits, taken = carrier.poll(), carrier.manual_restarts()
         if exits or taken or self._listen_due():
             self._listen(carrier)

@@ -116,7 +116,6 @@ class TmuxBackend:
         preamble_cmd: str = "",
         servers: Collection[str] = (),
     ) -> None:
-        self.keep_warm = True
         self._folder = folder
         self._session = session
         self._preamble_cmd = preamble_cmd

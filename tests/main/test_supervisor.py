@@ -10,10 +10,10 @@ import pytest
 
 from main import supervisor
 from session.folder import RunFolder
+from session.launchers.fork_server import ForkServers
 from session.launchers.launcher import write_topology
-from session.launchers.zygote import Zygote
 from surreal_like.experiment import read_experiment, resolve_elsewhere
-from surreal_like.topology import make_topology
+from surreal_like.topology import PRELOAD, make_topology
 
 
 def test_a_folder_without_a_run_is_refused(
@@ -30,15 +30,17 @@ def test_a_folder_without_a_run_is_refused(
 @pytest.mark.slow
 def test_what_is_preloaded_starts_no_thread() -> None:
     """A process that forks must have one thread only, or its children hang."""
-    zygote = Zygote.start(supervisor.PRELOAD)
+    servers = ForkServers(PRELOAD)
     deadline = time.monotonic() + 60
-    while not zygote.ready:
-        zygote.receive()
-        assert not zygote.error
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert len(os.listdir(f"/proc/{zygote.pid}/task")) == 1
-    zygote.close()
+    for server in servers.living().values():
+        while not server.ready:
+            server.receive(0.1)
+            assert not server.error
+            assert time.monotonic() < deadline
+        assert len(os.listdir(f"/proc/{server.pid}/task")) == 1
+    maps = Path(f"/proc/{servers.server(False).pid}/maps").read_text()
+    assert "libtorch" not in maps
+    servers.close()
 
 
 @pytest.mark.slow

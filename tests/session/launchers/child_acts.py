@@ -1,4 +1,4 @@
-"""What a forked child does in the tests of the zygote: the first argument says it."""
+"""What a forked child does in the tests of fork servers: the first argument says it."""
 
 import json
 import os
@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+
+from session.process import LIFELINE
 
 WARM = threading.get_ident()  # of the thread that imported this module
 
@@ -49,9 +51,11 @@ def describe() -> dict[str, object]:
         "leads": os.getsid(0) == os.getpid() == os.getpgid(0),
         "argv": sys.argv,
         "title": Path("/proc/self/cmdline").read_bytes().replace(b"\0", b" ").decode().strip(),
+        "lifeline": os.readlink(f"/proc/self/fd/{os.environ[LIFELINE]}"),
         "threads": len(os.listdir("/proc/self/task")),
         "omp": os.environ["OMP_NUM_THREADS"],
         "sockets": [n for n, path in descriptors.items() if path.startswith("socket:")],
+        "pipes": sum(path.startswith("pipe:") for path in descriptors.values()),
         "processes": [n for n, path in descriptors.items() if "pidfd" in path],
         "sigterm": signal.getsignal(signal.SIGTERM) is signal.SIG_DFL,
         "sigint": signal.getsignal(signal.SIGINT) is signal.default_int_handler,

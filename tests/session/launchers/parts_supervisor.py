@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from session.launchers.detached import run_supervisor
+from session.launchers.fork_server import Preload
 from tests.session.launchers.parts import MODULE
 
 SUPERVISOR = "tests.session.launchers.parts_supervisor"
 
 if __name__ == "__main__":
-    raise SystemExit(run_supervisor(SUPERVISOR, [MODULE]))
+    raise SystemExit(run_supervisor(SUPERVISOR, Preload([MODULE])))

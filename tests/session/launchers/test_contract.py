@@ -10,6 +10,7 @@ import pytest
 from session.component import Topology
 from session.config import Config
 from session.folder import RunFolder
+from session.launchers.fork_server import Preload
 from session.launchers.launcher import Cluster
 from session.launchers.local import LocalCluster, LocalLauncher
 from session.launchers.serial import SerialLauncher
@@ -90,7 +91,7 @@ class TestLocal(OfThisMachine):
         folder, config = make_folder(path), make_config(ACTS)
         config.dump_file(folder.config)
         topology = make_topology(config)
-        with LocalLauncher(config, topology, folder, preload=[MODULE]) as launcher:
+        with LocalLauncher(config, topology, folder, preload=Preload([MODULE])) as launcher:
             launcher.launch()
             yield Launched(
                 launcher,

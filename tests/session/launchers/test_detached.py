@@ -22,11 +22,13 @@ import sys
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.detached import supervise
+from session.launchers.fork_server import Preload
 from session.launchers.local import LocalLauncher
 from tests.session.launchers.parts import make_topology
 folder = RunFolder(sys.argv[1])
 config = Config.load_file(folder.config)
-outcome = supervise(LocalLauncher(config, make_topology(config), folder, preload=[{MODULE!r}]))
+preload = Preload([{MODULE!r}])
+outcome = supervise(LocalLauncher(config, make_topology(config), folder, preload=preload))
 print(outcome.status, outcome.reason)
 """
 

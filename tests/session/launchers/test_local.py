@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,16 +19,17 @@ from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.heartbeat import read_beats
 from session.launchers import asking
+from session.launchers.fork_server import ForkServers, Preload
 from session.launchers.handle import open_run
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.launchers.local import LocalLauncher
-from session.launchers.zygote import Zygote
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_SECONDS = 20.0
 DANCE = ("supervisor.control", "dance")
+PRELOAD = Preload(shared=[MODULE])
 ACTS = {"replay-0": "work", "learner": "learn", "agent-0": "work"}
 
 T = TypeVar("T")
@@ -46,7 +48,7 @@ class Run:
     def __init__(self, path: Path, acts: Mapping[str, str] = ACTS, **settings: Any) -> None:
         config = make_config(acts, **settings)
         self.folder = make_run(path, config)
-        self.launcher = LocalLauncher(config, make_topology(config), self.folder, preload=[MODULE])
+        self.launcher = LocalLauncher(config, make_topology(config), self.folder, preload=PRELOAD)
         self.happenings: list[Event] = []
 
     def __enter__(self) -> "Run":
@@ -134,7 +136,7 @@ def test_a_run_that_ends_by_itself(run_folder: Path) -> None:
 
 
 def test_who_is_killed_is_started_again(run_folder: Path) -> None:
-    """One that was forked, one with a command line of its own, and the one that owns the run."""
+    """A light one, the one that owns the run, and a heavy one."""
     with Run(run_folder, {**ACTS, "loggerplex": "work"}) as run:
         run.started()
         for name in ACTS:
@@ -220,11 +222,11 @@ def test_a_learner_that_cannot_start_leaves_a_result_all_the_same(run_folder: Pa
     assert (result["algorithm"], result["env_name"]) == ("parts", "parts")
 
 
-def test_an_import_that_fails_in_the_zygote_is_the_error(run_folder: Path) -> None:
+def test_an_import_that_fails_in_a_fork_server_is_the_error(run_folder: Path) -> None:
     config = make_config(ACTS)
     run = Run(run_folder)
     run.launcher = LocalLauncher(
-        config, make_topology(config), run.folder, preload=["no_such_package"]
+        config, make_topology(config), run.folder, preload=Preload(heavy=["no_such_package"])
     )
     with run:
         outcome = run.outcome()
@@ -282,12 +284,11 @@ def test_killing_leaves_nobody(run_folder: Path) -> None:
     assert not run.folder.in_use
 
 
-def test_killing_while_the_zygote_still_imports(run_folder: Path) -> None:
+def test_killing_while_the_fork_servers_still_import(run_folder: Path) -> None:
     config = make_config(ACTS)
     run = Run(run_folder)
-    run.launcher = LocalLauncher(
-        config, make_topology(config), run.folder, preload=["tests.session.launchers.slow_import"]
-    )
+    slow = Preload(shared=["tests.session.launchers.slow_import"])
+    run.launcher = LocalLauncher(config, make_topology(config), run.folder, preload=slow)
     with run:
         start = time.monotonic()
         run.launcher.kill()
@@ -296,25 +297,66 @@ def test_killing_while_the_zygote_still_imports(run_folder: Path) -> None:
     assert run.result()["status"] == "interrupted"
 
 
-def test_a_dead_zygote_is_started_again_and_takes_nobody_with_it(run_folder: Path) -> None:
-    config = make_config(ACTS)
-    zygote = Zygote.start([MODULE])
-    run = Run(run_folder)
-    run.launcher = LocalLauncher(config, make_topology(config), run.folder, zygote=zygote)
-    with run:
+@pytest.mark.parametrize("heavy", [False, True])
+def test_a_dead_fork_server_takes_no_component_with_it_and_comes_back_when_needed(
+    run_folder: Path, heavy: bool
+) -> None:
+    name = "agent-0" if heavy else "replay-0"
+    with served(run_folder) as (run, servers):
         run.started()
-        agent, old_zygote = run.pid("agent-0"), zygote.pid
-        os.kill(old_zygote, signal.SIGKILL)
-        run.until(lambda: zygote.pid != old_zygote)
-        assert (run.pid("agent-0"), lives(agent)) == (agent, True)
+        pids, old = [run.pid(each) for each in ACTS], servers.server(heavy).pid
+        assert {psutil.Process(pid).ppid() for pid in pids} == {os.getpid()}
+        os.kill(old, signal.SIGKILL)
+        run.until(lambda: heavy not in servers.living())
+        assert [run.pid(each) for each in ACTS] == pids
         assert run.happenings == []
-        os.kill(agent, signal.SIGKILL)
-        run.until(lambda: "restart" in run.kinds("agent-0"))
-        run.started("agent-0")
+        os.kill(run.pid(name), signal.SIGKILL)
+        run.until(lambda: "restart" in run.kinds(name))
+        run.started(name)
+        assert servers.server(heavy).pid != old
         run.launcher.stop()
         assert run.outcome().status == "stopped"
     ends = {name: (c["restarts"], c["exit_code"]) for name, c in run.result()["components"].items()}
-    assert ends == {"replay-0": (0, 0), "learner": (0, 0), "agent-0": (1, 0)}
+    assert ends == {**dict.fromkeys(ACTS, (0, 0)), name: (1, 0)}
+
+
+def test_what_a_dead_fork_server_has_not_forked_is_forked_by_another(run_folder: Path) -> None:
+    with served(run_folder, stopped=True) as (run, servers):
+        # The requests of the launch have not been read.
+        for each in servers.living().values():
+            os.kill(each.pid, signal.SIGKILL)
+        run.started()
+        assert run.happenings == []
+        run.launcher.stop()
+        assert run.outcome().status == "stopped"
+
+
+def test_a_fork_that_fails_is_the_death_of_the_component(run_folder: Path) -> None:
+    with served(run_folder) as (run, servers):
+        run.started()
+        report = servers.server(True).receive
+        old = run.pid("agent-0")
+        servers.server(True).receive = lambda *wait: dict.fromkeys(  # type: ignore[method-assign]
+            report(*wait), 0
+        )
+        os.kill(old, signal.SIGKILL)
+        run.until(lambda: run.kinds("agent-0").count("lost") == 2)
+        assert run.happenings[-1].detail == "cannot start it: fork failed"
+        run.launcher.kill()
+
+
+@contextmanager
+def served(path: Path, *, stopped: bool = False) -> Iterator[tuple[Run, ForkServers]]:
+    """A run whose fork servers are ready, and stopped by SIGSTOP before the launch if asked."""
+    run, servers = Run(path), ForkServers(PRELOAD)
+    for each in servers.living().values():
+        wait_until(lambda each=each: bool(each.receive() or each.ready))  # type: ignore[misc]
+        if stopped:
+            os.kill(each.pid, signal.SIGSTOP)
+    config = make_config(ACTS)
+    run.launcher = LocalLauncher(config, make_topology(config), run.folder, servers=servers)
+    with run:
+        yield run, servers
 
 
 def test_tcp(run_folder: Path) -> None:
@@ -410,11 +452,12 @@ SUPERVISOR = f"""
 import sys, time
 from session.config import Config
 from session.folder import RunFolder
+from session.launchers.fork_server import Preload
 from session.launchers.local import LocalLauncher
 from tests.session.launchers.parts import make_topology
 folder = RunFolder(sys.argv[1])
 config = Config.load_file(folder.config)
-launcher = LocalLauncher(config, make_topology(config), folder, preload=[{MODULE!r}])
+launcher = LocalLauncher(config, make_topology(config), folder, preload=Preload([{MODULE!r}]))
 launcher.launch()
 while launcher.running:
     launcher.poll(0.05)
@@ -427,7 +470,7 @@ def test_a_killed_supervisor_leaves_nothing(run_folder: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(run_folder)]) as supervisor:
         wait_until(lambda: [b.state for b in read_beats(folder.alive).values()] == ["running"] * 3)
         family = psutil.Process(supervisor.pid).children(recursive=True)
-        assert len(family) == 5  # three components, a child of one, the zygote
+        assert len(family) == 6  # three components, a child of one, two fork servers
         assert folder.in_use
         supervisor.kill()
     killed = time.monotonic()
@@ -452,7 +495,7 @@ def test_a_run_can_be_launched_again_after_a_kill(run_folder: Path) -> None:
     run.folder.sockets.mkdir()
     (run.folder.sockets / "learner.control").touch()
     config = make_config(ACTS)
-    run.launcher = LocalLauncher(config, make_topology(config), run.folder, preload=[MODULE])
+    run.launcher = LocalLauncher(config, make_topology(config), run.folder, preload=PRELOAD)
     with run:
         run.started()
         run.launcher.stop()
