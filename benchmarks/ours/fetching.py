@@ -24,6 +24,7 @@ from session.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
 from surreal_like.data.parameters import Parameters  # noqa: E402
 from surreal_like.ps.client import ParameterClient  # noqa: E402
+from surreal_like.ps.schemas import ANSWERS  # noqa: E402
 
 _WAIT_SECONDS = 1.0
 _PAUSE_SECONDS = 0.001
@@ -42,7 +43,7 @@ class Fetching:
         from networks import make_network
 
         torch.set_num_threads(1)
-        self._client = ParameterClient(context.wire.dealer("ps.requests"), context.clock)
+        self._client = ParameterClient(context.wire.dealer("ps.requests", ANSWERS), context.clock)
         self._network = make_network()
 
     def polls(self, *, count: int) -> Answer:
