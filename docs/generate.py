@@ -33,7 +33,7 @@ from session.default_configs import BASE_CONFIG, CHOICES  # noqa: E402
 from session.placeholder import expectation, is_unresolved  # noqa: E402
 from surreal_like.algorithm.registry import find_algorithm, list_algorithms  # noqa: E402
 from surreal_like.experiment import defaults  # noqa: E402
-from surreal_like.planning import plan_experiment  # noqa: E402
+from surreal_like.run_request import RunRequest  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
 API = ROOT / "docs" / "api.md"
@@ -258,7 +258,7 @@ def _sections(
 
 def readme(text: str) -> str:
     """README with the picture that the example's topology has now."""
-    picture = mermaid(plan_experiment(EXPERIMENT).topology)
+    picture = mermaid(RunRequest(EXPERIMENT).resolve().topology)
     return _PICTURE.sub(lambda found: f"{found[1]}```mermaid\n{picture}\n```\n", text)
 
 

@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     from surreal_like.env.vector import make_vector_env
     from surreal_like.evaluating import evaluate
     from surreal_like.experience.wrapper import ExpSenderWrapper
-    from surreal_like.launching import launch
     from surreal_like.learner.base import Learner
     from surreal_like.network.module import Module
     from surreal_like.network.tensors import to_float_tensor, to_tensor
@@ -96,7 +95,7 @@ if TYPE_CHECKING:
     from surreal_like.replay.prioritized_replay import PrioritizedReplay
     from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
     from surreal_like.replay.uniform_replay import UniformReplay
-    from surreal_like.run import train
+    from surreal_like.run import launch, train
     from surreal_like.telemetry import Telemetry
 
 __version__ = VERSION
@@ -114,7 +113,7 @@ _HOMES = {
     "BASE_ENV_CONFIG": "session.default_configs",
     "BASE_SESSION_CONFIG": "session.default_configs",
     "train": "surreal_like.run",
-    "launch": "surreal_like.launching",
+    "launch": "surreal_like.run",
     "load_policy": "surreal_like.policy",
     "evaluate": "surreal_like.evaluating",
     "play": "surreal_like.playing",

@@ -1,27 +1,29 @@
-"""Trains: from an experiment to a finished run, in one call."""
+"""Runs an experiment, here or detached: from a request to a finished or a running run."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from session.errors import RunError
 from session.folder import RunFolder
-from surreal_like.code_snapshot import keep_code, keep_package_list
+from surreal_like.code_snapshot import keep_package_list
+from surreal_like.experiment import resolve_elsewhere
 from surreal_like.interrupts import Interrupts
 from surreal_like.observer import INTERRUPTED, RunObserver, show
-from surreal_like.run_folder import held, put_back_if_refused
-from surreal_like.run_request import Overrides, RunRequest, begin, make_request, resolve_request
+from surreal_like.run_request import Overrides, RunRequest
 from surreal_like.start import Launched, make_starter
 from surreal_like.topology import make_topology
 
 if TYPE_CHECKING:
-    from session.launchers.launcher import Outcome
+    from session.launchers.launcher import Outcome, RunControl
 
 _POLL_SECONDS = 0.05
 # After this time the start is complete, and the package list delays nothing.
@@ -112,53 +114,132 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
         ConfigError: a setting is wrong; nothing was started.
         UsageError: the folder, the launcher or the resumed run is wrong; nothing was started.
     """
-    settings = {
-        "session_config.seed": seed,
-        "session_config.agent.num": agents,
-        "session_config.evaluator.num": evals,
-    }
-    order = make_request(
+    request = RunRequest(
         experiment,
-        settings,
-        launcher=launcher,
-        started=time.time() if started is None else started,
-        overrides=overrides,
-        folder=folder,
+        launcher,
+        overrides,
+        folder,
+        seed=seed,
+        agents=agents,
+        evals=evals,
         algorithm=algorithm,
         env=env,
         resume=resume,
         allow_change=allow_change,
         checkpoint=checkpoint,
         start_from=start_from,
+        started=time.time() if started is None else started,
     )
-    return _run(order, watch or RunObserver())
+    return run_here(request, watch)
 
 
-def _run(order: RunRequest, watch: RunObserver) -> Run:
-    with contextlib.ExitStack() as stack:
+def launch(  # noqa: PLR0913 - one call has all settings of a user
+    experiment: str | Path | None = None,
+    *,
+    on: str = "local",
+    overrides: Overrides = (),
+    folder: str | Path | None = None,
+    seed: int | None = None,
+    agents: int | None = None,
+    evals: int | None = None,
+    algorithm: str | None = None,
+    env: str | None = None,
+    host: str | None = None,
+    insecure: bool = False,
+    resume: bool = False,
+    allow_change: Iterable[str] = (),
+    checkpoint: str | int | None = None,
+    start_from: str | Path | None = None,
+    watch: RunObserver | None = None,
+) -> RunControl:
+    """Launches a run that continues after this process has ended; returns its controls.
+
+    Args:
+        on: ``local``, ``tmux`` or ``kubernetes``.
+        host: ``session_config.launcher.host``: address of this machine for other machines.
+        insecure: ``session_config.security.insecure``.
+        watch: receives reports about what a resumed run takes over.
+
+    The other arguments are those of :func:`train`.
+
+    Raises:
+        ConfigError: a setting is wrong; nothing was started.
+        UsageError: the launcher or the folder is wrong, or a program is missing; nothing was
+            started.
+        RunError: the run ended during its start; the message gives the reason, its folder has
+            details.
+    """
+    request = RunRequest(
+        experiment,
+        on,
+        overrides,
+        folder,
+        seed=seed,
+        agents=agents,
+        evals=evals,
+        algorithm=algorithm,
+        env=env,
+        host=host,
+        insecure=insecure,
+        resume=resume,
+        allow_change=allow_change,
+        checkpoint=checkpoint,
+        start_from=start_from,
+    )
+    return run_detached(request, watch)
+
+
+def run_here(request: RunRequest, watch: RunObserver | None = None) -> Run:
+    """Runs in this process until the run is over; raises as :func:`train`."""
+    watch, user = watch or RunObserver(), request.read_start()
+    with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
-        starter = make_starter(order.launcher, order.user.algorithm)
+        starter = make_starter(request.launcher, user.algorithm)
         stack.callback(starter.close)
-        folder = stack.enter_context(held(order.path, name=order.name, resume=order.resume))
+        folder = stack.enter_context(request.held(user, watch))
         stack.callback(watch.end)
-        watch.prepare(folder.path)
-        # Imported late: it imports numpy, and at this point torch is already being imported in
-        # parallel.
-        from surreal_like.machine import check_memory, check_ports
-
-        clock = starter.started(order.started)
-        config = resolve_request(order, starter.resolve, folder, watch, clock)
-        check_memory(config)
-        check_ports(config)
-        with put_back_if_refused(config, folder):
-            begin(order, config, folder, watch)
-            keep_code(config, folder)
+        clock = starter.started(request.started)
+        with request.prepared(user, starter.resolve, folder, watch, clock) as config:
             config.dump_file(folder.config)
             interrupts.only_count()
             launched = starter.launch(config, make_topology(config), folder)
         watch.begin(folder, config)
         outcome = _follow(launched, folder, watch, interrupts)
     return Run(folder.path, _result(folder, outcome), outcome.details)
+
+
+def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunControl:
+    """Starts the run detached from this process; returns and raises as :func:`launch`."""
+    # Not at the top: it imports ZeroMQ, which delays the start of a run in this process.
+    from session.launchers.handle import check_launcher, make_cluster
+
+    check_launcher(request.launcher)
+    watch, user, died = watch or RunObserver(), request.read_start(), None
+    # The image of a cluster, not this machine, has the environment and the device.
+    resolve = partial(resolve_elsewhere, must_be_installed=request.launcher != "kubernetes")
+    with (
+        Interrupts(),
+        request.held(user, watch) as folder,
+        request.prepared(user, resolve, folder, watch, request.started) as config,
+    ):
+        topology = make_topology(config)
+        cluster = make_cluster(request.launcher, config, topology, folder)
+        if request.launcher == "kubernetes":
+            from session.launchers.kubernetes.advice import launch_advice
+
+            for line in launch_advice(config, [each.name for each in topology]):
+                watch.note(line)
+        # From here on the supervisor holds the lock.
+        folder.unlock()
+        try:
+            cluster.launch()
+        except RunError as error:
+            # The folder is kept: it contains the reason.
+            died = error
+    if died is not None:
+        raise died
+    keep_package_list(folder)
+    return cluster
 
 
 def _result(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:

@@ -1,19 +1,23 @@
-"""Requests of users to begin or resume a run, and the configs that follow from them."""
+"""The request of a user to begin or resume a run, and the config that follows from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from session.config import Config, override
+from session.config import Config, apply_overrides, explain, override
+from session.default_configs import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.code_snapshot import own_file
-from surreal_like.experiment import read_experiment
+from surreal_like.code_snapshot import keep_code, own_file
+from surreal_like.experiment import defaults, extended, read_experiment, resolve_elsewhere
 from surreal_like.named_checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.observer import RunObserver
+from surreal_like.planning import Plan
 from surreal_like.resume import (
     began_with,
     check_checkpoints,
@@ -25,106 +29,261 @@ from surreal_like.resume import (
     reopen,
     session_changes,
 )
-from surreal_like.run_folder import experiment_name, newest_path
+from surreal_like.run_folder import experiment_name, held, newest_path, put_back_if_refused
+from surreal_like.topology import make_topology
 
 Overrides = Mapping[str, Any] | Sequence[str]
 
+# Field of a request -> setting; it replaces that of the overrides.
+_SETTINGS = {
+    "seed": "session_config.seed",
+    "agents": "session_config.agent.num",
+    "evals": "session_config.evaluator.num",
+    "host": "session_config.launcher.host",
+}
+_INSECURE = "session_config.security.insecure"
 _START_FROM = "session_config.checkpoint.start_from"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The user's request.
+    """What a user asks for, on a command line or by keywords.
 
     Args:
-        user: the experiment, without additions.
-        path: run folder; None: ``runs/<name>-<date>-<time>``.
-        name: of the experiment.
         launcher: ``serial``, ``local``, ``tmux`` or ``kubernetes``.
-        resume: continue the run in the folder.
-        allow_change: keys outside ``session_config`` in which a resumed run may differ.
-        checkpoint: from which a resumed run continues: ``best``, ``latest`` or a number.
         started: start time of the command, seconds since 1970.
-    """
 
-    user: Config
-    path: Path | None
-    name: str
-    launcher: str
-    resume: bool
-    allow_change: tuple[str, ...]
-    checkpoint: str
-    started: float
-
-
-def make_request(  # noqa: PLR0913 - all arguments of a command line
-    experiment: str | Path | None,
-    settings: Mapping[str, Any],
-    *,
-    launcher: str,
-    started: float,
-    overrides: Overrides = (),
-    folder: str | Path | None = None,
-    algorithm: str | None = None,
-    env: str | None = None,
-    resume: bool = False,
-    allow_change: Iterable[str] = (),
-    checkpoint: str | int | None = None,
-    start_from: str | Path | None = None,
-) -> RunRequest:
-    """Reads an experiment with the user's settings.
-
-    Args:
-        experiment: YAML or JSON file; None: only ``algorithm`` and ``env`` are given, or, with
-            ``resume``, the config of the run is used.
-        settings: dotted key -> value or None; applied after the overrides unless None.
-        launcher, started, resume, allow_change: as in :class:`RunRequest`.
-        checkpoint: as in :class:`RunRequest`; None: ``latest``.
-        start_from: checkpoint of another run, see :func:`checkpoint_of`; its networks initialize a
-            new run; None: ``session_config.checkpoint.start_from``.
-        overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
-        folder: run folder; None: ``runs/<name>-<date>-<time>``.
-        algorithm, env: replace the experiment's.
+    The others are those of :func:`surreal_like.train` and :func:`surreal_like.launch`.
 
     Raises:
-        ConfigError: a setting is wrong.
-        UsageError: the run to resume or the checkpoint to start from does not exist.
+        UsageError: fields that exclude each other, or there is no run to resume.
     """
-    if checkpoint is not None and not resume:
-        raise UsageError(
-            "--checkpoint belongs to --resume; a new run starts from another's: --from RUN:best"
-        )
-    if start_from is not None and resume:
-        raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
-    # A run's folder has the networks that it began with: to resume it, the other run is not needed.
-    settings = {**settings, _START_FROM: "" if resume else _text(start_from)}
-    given = {key: value for key, value in settings.items() if value is not None}
-    path = Path(folder) if folder is not None else None
-    source = experiment
-    if source is None and algorithm is None and resume:
-        path = path or newest_path(None)
-        recorded_config(RunFolder(path))
-        source = path / "config.yaml"
-    words = [*as_overrides(overrides), *as_overrides(given)]
-    user = read_experiment(source, words, algorithm=algorithm, env_name=env)
-    name = experiment_name(experiment, user)
-    if path is None and resume:
-        path = newest_path(name)
-    if folder is None and not resume and user.session_config.get("folder"):
-        path = Path(user.session_config.folder)
-    if source_run := user.session_config.get("checkpoint", {}).get("start_from"):
-        user.session_config.checkpoint.start_from = str(checkpoint_of(source_run).resolve())
-    if launcher == "kubernetes" and (source_run or checkpoint is not None):
-        raise UsageError(
-            "checkpoints of a run on Kubernetes are on a volume of the cluster: --from and "
-            "--checkpoint are for runs on this machine"
-        )
-    chosen = "latest" if checkpoint is None else str(checkpoint)
-    return RunRequest(user, path, name, launcher, resume, tuple(allow_change), chosen, started)
 
+    experiment: str | Path | None = None
+    launcher: str = "local"
+    overrides: Overrides = ()
+    folder: str | Path | None = None
+    seed: int | None = None
+    agents: int | None = None
+    evals: int | None = None
+    algorithm: str | None = None
+    env: str | None = None
+    host: str | None = None
+    insecure: bool = False
+    resume: bool = False
+    allow_change: Iterable[str] = ()
+    checkpoint: str | int | None = None
+    start_from: str | Path | None = None
+    started: float = field(default_factory=time.time)
 
-def _text(value: str | Path | None) -> str | None:
-    return None if value is None else str(value)
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None and not self.resume:
+            raise UsageError(
+                "--checkpoint belongs to --resume; a new run starts from another's: --from RUN:best"
+            )
+        if self.start_from is not None and self.resume:
+            raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
+        if self.host and self.launcher == "serial":
+            raise UsageError("--on serial is one thread, which nobody can join: leave --host out")
+        if self._as_recorded and self.folder is None:
+            # Decided once: another run may begin before the config is read.
+            object.__setattr__(self, "folder", newest_path(None))
+
+    @property
+    def _as_recorded(self) -> bool:
+        """True if the experiment is that of the run which is resumed."""
+        return self.resume and self.experiment is None and self.algorithm is None
+
+    @property
+    def words(self) -> list[str]:
+        """All settings as ``key=value``, in the order in which they apply."""
+        chosen = {key: getattr(self, name) for name, key in _SETTINGS.items()}
+        chosen[_INSECURE] = self.insecure or None
+        # A run's folder has the networks that it began with: to resume it, the other run is not
+        # needed.
+        chosen[_START_FROM] = "" if self.resume else self.start_from and str(self.start_from)
+        given = {key: value for key, value in chosen.items() if value is not None}
+        return [*as_overrides(self.overrides), *as_overrides(given)]
+
+    def read(self) -> Config:
+        """Reads the experiment with the user's settings, without defaults.
+
+        Raises:
+            ConfigError: a setting is wrong.
+            UsageError: the run to resume does not exist.
+        """
+        source = self.experiment
+        if self._as_recorded:
+            folder = RunFolder(self.folder or "")
+            recorded_config(folder)
+            source = folder.config
+        return read_experiment(source, self.words, algorithm=self.algorithm, env_name=self.env)
+
+    def read_start(self) -> Config:
+        """Reads the experiment, with the absolute path of the checkpoint that it starts from.
+
+        Raises:
+            ConfigError, UsageError: as :meth:`read`; there is no such checkpoint.
+        """
+        user = self.read()
+        source_run = user.session_config.get("checkpoint", {}).get("start_from")
+        if source_run:
+            user.session_config.checkpoint.start_from = str(checkpoint_of(source_run).resolve())
+        if self.launcher == "kubernetes" and (source_run or self.checkpoint is not None):
+            raise UsageError(
+                "checkpoints of a run on Kubernetes are on a volume of the cluster: --from and "
+                "--checkpoint are for runs on this machine"
+            )
+        return user
+
+    @property
+    def name(self) -> str:
+        """Name of the experiment, with which the folders of its runs begin."""
+        return experiment_name(self.experiment, self.read())
+
+    def resolve(self) -> Plan:
+        """Returns the run that would start; if its environment is not installed, it needs specs.
+
+        Raises:
+            ConfigError: a setting is wrong.
+            MissingExtra: the environment is not installed, and its specs are not given.
+        """
+        config = resolve_elsewhere(self.read(), must_be_installed=False)
+        return Plan(config, make_topology(config))
+
+    def explain(self) -> dict[str, tuple[Any, str]]:
+        """Returns dotted key -> value, and its source: default, algorithm, file or command line.
+
+        The algorithm is imported into this process.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
+        user, chosen = self.read(), Config({})
+        if self.algorithm is not None:
+            chosen.algorithm = self.algorithm
+        if self.env is not None:
+            chosen.env_config = {"env_name": self.env}
+        default = defaults(user.algorithm)
+        extended(user, default.copy().extend(BASE_CONFIG, abstract=True))
+        return explain(
+            [
+                ("default", BASE_CONFIG),
+                (f"algorithm {user.algorithm}", default),
+                (str(self.experiment), user),
+                ("command line", apply_overrides(chosen, self.words)),
+            ]
+        )
+
+    @contextmanager
+    def held(self, user: Config, watch: RunObserver) -> Iterator[RunFolder]:
+        """Locks the run folder; afterwards removes a new one in which no run was begun.
+
+        Args:
+            user: from :meth:`read_start`.
+            watch: receives the path.
+
+        Raises:
+            UsageError: the folder is in use, or there is no run to resume.
+        """
+        name, path = experiment_name(self.experiment, user), self.folder
+        if path is None and self.resume:
+            path = newest_path(name)
+        elif path is None:
+            path = user.session_config.get("folder") or None
+        with held(Path(path) if path else None, name=name, resume=self.resume) as folder:
+            watch.prepare(folder.path)
+            yield folder
+
+    @contextmanager
+    def prepared(
+        self,
+        user: Config,
+        resolve: Callable[[Config], Config],
+        folder: RunFolder,
+        watch: RunObserver,
+        clock: float,
+    ) -> Iterator[Config]:
+        """Resolves the experiment and prepares the run folder for the start of its components.
+
+        If the block raises an error, the files in the folder are as before.
+
+        Args:
+            user: from :meth:`read_start`.
+            resolve: completes a config.
+            folder: the run folder, locked.
+            watch: receives reports about what a resumed run takes over or sets aside.
+            clock: start time of the run, on the clock of its components.
+        """
+        # Imported late: it imports numpy, and at this point torch is already being imported in
+        # parallel.
+        from surreal_like.machine import check_memory, check_ports
+
+        config = self._resolved(user, resolve, folder, watch, clock)
+        if self.launcher != "kubernetes":
+            check_memory(config)
+            check_ports(config)
+        with put_back_if_refused(config, folder):
+            self._begin(config, folder, watch)
+            keep_code(config, folder)
+            yield config
+
+    def _resolved(
+        self,
+        user: Config,
+        resolve: Callable[[Config], Config],
+        folder: RunFolder,
+        watch: RunObserver,
+        clock: float,
+    ) -> Config:
+        """Returns the config of this part of the run, with its times, launcher and folder."""
+        before = recorded_config(folder) if self.resume else None
+        config = resolve(_with_code(user, folder) if before is not None else user)
+        config.session_config.import_path = list(user.session_config.get("import_path", []))
+        run = {"started": clock, "first_started": clock, "seconds_before": 0.0}
+        if before is not None:
+            _name_as_before(config, before, folder)
+            self._check_resumed(before, config, folder, watch)
+            earlier = before.get("run") or run
+            run["first_started"] = earlier["first_started"]
+            run["part"] = earlier.get("part", 1) + 1
+            run["seconds_before"] = reached(folder, "wall_seconds")
+        config.session_config.folder = str(folder.path)
+        config["run"] = {**run, "launcher": self.launcher}
+        return config
+
+    def _check_resumed(
+        self, before: Config, config: Config, folder: RunFolder, watch: RunObserver
+    ) -> None:
+        check_home(before, self.launcher, folder)
+        taken = check_same(before, config, folder, self.allow_change)
+        config.session_config.checkpoint.start_from = began_with(before)
+        taken |= session_changes(before, config)
+        for path, (was, now) in taken.items():
+            watch.note(f"changed: {path} was {was}, is {now}")
+        if self._goes_back:
+            whole_checkpoint(folder, str(self.checkpoint))
+        elif note := check_checkpoints(folder):
+            watch.note(note)
+        check_unused(config, folder)
+
+    @property
+    def _goes_back(self) -> bool:
+        """True if a resumed run continues from an earlier checkpoint."""
+        return self.checkpoint is not None and str(self.checkpoint) != "latest"
+
+    def _begin(self, config: Config, folder: RunFolder, watch: RunObserver) -> None:
+        """Sets the status to running and the checkpoint from which the learner begins."""
+        settings = config.session_config.checkpoint
+        if self.resume:
+            reopen(folder)
+            if self._goes_back:
+                path = whole_checkpoint(folder, str(self.checkpoint))
+                go_back_to(folder, path, watch.note, keep_history=settings.keep_history)
+                watch.note(f"going on from checkpoint {path}")
+        elif settings.start_from:
+            start_with(folder, checkpoint_of(settings.start_from))
+            watch.note(f"starting with the networks of {settings.start_from}")
 
 
 def as_overrides(overrides: Overrides) -> list[str]:
@@ -132,70 +291,6 @@ def as_overrides(overrides: Overrides) -> list[str]:
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [override(key, value) for key, value in overrides.items()]
-
-
-def resolve_request(
-    order: RunRequest,
-    resolve: Callable[[Config], Config],
-    folder: RunFolder,
-    watch: RunObserver,
-    clock: float,
-) -> Config:
-    """Returns the config of this part of the run, including its times, launcher and folder.
-
-    Args:
-        order: the user's request.
-        resolve: completes a config.
-        folder: the run folder, locked.
-        watch: receives reports about what a resumed run takes over.
-        clock: start time of the run, on the clock of its components.
-    """
-    before = recorded_config(folder) if order.resume else None
-    config = resolve(_with_code(order.user, folder) if before is not None else order.user)
-    config.session_config.import_path = list(order.user.session_config.get("import_path", []))
-    if before is not None:
-        _name_as_before(config, before, folder)
-    run = {"started": clock, "first_started": clock, "seconds_before": 0.0}
-    if before is not None:
-        check_home(before, order.launcher, folder)
-        taken = check_same(before, config, folder, order.allow_change)
-        config.session_config.checkpoint.start_from = began_with(before)
-        taken |= session_changes(before, config)
-        for path, (was, now) in taken.items():
-            watch.note(f"changed: {path} was {was}, is {now}")
-        if order.checkpoint != "latest":
-            whole_checkpoint(folder, order.checkpoint)
-        elif note := check_checkpoints(folder):
-            watch.note(note)
-        check_unused(config, folder)
-        earlier = before.get("run") or run
-        run["first_started"] = earlier["first_started"]
-        run["part"] = earlier.get("part", 1) + 1
-        run["seconds_before"] = reached(folder, "wall_seconds")
-    config.session_config.folder = str(folder.path)
-    config["run"] = {**run, "launcher": order.launcher}
-    return config
-
-
-def begin(order: RunRequest, config: Config, folder: RunFolder, watch: RunObserver) -> None:
-    """Prepares a run folder for the start of its components.
-
-    Args:
-        order: the user's request.
-        config: its resolved config.
-        folder: the run folder, locked.
-        watch: receives reports about checkpoints that are set aside.
-    """
-    settings = config.session_config.checkpoint
-    if order.resume:
-        reopen(folder)
-        if order.checkpoint != "latest":
-            path = whole_checkpoint(folder, order.checkpoint)
-            go_back_to(folder, path, watch.note, keep_history=settings.keep_history)
-            watch.note(f"going on from checkpoint {path}")
-    elif settings.start_from:
-        start_with(folder, checkpoint_of(settings.start_from))
-        watch.note(f"starting with the networks of {settings.start_from}")
 
 
 def _with_code(user: Config, folder: RunFolder) -> Config:

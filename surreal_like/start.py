@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from session.component import Topology
 from session.config import Config
@@ -22,56 +22,14 @@ from surreal_like.topology import PRELOAD
 
 if TYPE_CHECKING:
     from session.launchers.launcher import Outcome
+    from session.launchers.local import LocalLauncher
 
+# A run in progress, which advances while it is polled.
+Launched: TypeAlias = "LocalLauncher | SerialRun"
 LAUNCHERS = ("local", "serial")
 
 
-class Launched(Protocol):
-    """A run in progress, which advances while it is polled."""
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """Outcome of the run, None while it continues."""
-        ...
-
-    def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
-        """Does the work that is due; returns the events since the last call."""
-        ...
-
-    def components(self) -> Mapping[str, Mapping[str, Any]]:
-        """Returns name -> restarts, exit_code, alive_seconds."""
-        ...
-
-    def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
-        """Starts the clean shutdown."""
-        ...
-
-    def kill(self) -> None:
-        """Ends all components at once."""
-        ...
-
-
-class Starter(Protocol):
-    """Resolves an experiment and launches it."""
-
-    def started(self, command_started: float) -> float:
-        """Returns the start time of the run, on the clock of its components."""
-        ...
-
-    def resolve(self, user: Config) -> Config:
-        """Returns the complete config."""
-        ...
-
-    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
-        """Starts all components."""
-        ...
-
-    def close(self) -> None:
-        """Ends all remaining components and processes."""
-        ...
-
-
-def make_starter(launcher: str, algorithm: str) -> Starter:
+def make_starter(launcher: str, algorithm: str) -> LocalStarter | SerialStarter:
     """Returns the starter of a launcher; a local one starts to import modules at once.
 
     Args:
@@ -101,7 +59,7 @@ class LocalStarter:
 
         module = list_algorithms().get(algorithm, "").partition(":")[0]
         self._servers = ForkServers(replace(PRELOAD, heavy=(*PRELOAD.heavy, module)))
-        self._launcher: Any = None
+        self._launcher: LocalLauncher | None = None
 
     def started(self, command_started: float) -> float:
         """Returns the wall clock time of the command's start."""
@@ -123,14 +81,13 @@ class LocalStarter:
             stderr = errors.read_text(errors="replace") if errors.exists() else ""
             return read_answer(answer, stderr)
 
-    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
+    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> LocalLauncher:
         """Starts every component as a supervised process."""
         from session.launchers.local import LocalLauncher
 
         self._launcher = LocalLauncher(config, topology, folder, servers=self._servers)
         self._launcher.launch()
-        launched: Launched = self._launcher
-        return launched
+        return self._launcher
 
     def close(self) -> None:
         """Kills the remaining components of the run, and ends the fork servers."""
@@ -156,7 +113,7 @@ class SerialStarter:
         """Resolves in a separate process: the environment's constructor runs arbitrary code."""
         return resolve_elsewhere(user)
 
-    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> Launched:
+    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> SerialRun:
         """Starts every component as a service that is ticked in turn."""
         self._run = SerialRun(config, topology, folder, self._began)
         return self._run

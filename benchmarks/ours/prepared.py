@@ -11,7 +11,7 @@ from session.config import Config
 from surreal_like.data.batch import Batch
 from surreal_like.experiment import algorithm_of
 from surreal_like.learner.base import Learner
-from surreal_like.planning import plan_experiment
+from surreal_like.run_request import RunRequest
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BYTES = 256
@@ -29,7 +29,7 @@ def make_learner(config: Config) -> Learner:
 
 def resolved(name: str) -> Config:
     """A shipped config, with the specs of its environment."""
-    return plan_experiment(CONFIGS / f"{name}.yaml").config
+    return RunRequest(CONFIGS / f"{name}.yaml").resolve().config
 
 
 def make_batch(config: Config) -> Batch:

@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 
-from session.config import Config
 from session.errors import UsageError
-from surreal_like.experiment import SECTIONS, read_experiment
+from surreal_like.experiment import SECTIONS
+from surreal_like.run_request import RunRequest
 
-_OPTIONS = {
-    "agents": "session_config.agent.num",
-    "evals": "session_config.evaluator.num",
-    "seed": "session_config.seed",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The experiment of a command line.
-
-    Args:
-        config: experiment file, None if ``algorithm`` and ``env`` replace it.
-        overrides: ``section.key=value``, including settings with their own option.
-        algorithm, env: replace those of the file.
-    """
-
-    config: str | None
-    overrides: tuple[str, ...]
-    algorithm: str | None
-    env: str | None
-
-    def read(self) -> Config:
-        """Reads the experiment, without defaults.
-
-        Raises:
-            ConfigError: a setting is wrong.
-        """
-        return read_experiment(
-            self.config, self.overrides, algorithm=self.algorithm, env_name=self.env
-        )
+# Options of the commands that are fields of a request.
+_OPTIONS = (
+    *("algorithm", "env", "seed", "agents", "evals", "host", "insecure"),
+    *("folder", "resume", "allow_change", "checkpoint", "start_from"),
+)
 
 
 def add_experiment(parser: argparse.ArgumentParser) -> None:
@@ -94,37 +67,34 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def allowed_changes(given: argparse.Namespace) -> list[str]:
-    """Returns the keys of all ``--allow-change``.
+def request_of(given: argparse.Namespace) -> RunRequest:
+    """Returns the request of a parsed command line.
 
     Raises:
-        UsageError: ``--allow-change`` without ``--resume``.
-    """
-    if given.allow_change and not given.resume:
-        raise UsageError("--allow-change belongs to --resume: a new run may differ in everything")
-    return [key for keys in given.allow_change for key in keys.split(",")]
-
-
-def asked_of(given: argparse.Namespace) -> Asked:
-    """Returns the experiment of a parsed command line.
-
-    Raises:
-        UsageError: the words are not a file and settings, or they name no experiment.
+        UsageError: the words are not a file and settings, they name no experiment, or options
+            exclude each other.
     """
     for word in given.words:
         if "=" not in word and word.partition(".")[0] in SECTIONS:
             raise UsageError(f"{word} has no value: write {word}=VALUE")
     files = [word for word in given.words if _is_file(word)]
-    overrides = tuple(word for word in given.words if not _is_file(word))
     if len(files) > 1:
         raise UsageError(f"one experiment at a time: {' and '.join(files)} are given")
-    if not files and given.algorithm is None and not getattr(given, "resume", False):
+    chosen = {name: value for name in _OPTIONS if (value := getattr(given, name, None)) is not None}
+    allowed, resumes = chosen.pop("allow_change", []), chosen.get("resume", False)
+    if not files and given.algorithm is None and not resumes:
         raise UsageError(
             "no experiment: give a file, as in configs/cartpole_dqn.yaml, or --algorithm and --env"
         )
-    options = {key: getattr(given, name) for name, key in _OPTIONS.items()}
-    overrides += tuple(f"{key}={value}" for key, value in options.items() if value is not None)
-    return Asked(files[0] if files else None, overrides, given.algorithm, given.env)
+    if allowed and not resumes:
+        raise UsageError("--allow-change belongs to --resume: a new run may differ in everything")
+    return RunRequest(
+        files[0] if files else None,
+        given.on,
+        [word for word in given.words if not _is_file(word)],
+        allow_change=[key for keys in allowed for key in keys.split(",")],
+        **chosen,
+    )
 
 
 def _is_file(word: str) -> bool:

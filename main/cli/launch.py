@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.arguments import add_experiment, add_folder, allowed_changes, asked_of
+from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.parser import Parser
 from session.tensorplex.pages import Pages
 from session.text_table import columns
 from surreal_like.join import join_line
-from surreal_like.launching import launch
 from surreal_like.observer import RunObserver
+from surreal_like.run import run_detached
 
 # Deadline for the web pages of a run, if it has any.
 _PAGES_SECONDS = 5.0
@@ -28,23 +28,7 @@ _EXAMPLES = """examples:
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_intermixed_args(argv)
-    asked = asked_of(given)
-    launched = launch(
-        asked.config,
-        on=given.on,
-        overrides=asked.overrides,
-        folder=given.folder,
-        algorithm=asked.algorithm,
-        env=asked.env,
-        host=given.host,
-        insecure=given.insecure,
-        resume=given.resume,
-        allow_change=allowed_changes(given),
-        checkpoint=given.checkpoint,
-        start_from=given.start_from,
-        watch=_Notes(),
-    )
-    with launched:
+    with run_detached(request_of(given), _Notes()) as launched:
         print("\n".join(next_steps(_name(launched.folder.path), given.on)))
         if (line := join_line(launched.folder)) is not None:
             print(f"agents on another machine, once:\n{line}")

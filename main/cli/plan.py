@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from main.cli.arguments import Asked, add_experiment, asked_of
+from main.cli.arguments import add_experiment, request_of
 from main.cli.diagram import mermaid
 from main.cli.parser import Parser
 from session.component import Component, Topology
@@ -22,8 +22,9 @@ from session.launchers.shell_command import ShellCommand
 from session.program import interpreter
 from session.text_table import GAP, columns
 from surreal_like.machine import replay_need
-from surreal_like.planning import Plan, explain_experiment, plan_experiment, write_plan
-from surreal_like.run_folder import experiment_name, new_path
+from surreal_like.planning import Plan
+from surreal_like.run_folder import new_path
+from surreal_like.run_request import RunRequest
 
 _EXAMPLES = """examples:
   surreal-like plan configs/cartpole_dqn.yaml
@@ -46,11 +47,11 @@ _LEAST_WIDTH = 20
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_intermixed_args(argv)
-    asked = asked_of(given)
+    request = request_of(given)
     if given.explain and given.format:
         raise UsageError(f"--explain is a table of its own: leave --format {given.format} out")
     if given.explain:
-        print(_explained(asked))
+        print(_explained(request))
         return 0
     cluster = given.on == "kubernetes"
     shape = given.format or ("yaml" if cluster else "table")
@@ -61,13 +62,11 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(
             "--folder belongs to --format shell, procfile and yaml: the others write nothing"
         )
-    plan = plan_experiment(
-        asked.config, asked.overrides, algorithm=asked.algorithm, env_name=asked.env
-    )
+    plan = request.resolve()
     if cluster:
-        print(_on_kubernetes(plan, shape, given, asked))
+        print(_on_kubernetes(plan, shape, request))
     else:
-        print(_FORMATS[shape](plan, _folder(given, asked)))
+        print(_FORMATS[shape](plan, Path(request.folder or new_path(request.name))))
     return 0
 
 
@@ -97,24 +96,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _folder(given: argparse.Namespace, asked: Asked) -> Path:
-    if given.folder:
-        return Path(given.folder)
-    return new_path(_name(asked))
-
-
-def _name(asked: Asked) -> str:
-    return experiment_name(asked.config, asked.read())
-
-
-def _on_kubernetes(plan: Plan, shape: str, given: argparse.Namespace, asked: Asked) -> str:
+def _on_kubernetes(plan: Plan, shape: str, request: RunRequest) -> str:
     """Returns the plan for a cluster, with its addresses, its shutdown and TensorBoard."""
     from session.launchers.kubernetes.advice import doubts
     from surreal_like.kubernetes import kubernetes_setting, render, write_overlay
 
-    name = _name(asked)
-    folder = Path(given.folder) if given.folder else None
-    setting = kubernetes_setting(plan.config, folder.name if folder is not None else name)
+    folder = Path(request.folder) if request.folder else None
+    setting = kubernetes_setting(plan.config, folder.name if folder is not None else request.name)
     for line in doubts(setting.config):
         print(f"surreal-like: note: {line}", file=sys.stderr)
     if shape != "yaml":
@@ -131,10 +119,8 @@ def _on_kubernetes(plan: Plan, shape: str, given: argparse.Namespace, asked: Ask
     )
 
 
-def _explained(asked: Asked) -> str:
-    found = explain_experiment(
-        asked.config, asked.overrides, algorithm=asked.algorithm, env_name=asked.env
-    )
+def _explained(request: RunRequest) -> str:
+    found = request.explain()
     rows = [[path, json.dumps(value), origin] for path, (value, origin) in found.items()]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     beside = sum(max(len(row[column]) for row in rows) for column in (0, 2)) + 2 * len(GAP)
@@ -190,7 +176,7 @@ def _spec(spec: Mapping[str, object]) -> str:
 
 
 def _shell(plan: Plan, folder: Path) -> str:
-    write_plan(plan, folder)
+    plan.write(folder)
     before = plan.config.session_config.launcher.preamble_cmd
     commands = _commands(plan.topology, folder)
     lines = [str(ShellCommand(shlex.join(command), before)) for _, command in commands]
@@ -198,7 +184,7 @@ def _shell(plan: Plan, folder: Path) -> str:
 
 
 def _procfile(plan: Plan, folder: Path) -> str:
-    write_plan(plan, folder)
+    plan.write(folder)
     commands = _commands(plan.topology, folder)
     return "\n".join(f"{name}: {shlex.join(command)}" for name, command in commands)
 

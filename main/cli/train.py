@@ -9,18 +9,20 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from main.cli.arguments import Asked, add_experiment, add_folder, allowed_changes, asked_of
+from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.live_lines import Lines
 from main.cli.live_table import LiveTable
 from main.cli.parser import Parser
 from main.cli.summary import seeds_table, summary
 from session.errors import UsageError
 from surreal_like.observer import RunObserver
-from surreal_like.run import Run, train
-from surreal_like.run_folder import experiment_name, new_path
+from surreal_like.run import Run, run_here
+from surreal_like.run_folder import new_path
+from surreal_like.run_request import RunRequest
 
 _EXAMPLES = """examples:
   surreal-like train configs/cartpole_dqn.yaml
@@ -38,12 +40,12 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
     given = _parser().parse_intermixed_args(argv)
-    asked = asked_of(given)
+    request = replace(request_of(given), started=started)
     if given.seeds is None:
-        ended = _train(given, asked, started, _folder(given, None), None)
+        ended = run_here(request, _watch(given, started))
         _finish(given, ended)
         return ended.exit_code
-    return _train_seeds(given, asked, started)
+    return _train_seeds(given, request)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -81,32 +83,6 @@ def process_start() -> float:
     return time.time() - max(0.0, age)
 
 
-def _train(
-    given: argparse.Namespace, asked: Asked, started: float, folder: Path | None, seed: int | None
-) -> Run:
-    return train(
-        asked.config,
-        overrides=[*asked.overrides, *_host(given)],
-        algorithm=asked.algorithm,
-        env=asked.env,
-        launcher=given.on,
-        folder=folder,
-        seed=seed,
-        resume=given.resume,
-        allow_change=allowed_changes(given),
-        checkpoint=given.checkpoint,
-        start_from=given.start_from,
-        watch=_watch(given, started),
-        started=started,
-    )
-
-
-def _host(given: argparse.Namespace) -> list[str]:
-    if given.host and given.on == "serial":
-        raise UsageError("--on serial is one thread, which nobody can join: leave --host out")
-    return [f"session_config.launcher.host={json.dumps(given.host)}"] if given.host else []
-
-
 def _watch(given: argparse.Namespace, started: float) -> RunObserver:
     if given.quiet:
         return RunObserver()
@@ -117,11 +93,6 @@ def _watch(given: argparse.Namespace, started: float) -> RunObserver:
 def _stream(given: argparse.Namespace) -> IO[str]:
     """Returns the stream for people; standard output is reserved for --json."""
     return sys.stderr if given.json else sys.stdout
-
-
-def _folder(given: argparse.Namespace, seed: int | None) -> Path | None:
-    folder = Path(given.folder) if given.folder else None
-    return folder if folder is None or seed is None else folder / f"seed-{seed}"
 
 
 def _finish(given: argparse.Namespace, ended: Run) -> None:
@@ -140,18 +111,22 @@ def _finish(given: argparse.Namespace, ended: Run) -> None:
         )
 
 
-def _train_seeds(given: argparse.Namespace, asked: Asked, started: float) -> int:
+def _train_seeds(given: argparse.Namespace, request: RunRequest) -> int:
     """Runs the seeds one after another; returns the first exit code that is not 0."""
     if given.resume:
         raise UsageError("--seeds begins new runs: leave --resume out, or resume one with --folder")
     if given.seed is not None:
         raise UsageError("give --seed for one run, or --seeds for several, not both")
     seeds = parse_seeds(given.seeds)
-    stem = new_path(experiment_name(asked.config, asked.read()))
+    stem = new_path(request.name)
     runs: dict[int, Run] = {}
     for seed in seeds:
-        folder = _folder(given, seed) or stem.with_name(f"{stem.name}-seed{seed}")
-        runs[seed] = _train(given, asked, started if not runs else time.time(), folder, seed)
+        folder = stem.with_name(f"{stem.name}-seed{seed}")
+        if given.folder:
+            folder = Path(given.folder) / f"seed-{seed}"
+        started = request.started if not runs else time.time()
+        own = replace(request, seed=seed, folder=folder, started=started)
+        runs[seed] = run_here(own, _watch(given, started))
         if runs[seed].exit_code == 130:
             break
         _finish_one(given, seed, runs[seed])

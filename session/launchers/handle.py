@@ -9,12 +9,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from session.component import Topology
+from session.config import Config
+from session.did_you_mean import did_you_mean
 from session.errors import DeadlineError, RefusedError, UsageError
 from session.folder import RunFolder
 from session.launchers.asking import ask, reachable
 from session.launchers.joined import joined_rows
 from session.launchers.launcher import (
     SUPERVISOR_CONTROL,
+    Cluster,
     ComponentStatus,
     Outcome,
     RunControl,
@@ -30,7 +34,13 @@ _LOOK_SECONDS = 0.05
 _FOLLOW_SECONDS = 0.2
 # The last log lines are written a moment after the run has ended.
 _LAST_SECONDS = 1.0
-# Launcher -> class that controls its runs, imported on demand.
+# Launcher of detached runs -> class that launches and controls them, imported on demand.
+CLUSTERS = {
+    "local": "session.launchers.local:LocalCluster",
+    "tmux": "session.launchers.tmux:TmuxCluster",
+    "kubernetes": "session.launchers.kubernetes:KubernetesCluster",
+}
+# Launcher -> class that controls its runs; RunHandle for all others.
 _HOMES = {
     "tmux": "session.launchers.tmux:TmuxRun",
     "kubernetes": "session.launchers.kubernetes:KubernetesRun",
@@ -183,11 +193,44 @@ def open_run(folder: str | Path | RunFolder) -> RunControl:
         UsageError: no run was ever started there.
     """
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-    home = _HOMES.get(folder.launcher)
-    if home is not None:
-        module, _, name = home.partition(":")
-        run: RunControl = getattr(importlib.import_module(module), name)(folder)
+    if (home := _HOMES.get(folder.launcher)) is not None:
+        run: RunControl = _load(home)(folder)
         return run
     if not folder.addresses.is_file():
         raise UsageError(f"{folder} holds no run: it has no addresses.json")
     return RunHandle(folder)
+
+
+def check_launcher(on: str) -> None:
+    """Rejects a launcher that does not exist or whose program is missing, before all other work.
+
+    Raises:
+        UsageError: the message lists the launchers, or the program to install.
+    """
+    if on not in CLUSTERS:
+        hint = did_you_mean(on, CLUSTERS, lead="; ")
+        if on == "serial":
+            hint = ": serial runs in the thread that trains, with surreal-like train --on serial"
+        raise UsageError(f"no launcher '{on}' for a detached run: local, tmux, kubernetes{hint}")
+    if on == "tmux":
+        from session.launchers.tmux_session import require_tmux
+
+        require_tmux()
+
+
+def make_cluster(on: str, config: Config, topology: Topology, folder: RunFolder) -> Cluster:
+    """Returns the object that launches a run and then controls it.
+
+    Args:
+        on: ``local``, ``tmux`` or ``kubernetes``.
+        config: the resolved experiment.
+        topology: its components.
+        folder: the run folder.
+    """
+    cluster: Cluster = _load(CLUSTERS[on])(config, topology, folder)
+    return cluster
+
+
+def _load(home: str) -> Any:
+    module, _, name = home.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -13,7 +13,7 @@ from session.config import Config
 from session.folder import RunFolder
 from session.process import remove_socket_folders
 from session.wire import AddressBook, Identity, Wire
-from surreal_like.planning import Plan, write_plan
+from surreal_like.planning import Plan
 from surreal_like.script import leave, run_in_background
 from surreal_like.topology import make_topology
 
@@ -27,7 +27,7 @@ def planned_script(
     ``telemetry`` is taken and thrown away, so that nobody waits at the end for it to leave.
     """
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    write_plan(Plan(config, make_topology(config)), path)
+    Plan(config, make_topology(config)).write(path)
     with looking_on(config, "sink") as wire:
         for plex in telemetry:
             wire.pull(f"{plex}.records", high_water_mark=1000)

@@ -13,7 +13,7 @@ import pytest
 from session.config import Config, apply_overrides
 from session.launchers.kubernetes.settings import Setting
 from surreal_like.kubernetes import kubernetes_setting
-from surreal_like.planning import plan_experiment
+from surreal_like.run_request import RunRequest
 
 # The first whose kustomize knows `labels:`, and whose clusters number the pods of a StatefulSet.
 OLDEST_KUBECTL = (1, 28)
@@ -21,7 +21,7 @@ OLDEST_KUBECTL = (1, 28)
 
 @functools.cache
 def _config() -> Config:
-    return plan_experiment("configs/cartpole_dqn.yaml").config
+    return RunRequest("configs/cartpole_dqn.yaml").resolve().config
 
 
 def setting_of(*overrides: str, name: str = "cartpole") -> Setting:

@@ -60,5 +60,5 @@ def command(
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resolve experiments in this process, where torch is imported only once."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for module in ("start", "planning", "launching"):
+    for module in ("start", "run_request", "run"):
         monkeypatch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)

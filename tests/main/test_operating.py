@@ -26,10 +26,9 @@ from session.default_configs import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
-from session.launchers.handle import open_run
+from session.launchers.handle import check_launcher, open_run
 from session.launchers.tmux_session import default_socket
 from session.state import State
-from surreal_like.launching import check_launcher
 from tests.main.conftest import Command
 from tests.session.made_run import made_line
 

@@ -21,7 +21,9 @@ import pytest
 from session.checkpoint import Checkpoints
 from session.folder import RunFolder
 from session.tail import last_object
+from surreal_like.observer import RunObserver
 from surreal_like.run import Run
+from surreal_like.run_request import RunRequest
 from tests.main.conftest import CONFIG, Command
 
 SERIAL = ("train", "small.yaml", "--on", "serial")
@@ -162,12 +164,13 @@ def test_ctrl_c_ends_all_seeds_and_the_first_bad_end_gives_the_exit_code(
     ends = {1: ("stopped", True), 2: ("stopped", False), 3: ("interrupted", None)}
     begun = []
 
-    def end(config: str, *, seed: int, **options: object) -> Run:
+    def end(request: RunRequest, watch: RunObserver) -> Run:
+        seed = request.seed or 0
         begun.append(seed)
         status, goal_met = ends[seed]
         return Run(Path("r"), {"status": status, "goal_met": goal_met})
 
-    monkeypatch.setattr("main.cli.train.train", end)
+    monkeypatch.setattr("main.cli.train.run_here", end)
     assert command("train", "small.yaml", "--seeds", "1..4").code == 3
     assert begun == [1, 2, 3]
 

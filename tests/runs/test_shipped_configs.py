@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from surreal_like.planning import plan_experiment
+from surreal_like.run_request import RunRequest
 from tests.runs.command import ROOT, Train, clean
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
@@ -14,7 +14,7 @@ ELSEWHERE = {"cartpole_dqn", "lunarlander_ppo", "pong_impala"}
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_shipped_experiment_has_a_goal_and_a_budget(path: Path) -> None:
-    stop = plan_experiment(path).config.session_config.stop
+    stop = RunRequest(path).resolve().config.session_config.stop
     assert stop.eval_return is not None
     assert stop.env_steps
     assert stop.seconds

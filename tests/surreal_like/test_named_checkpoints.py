@@ -22,7 +22,7 @@ from surreal_like.named_checkpoints import checkpoint_of, go_back_to, start_with
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
 from surreal_like.resume import check_checkpoints
-from surreal_like.run_request import make_request
+from surreal_like.run_request import RunRequest
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights
 from tests.surreal_like.test_policy import OVERRIDES
 
@@ -168,7 +168,7 @@ def test_what_cannot_be_is_refused(run: RunFolder, options: dict[str, Any], said
     options = {key: str(value).format(run=run) for key, value in options.items()}
     settings = {"launcher": "local", **options}
     with pytest.raises(UsageError, match=said):
-        make_request(None, {}, started=0.0, algorithm="dqn", env="toy:chain", **settings)
+        RunRequest(algorithm="dqn", env="toy:chain", **settings).read_start()
 
 
 def test_runs_from_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
