@@ -14,6 +14,8 @@ from session.errors import ConfigError
 
 # Senders that are no components: operators' commands, a joined machine, the supervisor.
 COMMANDS = ("command", "join", "supervisor")
+# Environment variable with a pipe from the launcher, which is closed if the launcher dies.
+LIFELINE = "SURREAL_LIKE_LIFELINE"
 # Metrics group of scripts that are no components; their names begin with it.
 CLIENT = "client"
 

@@ -17,7 +17,7 @@ import zmq
 from setproctitle import setproctitle
 
 from session.clock import WallClock
-from session.component import Topology
+from session.component import LIFELINE, Topology
 from session.config import Config
 from session.context import Context, Launch
 from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError, describe
@@ -29,7 +29,6 @@ from session.service import Build, Frame
 from session.wire import AddressBook
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LIFELINE = "SURREAL_LIKE_LIFELINE"
 _LIFELINE_SECONDS = 0.25
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import zmq
 
+from session.component import LIFELINE
 from session.errors import HOPELESS
 from session.folder import RunFolder, write_atomically
 from session.heartbeat import read_beat
 from session.launchers.launcher import make_addresses, write_run_files
-from session.process import LIFELINE
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from session.process import LIFELINE
+from session.component import LIFELINE
 
 WARM = threading.get_ident()  # of the thread that imported this module
 
