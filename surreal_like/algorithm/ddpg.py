@@ -21,6 +21,16 @@ from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
+from surreal_like.dataflow import (
+    Flow,
+    Loss,
+    every,
+    learn_moments,
+    replay,
+    train_one_step,
+    update_priorities,
+    update_target,
+)
 from surreal_like.exploration.noise import NOISE_CONFIG, Noise
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.learner.continuous import SESSION_CONFIG, ContinuousLearner
@@ -130,14 +140,20 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
         self.target_policy = TargetNetwork(self.policy, mode="soft", tau=self.algo.tau)
         self.target_critics = TargetNetwork(self.critics, mode="soft", tau=self.algo.tau)
 
-    def learn(self, batch: Batch) -> dict[str, Any]:
-        """Makes one update from a batch of transitions; the policy is updated less often."""
-        self.begin_update()
-        metrics = self.follow(batch, self.bootstrap(batch))
-        # Counted over the whole run, so that a restored learner continues the rhythm.
-        if self.iteration % self.algo.policy_delay == 0:
-            metrics |= self.improve(batch)
-        return metrics | self.end_update(batch)
+    def execution_plan(self) -> Flow:
+        """Updates the critics from each batch of transitions; the policy less often."""
+        policy = every(
+            self.algo.policy_delay,
+            train_one_step(self, self.policy_loss),
+            update_target(self.target_policy, self.target_critics),
+        )
+        return (
+            replay(self)
+            .for_each(train_one_step(self, self.critic_loss))
+            .for_each(update_priorities(self))
+            .for_each(policy)
+            .for_each(learn_moments(self.policy, self.critics))
+        )
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch) -> torch.Tensor:
@@ -152,15 +168,12 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
         q_t = self.target_critics.module(batch.obs_next, actions).amin(0)
         return td_target(batch.rewards, batch.discounts, q_t)
 
-    def improve(self, batch: Batch) -> dict[str, Any]:
-        """Updates the policy, then the target networks; returns the metrics of the policy."""
+    def policy_loss(self, batch: Batch) -> Loss:
+        """Returns the loss of the policy: minus the value of its actions by the first critic."""
         with self.looking_through_critics():
             q = self.critics(batch.obs, self.policy(batch.obs))[0]
-            loss = (deterministic_policy_loss(q) * batch.weights).mean()
-            norm = self.policy_optimizer.step(loss)
-        self.target_policy.update()
-        self.target_critics.update()
-        return {"policy_loss": loss.detach(), "policy_grad_norm": norm}
+        loss = (deterministic_policy_loss(q) * batch.weights).mean()
+        return Loss({"policy": loss}, {"policy_loss": loss.detach()})
 
     def saveables(self) -> dict[str, Any]:
         """Returns name -> state that a checkpoint has in addition to the parameters."""

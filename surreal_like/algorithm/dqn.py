@@ -21,10 +21,18 @@ from surreal_like.agent.base import Agent, Progress
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
+from surreal_like.dataflow import (
+    Flow,
+    Loss,
+    learn_moments,
+    replay,
+    train_one_step,
+    update_priorities,
+    update_target,
+)
 from surreal_like.exploration.epsilon import agent_epsilon, epsilon_greedy
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
 from surreal_like.learner.base import Learner
-from surreal_like.learner.optimizer import Optimizer
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.value import (
     double_q_value,
@@ -178,17 +186,27 @@ class DQNLearner(Learner):
         self.double: bool = algo.double
         self.huber_kappa: float = algo.huber_kappa
         self.q_network = make_network(self.learner_config, self.env_config).to(self.device)
-        self.learning_rate = make_schedule(algo.learning_rate, "learner_config.algo.learning_rate")
-        self.optimizer = Optimizer(
+        self.add_optimizer(
+            "optimizer",
             self.q_network,
-            learning_rate=self.learning_rate.at(self),
+            algo.learning_rate,
             max_grad_norm=algo.max_grad_norm,
             epsilon=algo.adam_epsilon,
         )
         self.target = TargetNetwork(self.q_network, **algo.target)
 
-    def learn(self, batch: Batch) -> dict[str, Any]:
-        """Makes one update from a batch of n-step transitions."""
+    def execution_plan(self) -> Flow:
+        """Makes one update from each batch of n-step transitions."""
+        return (
+            replay(self)
+            .for_each(train_one_step(self))
+            .for_each(learn_moments(self.q_network))
+            .for_each(update_target(self.target))
+            .for_each(update_priorities(self))
+        )
+
+    def loss(self, batch: Batch) -> Loss:
+        """Returns the loss of a batch; the priorities are the absolute TD errors."""
         target_tm1 = self.bootstrap(batch)
         # Two passes of B rows, not one of 2 B: its backward pass would also cover the target's
         # rows.
@@ -197,23 +215,9 @@ class DQNLearner(Learner):
             losses = huber_loss(q_tm1, target_tm1, self.huber_kappa)
         else:
             losses = squared_loss(q_tm1, target_tm1)
-        loss = (losses * batch.weights).mean()
-        self.optimizer.learning_rate = self.learning_rate.at(self)
-        grad_norm = self.optimizer.step(loss)
-        self.q_network.learn_moments(batch.obs)
-        self.target.update()
-        q_tm1 = q_tm1.detach()
+        loss, q_tm1 = (losses * batch.weights).mean(), q_tm1.detach()
         td_error = (target_tm1 - q_tm1).abs_()
-        self.update_priorities(td_error)
-        return {
-            "loss": loss.detach(),
-            "mean_q": q_tm1.mean(),
-            "td_error": td_error.mean(),
-            "grad_norm": grad_norm,
-            "learning_rate": self.optimizer.learning_rate,
-            "skipped": float(self.optimizer.skipped),
-            "nan_updates": self.optimizer.nan_updates,
-        }
+        return Loss(loss, {"mean_q": q_tm1.mean(), "td_error": td_error.mean()}, td_error)
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch) -> torch.Tensor:
@@ -231,7 +235,7 @@ class DQNLearner(Learner):
 
     def saveables(self) -> dict[str, Any]:
         """Returns name -> state that a checkpoint has in addition to the parameters."""
-        return {"optimizer": self.optimizer, "target": self.target}
+        return {**super().saveables(), "target": self.target}
 
     @classmethod
     def default_config(cls) -> Config:

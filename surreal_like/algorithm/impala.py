@@ -10,25 +10,19 @@ from typing import Any
 
 import torch
 
-from session import nest
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.agent.actor import ActorAgent, make_network
+from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
-from surreal_like.learner.base import Learner
-from surreal_like.learner.on_policy import (
-    explained_variance,
-    flat_actions,
-    policy_columns,
-    state_before,
-)
-from surreal_like.learner.optimizer import Optimizer
+from surreal_like.dataflow import Flow, Loss, learn_moments, rollouts, train_one_step
+from surreal_like.dataflow.rows import flat_actions, policy_columns, state_before
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.learner.on_policy import ActorCriticLearner, explained_variance
 from surreal_like.loss.policy import masked_mean, policy_gradient_loss
 from surreal_like.loss.value import squared_loss
 from surreal_like.loss.vtrace import VTrace, vtrace
-from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
+from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
 
 
 def default_config() -> Config:
@@ -88,45 +82,33 @@ class ImpalaAgent(ActorAgent):
         return default_config()
 
 
-class ImpalaLearner(Learner):
+class ImpalaLearner(ActorCriticLearner):
     """Follows the policy gradient on V-trace advantages; moves values towards V-trace targets."""
 
     def __init__(self, **kwargs: Any) -> None:
+        _check(kwargs["learner_config"].algo)
         super().__init__(**kwargs)
-        algo = self.learner_config.algo
-        self.algo = algo
-        _check(algo)
-        self.network = make_network(self.learner_config, self.env_config).to(self.device)
-        self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy")
-        self.learning_rate = make_schedule(algo.learning_rate, "learner_config.algo.learning_rate")
-        self.optimizer = Optimizer(
-            self.network,
-            learning_rate=self.learning_rate.at(self),
-            max_grad_norm=algo.max_grad_norm,
-            **algo.optimizer,
-        )
 
-    def learn(self, batch: Batch) -> dict[str, Any]:
-        """Makes one update from a batch of unrolls."""
+    def execution_plan(self) -> Flow:
+        """Makes one update from each batch of unrolls."""
+        return rollouts(self).for_each(train_one_step(self)).for_each(learn_moments(self.network))
+
+    def loss(self, batch: Batch) -> Loss:
+        """Returns the loss of a batch of unrolls."""
         policy, values = self.network.unroll(batch.obs, state_before(batch), batch.first)
         # The last row of each stream has no action.
         here = self.network.head.of({k: x[:-1] for k, x in policy.columns().items()})
         actions = flat_actions(batch.actions)
         log_prob = here.log_prob(actions)
         with torch.no_grad():
-            acted = {name: batch.extras[name] for name in policy_columns(batch)}
-            log_rhos = log_prob.detach() - self.network.head.of(acted).log_prob(actions)
+            acted = self.network.head.of(policy_columns(batch))
+            log_rhos = log_prob.detach() - acted.log_prob(actions)
             corrected = self.correct(batch, log_rhos, values)
         entropy_weight = self.entropy.at(self)
         policy_loss = masked_mean(policy_gradient_loss(log_prob, corrected.advantages), batch.mask)
         value_loss = masked_mean(squared_loss(values[:-1], corrected.targets), batch.mask)
         entropy = masked_mean(here.entropy(), batch.mask)
-        loss = policy_loss + self.algo.value_weight * value_loss - entropy_weight * entropy
-        self.optimizer.learning_rate = self.learning_rate.at(self)
-        grad_norm = self.optimizer.step(loss)
-        self.network.learn_moments(nest.map(lambda x: x[:-1].flatten(0, 1), batch.obs))
-        return {
-            "loss": loss.detach(),
+        metrics = {
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),
@@ -135,11 +117,9 @@ class ImpalaLearner(Learner):
                 values[:-1].detach(), corrected.targets, batch.mask
             ),
             "entropy_weight": entropy_weight,
-            "grad_norm": grad_norm,
-            "learning_rate": self.optimizer.learning_rate,
-            "skipped": float(self.optimizer.skipped),
-            "nan_updates": self.optimizer.nan_updates,
         }
+        total = policy_loss + self.algo.value_weight * value_loss - entropy_weight * entropy
+        return Loss(total, metrics)
 
     def correct(self, batch: Batch, log_rhos: torch.Tensor, values: torch.Tensor) -> VTrace:
         """Returns targets and advantages `[T, B]`, from values `[T + 1, B]`."""
@@ -156,14 +136,6 @@ class ImpalaLearner(Learner):
             clip_rho=algo.clip_rho or None,
             clip_pg_rho=algo.clip_pg_rho or None,
         )
-
-    def module_dict(self) -> dict[str, ActorCritic]:
-        """Returns the network that agents act with."""
-        return {"network": self.network}
-
-    def saveables(self) -> dict[str, Any]:
-        """Returns name -> state that a checkpoint has in addition to the parameters."""
-        return {"optimizer": self.optimizer}
 
     @classmethod
     def default_config(cls) -> Config:

@@ -7,38 +7,35 @@ in Andrychowicz et al. 2021.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
-import torch
-
-from session import nest
 from session.config import Config
 from session.errors import ConfigError
-from session.seeding import component_seed
-from surreal_like.agent.actor import ActorAgent, make_network
+from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
-from surreal_like.learner.base import Learner
-from surreal_like.learner.on_policy import (
-    KLPenalty,
-    Means,
-    Rows,
-    explained_variance,
-    state_before,
+from surreal_like.dataflow import (
+    Flow,
+    Loss,
+    compute_advantages,
+    learn_moments,
+    rollouts,
+    standardize,
+    train_one_step,
+    update_kl,
 )
-from surreal_like.learner.optimizer import Optimizer
+from surreal_like.dataflow.rows import flat_actions, policy_columns, rows_of
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.learner.on_policy import ActorCriticLearner, KLPenalty, explained_variance, see
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
     kl_estimate,
     masked_mean,
-    normalized,
     surrogate_loss,
 )
-from surreal_like.loss.returns import gae
 from surreal_like.loss.value import clipped_value_loss, squared_loss
-from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
+from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
 
 
 def default_config() -> Config:
@@ -106,126 +103,71 @@ class PPOAgent(ActorAgent):
         return default_config()
 
 
-class PPOLearner(Learner):
+class PPOLearner(ActorCriticLearner):
     """Raises the probability of actions with a positive advantage, in small steps."""
 
     def __init__(self, **kwargs: Any) -> None:
+        _check(kwargs["learner_config"].algo)
         super().__init__(**kwargs)
-        algo = self.learner_config.algo
-        self.algo = algo
-        _check(algo)
-        self.network = make_network(self.learner_config, self.env_config).to(self.device)
-        self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy")
-        self.learning_rate = make_schedule(algo.learning_rate, "learner_config.algo.learning_rate")
-        self.optimizer = Optimizer(
-            self.network,
-            learning_rate=self.learning_rate.at(self),
-            max_grad_norm=algo.max_grad_norm,
-            epsilon=algo.adam_epsilon,
-        )
-        self.kl_penalty = KLPenalty(algo.kl.coefficient, algo.kl.target)
-        seed = component_seed(self.session_config.seed, "learner", 1)
-        self.generator = torch.Generator().manual_seed(seed)
+        self.kl_penalty = KLPenalty(self.algo.kl.coefficient, self.algo.kl.target)
 
-    def learn(self, batch: Batch) -> dict[str, Any]:
-        """Makes several updates from one batch of unrolls."""
-        rows = self.prepare(batch)
-        self.optimizer.learning_rate = self.learning_rate.at(self)
-        entropy_weight = self.entropy.at(self)
-        means, passes = Means(), 0
-        for _ in range(self.algo.num_sgd_iter):
-            part = Means()
-            for minibatch in self.minibatches(rows):
-                part.add(self.update(minibatch, entropy_weight))
-            means.join(part)
-            passes += 1
-            if 0.0 < self.algo.kl.stop < part.value("kl"):
-                break
-        self.kl_penalty.adapt(part.value("kl"))
-        # Only after the updates: the acting policy normalized observations by the old moments.
-        self.network.learn_moments(nest.map(lambda x: x[:-1].flatten(0, 1), batch.obs))
-        return {
-            **means.values(),
-            "explained_variance": explained_variance(rows.values, rows.targets, rows.mask),
-            "passes": float(passes),
-            "kl_coefficient": self.kl_penalty.coefficient,
-            "entropy_weight": entropy_weight,
-            "learning_rate": self.optimizer.learning_rate,
-            "nan_updates": self.optimizer.nan_updates,
-        }
-
-    @torch.no_grad()
-    def prepare(self, batch: Batch) -> Rows:
-        """Returns the rows with an action, each with its advantage and value target."""
-        _, values = self.network.unroll(batch.obs, state_before(batch), batch.first)
-        advantages = gae(
-            batch.rewards,
-            batch.discounts,
-            values[:-1],
-            values[-1],
-            lambda_=self.algo.gae_lambda,
-            mask=batch.mask,
-        )
-        targets = values[:-1] + advantages
-        if self.algo.normalize_advantages:
-            advantages = normalized(advantages, batch.mask)
-        return Rows.of(
-            batch,
-            advantages=advantages,
-            values=values[:-1],
-            targets=targets,
-            policy_of=self.network.head.of,
+    def execution_plan(self) -> Flow:
+        """Makes several updates from each batch of unrolls."""
+        algo = self.algo
+        flow = rollouts(self).for_each(compute_advantages(self, lambda_=algo.gae_lambda))
+        if algo.normalize_advantages:
+            flow = flow.for_each(standardize("advantages"))
+        passes = {"num_sgd_iter": algo.num_sgd_iter, "minibatches": algo.minibatches}
+        return (
+            flow.for_each(train_one_step(self, **passes, until=self.far_enough))
+            .for_each(update_kl(self.kl_penalty))
+            .for_each(learn_moments(self.network))
         )
 
-    def minibatches(self, rows: Rows) -> Iterator[Rows]:
-        """Yields the rows in random order, in parts that differ by one row at most.
+    def far_enough(self, means: Mapping[str, float]) -> bool:
+        """Returns True if a pass has ended too far from the policy that acted."""
+        return bool(0.0 < self.algo.kl.stop < means["kl"])
 
-        With a memory, whole streams are shuffled and divided instead of rows.
-        """
-        order = torch.randperm(len(rows), generator=self.generator).to(self.device)
-        for part in order.tensor_split(min(self.algo.minibatches, len(rows))):
-            yield rows[part]
-
-    def update(self, rows: Rows, entropy_weight: float) -> dict[str, float | torch.Tensor]:
-        """Makes one update; returns its metrics."""
+    def loss(self, batch: Batch) -> Loss:
+        """Returns the loss of rows with advantages."""
+        rows = rows_of(batch)
         algo, mask = self.algo, rows.mask
-        policy, values = rows.seen_by(self.network)
-        log_ratio = policy.log_prob(rows.actions) - rows.log_probs
+        policy, values = see(self.network, rows)
+        log_ratio = policy.log_prob(flat_actions(rows.actions, mask.ndim)) - rows.log_probs
         if algo.clip:
             gains = clipped_surrogate_loss(log_ratio, rows.advantages, algo.clip)
         else:
             gains = surrogate_loss(log_ratio, rows.advantages)
         if algo.value_clip:
-            errors = clipped_value_loss(values, rows.values, rows.targets, algo.value_clip)
+            errors = clipped_value_loss(values, rows["values"], rows.value_targets, algo.value_clip)
         else:
-            errors = squared_loss(values, rows.targets)
+            errors = squared_loss(values, rows.value_targets)
         policy_loss, value_loss = masked_mean(gains, mask), masked_mean(errors, mask)
         entropy = masked_mean(policy.entropy(), mask)
-        loss = policy_loss + algo.value_weight * value_loss - entropy_weight * entropy
+        loss = policy_loss + algo.value_weight * value_loss - self.entropy.at(self) * entropy
         if self.kl_penalty.coefficient:
-            divergence = masked_mean(self.network.head.of(rows.policy).kl(policy), mask)
+            divergence = masked_mean(self.network.head.of(policy_columns(rows)).kl(policy), mask)
             loss = loss + self.kl_penalty.coefficient * divergence
-        grad_norm = self.optimizer.step(loss)
         log_ratio = log_ratio.detach()
         clipped = (log_ratio.exp() - 1.0).abs() > (algo.clip or 1.0)
-        return {
-            "loss": loss.detach(),
+        metrics = {
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),
             "kl": masked_mean(kl_estimate(log_ratio), mask),
             "clip_fraction": masked_mean(clipped.float(), mask),
-            "grad_norm": grad_norm,
-            "skipped": float(self.optimizer.skipped),
         }
+        return Loss(loss, metrics)
 
-    def module_dict(self) -> dict[str, ActorCritic]:
-        """Returns the network that agents act with."""
-        return {"network": self.network}
+    def stats(self, batch: Batch) -> dict[str, Any]:
+        """Returns the metrics of a whole batch."""
+        rows = rows_of(batch)
+        variance = explained_variance(rows["values"], rows.value_targets, rows.mask)
+        return {"explained_variance": variance, "entropy_weight": self.entropy.at(self)}
 
     def saveables(self) -> dict[str, Any]:
         """Returns name -> state that a checkpoint has in addition to the parameters."""
-        return {"optimizer": self.optimizer, "kl_penalty": self.kl_penalty}
+        return {**super().saveables(), "kl_penalty": self.kl_penalty}
 
     @classmethod
     def default_config(cls) -> Config:

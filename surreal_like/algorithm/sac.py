@@ -20,9 +20,17 @@ from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
+from surreal_like.dataflow import (
+    Flow,
+    Loss,
+    learn_moments,
+    replay,
+    train_one_step,
+    update_priorities,
+    update_target,
+)
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.learner.continuous import SESSION_CONFIG, ContinuousLearner
-from surreal_like.learner.optimizer import Optimizer
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import soft_policy_loss, soft_value, temperature_loss
 from surreal_like.loss.value import td_target
@@ -138,51 +146,56 @@ class SACLearner(ContinuousLearner[SquashedPolicy]):
         self.temperature = Temperature(algo.temperature.start).to(self.device)
         wanted = algo.temperature.target_entropy
         self.target_entropy = float(-self.scale.size if wanted is None else wanted)
-        self.temperature_optimizer = Optimizer(
-            self.temperature, learning_rate=algo.temperature.learning_rate
+        self.add_optimizer(
+            "temperature",
+            self.temperature,
+            algo.temperature.learning_rate,
+            metrics=("", ""),
         )
         self.target = TargetNetwork(self.critics, mode="soft", tau=algo.tau)
 
-    def learn(self, batch: Batch) -> dict[str, Any]:
-        """Makes one update of critics, policy and temperature from a batch of transitions."""
-        self.begin_update()
-        alpha = self.temperature.value
-        metrics = self.follow(batch, self.bootstrap(batch, alpha))
-        metrics |= self.improve(batch, alpha) | self.end_update(batch)
-        self.target.update()
-        return metrics
+    def execution_plan(self) -> Flow:
+        """Updates critics, policy and temperature from each batch of transitions."""
+        return (
+            replay(self)
+            .for_each(train_one_step(self, self.critic_loss))
+            .for_each(update_priorities(self))
+            .for_each(train_one_step(self, self.policy_loss))
+            .for_each(learn_moments(self.policy, self.critics))
+            .for_each(update_target(self.target))
+        )
 
     @torch.no_grad()
-    def bootstrap(self, batch: Batch, alpha: float) -> torch.Tensor:
+    def bootstrap(self, batch: Batch) -> torch.Tensor:
         """Returns the targets `[B]` of both critics."""
         actions, log_prob = self.policy(batch.obs_next).draw(self.generator)
         q_t = self.target.module(batch.obs_next, actions).amin(0)
-        return td_target(batch.rewards, batch.discounts, soft_value(q_t, log_prob, alpha))
+        v_t = soft_value(q_t, log_prob, self.temperature.value)
+        return td_target(batch.rewards, batch.discounts, v_t)
 
-    def improve(self, batch: Batch, alpha: float) -> dict[str, Any]:
-        """Updates the policy, then the temperature; returns the metrics of both."""
+    def policy_loss(self, batch: Batch) -> Loss:
+        """Returns the losses of the policy and, unless it is fixed, of the temperature."""
+        alpha = self.temperature.value
         actions, log_prob = self.policy(batch.obs).draw(self.generator)
         with self.looking_through_critics():
             q = self.critics(batch.obs, actions).amin(0)
-            loss = (soft_policy_loss(q, log_prob, alpha) * batch.weights).mean()
-            norm = self.policy_optimizer.step(loss)
-        log_prob = log_prob.detach()
-        if self.temperature_optimizer.learning_rate:
+        loss = (soft_policy_loss(q, log_prob, alpha) * batch.weights).mean()
+        totals, log_prob = {"policy": loss}, log_prob.detach()
+        if self.optimizers["temperature"].learning_rate:
             losses = temperature_loss(self.temperature.log, log_prob, self.target_entropy)
-            self.temperature_optimizer.step(losses.mean())
-        return {
+            totals["temperature"] = losses.mean()
+        metrics = {
             "policy_loss": loss.detach(),
-            "policy_grad_norm": norm,
             "entropy": -log_prob.mean(),
             "temperature": alpha,
         }
+        return Loss(totals, metrics)
 
     def saveables(self) -> dict[str, Any]:
         """Returns name -> state that a checkpoint has in addition to the parameters."""
         return super().saveables() | {
             "target": self.target,
             "temperature": self.temperature,
-            "temperature_optimizer": self.temperature_optimizer,
         }
 
     @classmethod

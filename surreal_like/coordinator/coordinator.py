@@ -221,26 +221,29 @@ class RunCoordinator:
         """Adds one attempt of the worker to learn.
 
         Args:
-            learned: ``batch``: whether there was one. ``update``: None, or ``metrics`` of
-                ``learn``, ``versions`` of the parameters that acted (an array or None), ``stamps``
-                of a traced batch (empty for others), and ``published``: whether the new weights
-                were. ``error``: None, or the error with which the run cannot go on.
+            learned: ``batch``: whether there was something to learn from. ``updates``: of each its
+                ``metrics``, ``versions`` of the parameters that acted (an array or None),
+                ``stamps`` of a traced batch (empty for others), and ``published``: whether the new
+                weights were. ``error``: None, or the error with which the run cannot go on.
         """
-        record, update = self.record, learned["update"]
         self._report.add_batch(learned["batch"])
-        if update is not None:
-            self._report.add_update(update["metrics"])
-            record.iterations += 1
-            if update["versions"] is not None:
-                record.lag.add_batch(update["versions"], self._worker.iteration)
-            if update["stamps"]:
-                record.lag.add_stamps(update["stamps"])
-            if update["published"]:
-                self.on_publication()
+        for update in learned["updates"]:
+            self._on_update(update)
         if learned["error"] is not None:
             self.fail(learned["error"])
-        if update is not None and record.iterations == self._session.stop.iterations:
+        if learned["updates"] and self.record.iterations == self._session.stop.iterations:
             self.judge()
+
+    def _on_update(self, update: Mapping[str, Any]) -> None:
+        record = self.record
+        self._report.add_update(update["metrics"])
+        record.iterations += 1
+        if update["versions"] is not None:
+            record.lag.add_batch(update["versions"], self._worker.iteration)
+        if update["stamps"]:
+            record.lag.add_stamps(update["stamps"])
+        if update["published"]:
+            self.on_publication()
 
     def on_publication(self) -> None:
         """Records how many updates the newest version has had."""

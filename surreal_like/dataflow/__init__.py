@@ -5,7 +5,19 @@ from surreal_like.dataflow.concurrency import Queue, concurrently, dequeue, enqu
 from surreal_like.dataflow.flow import NOT_READY, PASSED, STALLED, Flow, Operator
 from surreal_like.dataflow.items import Gradients, Loss, Trained
 from surreal_like.dataflow.local_replay import LocalReplay, mix_in, store
-from surreal_like.dataflow.sources import from_items, replay
+from surreal_like.dataflow.sources import experience, from_items, replay, rollouts
+from surreal_like.dataflow.training import (
+    apply_gradients,
+    average_gradients,
+    compute_advantages,
+    compute_gradients,
+    every,
+    learn_moments,
+    train_one_step,
+    update_kl,
+    update_priorities,
+    update_target,
+)
 
 __all__ = [
     "NOT_READY",
@@ -18,13 +30,25 @@ __all__ = [
     "Operator",
     "Queue",
     "Trained",
+    "apply_gradients",
+    "average_gradients",
+    "compute_advantages",
+    "compute_gradients",
     "concat",
     "concurrently",
     "dequeue",
     "enqueue",
+    "every",
+    "experience",
     "from_items",
+    "learn_moments",
     "mix_in",
     "replay",
+    "rollouts",
     "standardize",
     "store",
+    "train_one_step",
+    "update_kl",
+    "update_priorities",
+    "update_target",
 ]

@@ -71,4 +71,9 @@ def _joined(batches: list[Batch]) -> Batch:
         if other.keys() != columns[0].keys():
             names = ", ".join(sorted(other.keys() ^ columns[0].keys()))
             raise DataError(f"concat: not all batches have the columns {names}")
-    return make_batch({name: torch.cat([c[name] for c in columns], axis) for name in columns[0]})
+    return make_batch(
+        {
+            name: torch.cat([c[name] for c in columns], min(axis, column.ndim - 1))
+            for name, column in columns[0].items()
+        }
+    )

@@ -40,11 +40,20 @@ class Trained:
         batch: as it came.
         metrics: of the update, by name; later operators add to them.
         priorities: of the rows of the batch, `[B]`; None if the loss gave none.
+        last_pass: means of the metrics of the last pass over the batch; None after a single step.
     """
 
     batch: Batch
     metrics: dict[str, Any]
     priorities: torch.Tensor | None = None
+    last_pass: Mapping[str, float] | None = None
+
+    def follow(self, later: Trained) -> Trained:
+        """Adds a later step from the same batch to this update; returns this update."""
+        self.metrics.update(later.metrics)
+        self.priorities = self.priorities if later.priorities is None else later.priorities
+        self.last_pass = later.last_pass or self.last_pass
+        return self
 
 
 @dataclass(slots=True)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from session.errors import ConfigError
 from surreal_like.dataflow.flow import Flow
 from surreal_like.dataflow.local_replay import DrawnLocally, LocalReplay
+from surreal_like.replay.base import load_replay_class
+
+if TYPE_CHECKING:
+    from surreal_like.learner.base import Learner
 
 
 def from_items(items: Iterable[Any]) -> Flow:
@@ -26,9 +31,71 @@ class _Items(Flow):
         return next(self._rest)
 
 
-def replay(local: LocalReplay, *, batch_size: int) -> Flow:
-    """Returns the flow of batches drawn from a LocalReplay.
+class _Received(Flow):
+    """Batches that replay sends to a learner."""
 
-    Raises ValueError for a batch size below 1.
+    def __init__(self, name: str, learner: Learner) -> None:
+        super().__init__(name, outside=learner)
+        # The learner's own method: nothing in between at each batch.
+        self.pull = learner.next_batch  # type: ignore[method-assign]
+
+
+def experience(learner: Learner) -> Flow:
+    """Returns the flow of batches of a learner's replay: `rollouts` or `replay`, by its kind."""
+    return _Received("rollouts" if _gives_unrolls(learner) else "replay", learner)
+
+
+def rollouts(learner: Learner, mode: str | None = None) -> Flow:
+    """Returns the flow of batches of whole unrolls, each of which comes once, the oldest first.
+
+    Args:
+        learner: of the run.
+        mode: `async`: as they come; `bulk_sync`: one unroll of every agent, which then waits for
+            the next version. None: as `learner_config.algo.synchronous` says.
+
+    Raises:
+        ConfigError: replay gives single rows, or the mode contradicts the config.
     """
-    return DrawnLocally(local, batch_size)
+    _check_kind(learner, "rollouts", unrolls=True)
+    synchronous = bool(learner.learner_config.algo.get("synchronous", False))
+    wanted = "bulk_sync" if synchronous else "async"
+    if mode not in (None, wanted):
+        raise ConfigError(
+            f"rollouts has mode {mode!r}, but learner_config.algo.synchronous is {synchronous}, "
+            f"which is mode {wanted!r}: change one of them"
+        )
+    return _Received("rollouts", learner)
+
+
+def replay(source: Learner | LocalReplay, *, batch_size: int | None = None) -> Flow:
+    """Returns the flow of batches that are drawn again and again.
+
+    Args:
+        source: a learner, whose replay servers draw; or a LocalReplay.
+        batch_size: of a LocalReplay.
+
+    Raises:
+        ConfigError: replay gives whole unrolls.
+        ValueError: a LocalReplay needs a batch size of 1 or more, a learner has its own.
+    """
+    if isinstance(source, LocalReplay):
+        return DrawnLocally(source, batch_size or 0)
+    if batch_size is not None:
+        raise ValueError("replay(learner) has no batch_size: set learner_config.replay.batch_size")
+    _check_kind(source, "replay", unrolls=False)
+    return _Received("replay", source)
+
+
+def _gives_unrolls(learner: Learner) -> bool:
+    return bool(load_replay_class(learner.learner_config).overlap)
+
+
+def _check_kind(learner: Learner, name: str, *, unrolls: bool) -> None:
+    if _gives_unrolls(learner) == unrolls:
+        return
+    kind = load_replay_class(learner.learner_config).__name__
+    words = ("single rows", "replay") if unrolls else ("whole unrolls", "rollouts")
+    raise ConfigError(
+        f"the plan has {name}(learner), but learner_config.replay.type is {kind}, which gives "
+        f"{words[0]}: use {words[1]}(learner), or another type"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
@@ -13,12 +14,19 @@ from session.config import Config
 from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log
 from session.periodic import Every
+from session.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
 from session.wire.sockets import poll
 from surreal_like.coordinator.row_accounts import RowAccounts
 from surreal_like.data.batch import Batch, make_batch
+from surreal_like.dataflow.flow import NOT_READY, STALLED, Flow, Signal
+from surreal_like.dataflow.items import Loss, Trained
+from surreal_like.dataflow.sources import experience
+from surreal_like.dataflow.training import train_one_step
 from surreal_like.errors import unwritten
 from surreal_like.learner.device_feed import DeviceFeed
+from surreal_like.learner.optimizer import Optimizer
+from surreal_like.learner.optimizers import Optimizers
 from surreal_like.learner.publisher import Publisher
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
@@ -48,8 +56,9 @@ class Saveable(Protocol):
 class Learner:
     """Learns from batches and publishes parameters.
 
-    An algorithm overrides :meth:`learn`, :meth:`module_dict`, :meth:`default_config` and, to
-    support resuming, :meth:`saveables`.
+    An algorithm overrides :meth:`loss` and, if needed, :meth:`execution_plan`, or :meth:`learn`
+    instead of both; :meth:`module_dict`, :meth:`default_config` and, to support resuming,
+    :meth:`saveables`.
 
     Args:
         learner_config: the experiment's ``learner_config``.
@@ -57,13 +66,20 @@ class Learner:
         session_config: its ``session_config``.
 
     Attributes:
-        device: device of the tensors of :meth:`learn`.
+        device: device of the tensors of batches.
+        optimizers: those of :meth:`add_optimizer`, by name.
+        seed: of the learner's own randomness.
+        generator: source of that randomness, on the device.
+        updates: updates since the last :meth:`pop_updates`.
+        sampled: the newest batch as replay sent it; None before the first.
         iteration: number of updates of the current weights.
         env_steps: newest known number of environment steps of the whole run; for schedules.
         own_metrics: newest values given to :meth:`update_tensorplex`, by name.
         log: log of the learner.
         tensorplex: metrics client; :meth:`update_tensorplex` is the usual way to report.
     """
+
+    _has_own_learn = False
 
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
@@ -73,13 +89,21 @@ class Learner:
         self.session_config = session_config
         self.device = choose_device(learner_config.device)
         self._feed = DeviceFeed(self.device)
+        self.seed = component_seed(session_config.seed, "learner", 1)
+        self.generator = torch.Generator(self.device).manual_seed(self.seed)
+        self.optimizers = Optimizers()
+        self.updates: list[Trained] = []
+        # Batch given to learn(), until the source of the plan takes it.
+        self._given: Batch | None = None
+        self._in_learn = False
         self.iteration = 0
         self.env_steps = 0
         # Records made before connect() are kept and sent once it is called.
         self.log: Log = early_log("learner")
         self.tensorplex = TensorplexClient.early(_CLIENT_ID)
         self._context: Context | None = None
-        self._sampled: Sampled | None = None
+        self._accounts = RowAccounts()
+        self.sampled: Sampled | None = None
         # Iteration and message of a publication that was too early.
         self._postponed: tuple[int, str] | None = None
         self._publish_due = Every(calls=1, clock=WallClock().now)
@@ -92,8 +116,32 @@ class Learner:
         """Returns defaults for ``learner_config``, a Config or a dict; the agent's are added."""
         return Config({})
 
-    def learn(self, batch: Batch) -> Mapping[str, float | torch.Tensor] | None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "learn" in vars(cls) and "execution_plan" not in vars(cls):
+            # Its own learn() takes the place of the plan that it inherits.
+            cls.execution_plan = Learner.execution_plan  # type: ignore[method-assign]
+        cls._has_own_learn = cls.learn is not Learner.learn
+
+    # -- the dataflow -----------------------------------------------------------------------------
+
+    def execution_plan(self) -> Flow:
+        """Returns the dataflow of training, from a source of batches to the end of an update."""
+        return experience(self).for_each(train_one_step(self))
+
+    def loss(self, batch: Batch) -> torch.Tensor | Loss:
+        """Returns the loss of a batch, or of rows of it: a scalar, or a `Loss` with metrics."""
+        raise unwritten(self, "loss(batch) or learn(batch)", "your_own_algorithm.md")
+
+    def stats(self, batch: Batch) -> Mapping[str, Any]:
+        """Returns further metrics of an update; called after it, with the rows of its batch."""
+        return {}
+
+    def learn(self, batch: Batch) -> Any:
         """Makes one update from a batch; returns metrics by name: numbers or 0-dimensional tensors.
+
+        Gives the batch to the execution plan, and pulls until it is used. An algorithm may override
+        it; the plan is then only this method.
 
         If it raises an exception, the batch is stored in the folder ``quarantine/`` of the run and
         skipped; the third in a row ends the run.
@@ -102,7 +150,86 @@ class Learner:
         count, the newest value. If ``skipped`` is not 0, the update counts as bad, see
         ``learner_config.max_bad_updates``.
         """
-        raise unwritten(self, "learn(batch)", "your_own_algorithm.md")
+        flow = self._inherited_flow if self._has_own_learn else self.flow
+        self._given, self._in_learn = batch, True
+        try:
+            while self._given is not None:
+                item = flow.pull()
+                if item is NOT_READY or item is STALLED:
+                    break
+        finally:
+            self._given, self._in_learn = None, False
+        updates = self.pop_updates()
+        # Several only where a plan trains in several branches; the newest is reported.
+        return updates[-1].metrics if updates else {}
+
+    @cached_property
+    def flow(self) -> Flow:
+        """The execution plan of this learner, built at the first use.
+
+        Raises:
+            ConfigError: it is no Flow.
+        """
+        return self._named(self.execution_plan())
+
+    @cached_property
+    def _inherited_flow(self) -> Flow:
+        """The plan of the class whose learn() a subclass overrides and calls."""
+        base = Learner.execution_plan
+        plans = [vars(kind).get("execution_plan", base) for kind in type(self).__mro__[:-1]]
+        return self._named(next((plan for plan in plans if plan is not base), base)(self))
+
+    def _named(self, flow: object) -> Flow:
+        name = type(self).__name__
+        if not isinstance(flow, Flow):
+            raise ConfigError(
+                f"the execution plan of {name} is a {type(flow).__name__}, expected a Flow"
+            )
+        flow.name_plan(name.removesuffix("Learner"))
+        return flow
+
+    @property
+    def overrides_learn(self) -> bool:
+        """True if the class has a `learn` of its own, and it is not the caller."""
+        return self._has_own_learn and not self._in_learn
+
+    def next_batch(self) -> Batch | Signal:
+        """Returns the next batch of replay, or NOT_READY; called by the source of a plan."""
+        if self._in_learn:
+            given, self._given = self._given, None
+            return NOT_READY if given is None else given
+        sampled = self.replay.next()
+        return NOT_READY if sampled is None else self.to_batch(sampled)
+
+    def pop_updates(self) -> list[Trained]:
+        """Returns the updates that the plan has made since the last call."""
+        updates, self.updates = self.updates, []
+        return updates
+
+    # -- optimizers -------------------------------------------------------------------------------
+
+    def add_optimizer(
+        self,
+        name: str,
+        module: torch.nn.Module,
+        learning_rate: Mapping[str, Any] | float,
+        *,
+        where: str = "learner_config.algo.learning_rate",
+        **options: Any,
+    ) -> Optimizer:
+        """Adds an optimizer: to the steps that losses name, to checkpoints and to metrics.
+
+        Args:
+            name: `optimizer` if it is the only one; a checkpoint has it as `<name>_optimizer`.
+            module: on the device; its parameters become views of one flat tensor.
+            learning_rate: a schedule, or a number.
+            where: key of the schedule, for messages.
+            options: of `Optimizer`.
+
+        Raises:
+            ConfigError: the schedule or an option is wrong.
+        """
+        return self.optimizers.add(name, module, learning_rate, where=where, **options)
 
     def update_priorities(self, priorities: torch.Tensor) -> None:
         """Sets new priorities of the rows of the newest batch; called in :meth:`learn`.
@@ -110,8 +237,12 @@ class Learner:
         Args:
             priorities: ``[B]``, 0 or above. Ignored if the replay samples without priorities.
         """
-        sampled = self._sampled
-        if sampled is not None and self.replay.takes_priorities(sampled):
+        if self.sampled is not None:
+            self.send_priorities(self.sampled, priorities)
+
+    def send_priorities(self, sampled: Sampled, priorities: torch.Tensor) -> None:
+        """Sets new priorities of the rows of a batch that replay sent, ``[B]``."""
+        if self.replay.takes_priorities(sampled):
             array = priorities.detach().to("cpu", torch.float32).numpy()
             self.replay.update_priorities(sampled, array)
 
@@ -120,8 +251,11 @@ class Learner:
         raise unwritten(self, "module_dict()", "your_own_algorithm.md")
 
     def saveables(self) -> Mapping[str, Saveable]:
-        """Returns name -> state that a resumed run needs in addition to the published modules."""
-        return {}
+        """Returns name -> state that a resumed run needs in addition to the published modules.
+
+        Here they are the optimizers of :meth:`add_optimizer`.
+        """
+        return dict(self.optimizers.saveables())
 
     def save(self, file_path: str | Path) -> None:
         """Writes the published parameters to a file in safetensors format."""
@@ -185,20 +319,24 @@ class Learner:
 
         Ends when the process receives a stop request.
         """
+        yield from experience(self)
+
+    def tick_script(self) -> bool:
+        """Does what is due between two batches of a script; returns False after a stop request."""
         context = self._connected()
-        accounts = RowAccounts()
-        while not context.stopping:
-            context.pulse()
-            if self.tick_replay():
-                for shard, counts in self.replay.counts().items():
-                    accounts.add_shard(shard, counts)
-                self.env_steps = max(self.env_steps, accounts.env_steps)
-            self.tick_publisher()
-            sampled = self.replay.next()
-            if sampled is not None:
-                yield self.to_batch(sampled)
-                continue
-            poll(self.replay.sockets(), _WAIT_SECONDS)
+        if context.stopping:
+            return False
+        context.pulse()
+        if self.tick_replay():
+            for shard, counts in self.replay.counts().items():
+                self._accounts.add_shard(shard, counts)
+            self.env_steps = max(self.env_steps, self._accounts.env_steps)
+        self.tick_publisher()
+        return True
+
+    def wait_script(self) -> None:
+        """Waits for a message of replay, 50 ms at most."""
+        poll(self.replay.sockets(), _WAIT_SECONDS)
 
     def tick_replay(self, *, ask: bool = True) -> bool:
         """Keeps requests in flight, which report the learner's progress; returns True after a
@@ -216,8 +354,10 @@ class Learner:
 
     def to_batch(self, sampled: Sampled) -> Batch:
         """Converts sampled columns to a batch on this learner's device."""
-        self._sampled = sampled
-        return make_batch(self._feed(sampled.columns))
+        self.sampled = sampled
+        batch = make_batch(self._feed(sampled.columns))
+        batch.origin = sampled
+        return batch
 
     def publish_parameter(self, iteration: int, message: str = "", *, final: bool = False) -> bool:
         """Publishes the current parameters, at most as often as the config allows.

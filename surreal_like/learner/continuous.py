@@ -1,4 +1,4 @@
-"""Shared code of learners of continuous actions: a policy, its critics, and the updates of both."""
+"""Shared code of learners of continuous actions: a policy, its critics, and their loss."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from session.seeding import component_seed
 from surreal_like.data.batch import Batch
-from surreal_like.exploration.schedule import make_schedule
+from surreal_like.dataflow import Loss
+from surreal_like.errors import unwritten
 from surreal_like.learner.base import Learner
-from surreal_like.learner.optimizer import Optimizer
 from surreal_like.loss.value import squared_loss
 from surreal_like.network.continuous import ActionScale, Critics
 from surreal_like.network.obs_module import ObsModule
@@ -35,8 +34,7 @@ SESSION_CONFIG: Mapping[str, Any] = MappingProxyType(
 class ContinuousLearner(Learner, Generic[P]):
     """Moves critics towards targets, and a policy up the gradient of the critics.
 
-    An algorithm sets its :attr:`policy_class`, computes the targets and the policy's loss in
-    `learn`, and calls :meth:`begin_update` first and :meth:`end_update` last.
+    An algorithm sets its :attr:`policy_class`, and computes targets in :meth:`bootstrap`.
 
     Attributes:
         policy_class: called with the observation spec, the size of actions and the config `model`.
@@ -44,7 +42,6 @@ class ContinuousLearner(Learner, Generic[P]):
         scale: converts between the environment's actions and those from -1 to 1.
         policy: computes actions, or distributions over them, `[B, size]`.
         critics: compute values of observations and actions, `[num_critics, B]`.
-        generator: source of the learner's randomness.
     """
 
     policy_class: Callable[[Mapping[str, Any], int, Mapping[str, Any]], P]
@@ -57,40 +54,36 @@ class ContinuousLearner(Learner, Generic[P]):
         size, count = self.scale.size, self.num_critics
         self.policy = self.policy_class(env.obs_spec, size, model).to(self.device)
         self.critics = Critics(env.obs_spec, size, model, count=count).to(self.device)
-        where = "learner_config.algo"
-        self.learning_rate = make_schedule(algo.learning_rate, f"{where}.learning_rate")
-        self.critic_learning_rate = make_schedule(
-            algo.critic_learning_rate, f"{where}.critic_learning_rate"
-        )
         limit: float = algo.max_grad_norm
-        self.policy_optimizer = Optimizer(
-            self.policy, learning_rate=self.learning_rate.at(self), max_grad_norm=limit
+        self.add_optimizer(
+            "policy",
+            self.policy,
+            algo.learning_rate,
+            max_grad_norm=limit,
+            metrics=("policy_grad_norm", "learning_rate"),
         )
-        self.critic_optimizer = Optimizer(
-            self.critics, learning_rate=self.critic_learning_rate.at(self), max_grad_norm=limit
+        self.add_optimizer(
+            "critic",
+            self.critics,
+            algo.critic_learning_rate,
+            where="learner_config.algo.critic_learning_rate",
+            max_grad_norm=limit,
+            metrics=("grad_norm", ""),
         )
-        seed = component_seed(self.session_config.seed, "learner", 1)
-        self.generator = torch.Generator(self.device).manual_seed(seed)
 
-    def begin_update(self) -> None:
-        """Sets the current step sizes."""
-        self.policy_optimizer.learning_rate = self.learning_rate.at(self)
-        self.critic_optimizer.learning_rate = self.critic_learning_rate.at(self)
-
-    def follow(self, batch: Batch, targets: torch.Tensor) -> dict[str, Any]:
-        """Moves all critics towards the targets `[B]`; returns their metrics."""
+    def critic_loss(self, batch: Batch) -> Loss:
+        """Returns the loss of all critics; the priorities are the absolute TD errors."""
+        targets = self.bootstrap(batch)
         q_tm1 = self.critics(batch.obs, self.scale.to_unit(batch.actions))
         losses = squared_loss(q_tm1, targets.expand_as(q_tm1)) * batch.weights
-        loss = losses.mean(1).sum()
-        norm = self.critic_optimizer.step(loss)
-        td_error = (targets - q_tm1.detach()).abs().mean(0)
-        self.update_priorities(td_error)
-        return {
-            "loss": loss.detach(),
-            "mean_q": q_tm1.detach().mean(),
-            "td_error": td_error.mean(),
-            "grad_norm": norm,
-        }
+        loss, q_tm1 = losses.mean(1).sum(), q_tm1.detach()
+        td_error = (targets - q_tm1).abs().mean(0)
+        metrics = {"loss": loss.detach(), "mean_q": q_tm1.mean(), "td_error": td_error.mean()}
+        return Loss({"critic": loss}, metrics, td_error)
+
+    def bootstrap(self, batch: Batch) -> torch.Tensor:
+        """Returns the targets `[B]` of all critics."""
+        raise unwritten(self, "bootstrap(batch)", "your_own_algorithm.md")
 
     @contextmanager
     def looking_through_critics(self) -> Iterator[None]:
@@ -101,25 +94,10 @@ class ContinuousLearner(Learner, Generic[P]):
         finally:
             self.critics.requires_grad_(True)
 
-    def end_update(self, batch: Batch) -> dict[str, Any]:
-        """Updates the moments of observations; returns the metrics of both optimizers."""
-        for network in (self.policy, self.critics):
-            network.learn_moments(batch.obs)
-        optimizers = (self.critic_optimizer, self.policy_optimizer)
-        return {
-            "learning_rate": self.policy_optimizer.learning_rate,
-            "skipped": float(any(each.skipped for each in optimizers)),
-            "nan_updates": sum(each.nan_updates for each in optimizers),
-        }
-
     def module_dict(self) -> dict[str, nn.Module]:
         """Returns the network that agents act with."""
         return {"policy": self.policy}
 
     def saveables(self) -> dict[str, Any]:
         """Returns name -> state that a checkpoint has in addition to the parameters."""
-        return {
-            "critics": self.critics,
-            "policy_optimizer": self.policy_optimizer,
-            "critic_optimizer": self.critic_optimizer,
-        }
+        return {**super().saveables(), "critics": self.critics}

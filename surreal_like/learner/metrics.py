@@ -37,7 +37,7 @@ def checked_metrics(returned: object, learn: Callable[..., object]) -> Metrics:
             return metrics
     raise DataError(
         f"learn() returned {wrong}, expected nothing or a mapping of names to numbers, in "
-        f"{_place(learn)}"
+        f"{place_of(learn)}"
     )
 
 
@@ -53,6 +53,7 @@ def _shown(value: object) -> str:
     return f"{value!r}" if isinstance(value, str) else kind if shape is None else f"{kind} {shape}"
 
 
-def _place(learn: Callable[..., object]) -> str:
+def place_of(learn: Callable[..., object]) -> str:
+    """Returns name, file and line of an author's function."""
     code = getattr(learn, "__code__", None)
     return describe_code(code) if code is not None else repr(learn)

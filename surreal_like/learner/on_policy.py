@@ -1,142 +1,59 @@
-"""Shared code of learners of unrolls: rows of unrolls, a KL penalty, means of several updates."""
+"""Shared code of learners of unrolls: their network, a KL penalty, a check of their config."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from session import nest
 from session.config import Config
 from session.errors import ConfigError
+from surreal_like.agent.actor import make_network
 from surreal_like.data.batch import Batch
+from surreal_like.dataflow.rows import state_before
+from surreal_like.exploration.schedule import make_schedule
+from surreal_like.learner.base import Learner
 from surreal_like.loss.policy import adapted_kl_coefficient, masked_mean
 from surreal_like.network.actor_critic import ActorCritic
 from surreal_like.network.distribution import Distribution
 
-Told = Mapping[str, float | torch.Tensor]
 
+class ActorCriticLearner(Learner):
+    """Learns a policy and its state values from unrolls.
 
-@dataclass(slots=True)
-class Rows:
-    """Rows of unrolls, input of updates.
-
-    Without a memory they are flat: `[M]` below is M rows with an action, in any order. With a
-    memory they are whole streams in time order: `[M]` is `[T, B]`.
-
-    Args:
-        obs: nest of tensors `[M, ...]`.
-        actions: `[M, ...]`; continuous ones `[M, size]`.
-        log_probs: of the actions under the policy that acted, `[M]`.
-        policy: columns of that policy, `[M, n]`.
-        advantages: `[M]`.
-        values: before the first update, `[M]`.
-        targets: of the values, `[M]`.
-        mask: 0 at rows without an action, `[M]`.
-        first: True where an episode begins, bool `[M]`.
-        state: of the memory before the first row, `[B, state_size]`; None without a memory.
+    Attributes:
+        algo: `learner_config.algo`.
+        network: computes both.
+        entropy: schedule of the weight of the entropy.
     """
 
-    obs: Any
-    actions: torch.Tensor
-    log_probs: torch.Tensor
-    policy: Mapping[str, torch.Tensor]
-    advantages: torch.Tensor
-    values: torch.Tensor
-    targets: torch.Tensor
-    mask: torch.Tensor
-    first: torch.Tensor
-    state: torch.Tensor | None
-
-    @classmethod
-    def of(
-        cls,
-        batch: Batch,
-        *,
-        advantages: torch.Tensor,
-        values: torch.Tensor,
-        targets: torch.Tensor,
-        policy_of: Callable[[Mapping[str, torch.Tensor]], Distribution],
-    ) -> Rows:
-        """Returns the rows of a batch.
-
-        Args:
-            batch: of unrolls, time first.
-            advantages, values, targets: `[T, B]`.
-            policy_of: builds a policy from columns: `of` of the head.
-        """
-        steps, state = len(batch.rewards), state_before(batch)
-        keep = batch.mask.flatten().nonzero().squeeze(1)
-
-        def pick(x: torch.Tensor) -> torch.Tensor:
-            return x[:steps].flatten(0, 1)[keep] if state is None else x[:steps]
-
-        actions = pick(flat_actions(batch.actions))
-        policy = {name: pick(batch.extras[name]) for name in policy_columns(batch)}
-        return cls(
-            obs=nest.map(pick, batch.obs),
-            actions=actions,
-            log_probs=policy_of(policy).log_prob(actions),
-            policy=policy,
-            advantages=pick(advantages),
-            values=pick(values),
-            targets=pick(targets),
-            mask=pick(batch.mask),
-            first=pick(batch.first),
-            state=state,
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        algo = self.algo = self.learner_config.algo
+        self.network = make_network(self.learner_config, self.env_config).to(self.device)
+        self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy")
+        options = algo.get("optimizer") or {"epsilon": algo.adam_epsilon}
+        self.add_optimizer(
+            "optimizer",
+            self.network,
+            algo.learning_rate,
+            max_grad_norm=algo.max_grad_norm,
+            **options,
         )
 
-    def __len__(self) -> int:
-        """Number of rows, or with a memory of streams: range of `[index]`."""
-        return self.mask.shape[self._axis]
-
-    @property
-    def _axis(self) -> int:
-        return 0 if self.state is None else 1
-
-    def __getitem__(self, index: torch.Tensor) -> Rows:
-        """Returns the rows, or the streams, at `index`, int64 `[m]`."""
-        axis = self._axis
-
-        def pick(x: torch.Tensor) -> torch.Tensor:
-            return x.index_select(axis, index)
-
-        return Rows(
-            obs=nest.map(pick, self.obs),
-            actions=pick(self.actions),
-            log_probs=pick(self.log_probs),
-            policy={name: pick(column) for name, column in self.policy.items()},
-            advantages=pick(self.advantages),
-            values=pick(self.values),
-            targets=pick(self.targets),
-            mask=pick(self.mask),
-            first=pick(self.first),
-            state=None if self.state is None else self.state[index],
-        )
-
-    def seen_by(self, network: ActorCritic) -> tuple[Distribution, torch.Tensor]:
-        """Returns policy and values `[M]` of these rows."""
-        if self.state is not None:
-            return network.unroll(self.obs, self.state, self.first)
-        seen: tuple[Distribution, torch.Tensor] = network(self.obs)
-        return seen
+    def module_dict(self) -> dict[str, ActorCritic]:
+        """Returns the network that agents act with."""
+        return {"network": self.network}
 
 
-def state_before(batch: Batch) -> torch.Tensor | None:
-    """Returns the memory before the first row of a batch, `[B, state_size]`; None without one."""
-    return batch.extras["memory"][0] if "memory" in batch.extras else None
-
-
-def policy_columns(batch: Batch) -> list[str]:
-    """Returns the names of the extras that are columns of the policy that acted."""
-    return [name for name in ("logits", "mean", "log_std") if name in batch.extras]
-
-
-def flat_actions(actions: torch.Tensor) -> torch.Tensor:
-    """Returns actions `[T, B, ...]` in the shape of networks: continuous ones `[T, B, size]`."""
-    return actions.flatten(2) if actions.is_floating_point() and actions.dim() > 2 else actions
+def see(network: ActorCritic, rows: Batch) -> tuple[Distribution, torch.Tensor]:
+    """Returns policy and values `[M]` of rows; with a memory `[T, B]` of whole streams."""
+    state = state_before(rows)
+    if state is not None:
+        return network.unroll(rows.obs, state, rows.first)
+    seen: tuple[Distribution, torch.Tensor] = network(rows.obs)
+    return seen
 
 
 class KLPenalty:
@@ -162,29 +79,6 @@ class KLPenalty:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a result of `state_dict`."""
         self.coefficient = float(state["coefficient"])
-
-
-class Means:
-    """Means of the metrics of several updates; tensors are read only when a mean is requested."""
-
-    def __init__(self) -> None:
-        self._told: list[Told] = []
-
-    def add(self, told: Told) -> None:
-        """Adds the metrics of one update: numbers or 0-dimensional tensors by name."""
-        self._told.append(told)
-
-    def join(self, other: Means) -> None:
-        """Adds all metrics of another instance."""
-        self._told += other._told
-
-    def value(self, name: str) -> float:
-        """Returns the mean of one name."""
-        return float(sum(each[name] for each in self._told) / len(self._told))
-
-    def values(self) -> dict[str, float]:
-        """Returns the means of all names."""
-        return {name: self.value(name) for name in self._told[0]}
 
 
 def explained_variance(

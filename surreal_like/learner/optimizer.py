@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from session.errors import ConfigError
+from surreal_like.exploration.schedule import Progress, Schedule, make_schedule
 from surreal_like.network.flat import flatten_parameters
 
 
@@ -124,10 +125,16 @@ class Optimizer:
 
     Args:
         module: on its device; its parameters become views of one flat tensor.
-        learning_rate: step size.
+        learning_rate: step size; a schedule: `begin` sets that of now.
         max_grad_norm: gradients with a larger norm are scaled to this norm; 0: never.
         epsilon: of the rule.
         rule: adam or rmsprop_tf.
+        metrics: names of the metrics of the norm and of the step size; empty: not reported.
+
+    Attributes:
+        skipped: True if the newest update was not finite.
+        nan_updates: number of such updates.
+        size: number of parameters.
 
     Raises:
         ConfigError: the rule does not exist.
@@ -137,10 +144,11 @@ class Optimizer:
         self,
         module: nn.Module,
         *,
-        learning_rate: float,
+        learning_rate: float | Schedule,
         max_grad_norm: float = 0.0,
         epsilon: float = 1e-8,
         rule: str = "adam",
+        metrics: tuple[str, str] = ("grad_norm", "learning_rate"),
     ) -> None:
         if rule not in _RULES:
             raise ConfigError(f"optimizer is {rule!r}, expected one of {', '.join(_RULES)}")
@@ -148,8 +156,18 @@ class Optimizer:
         self.skipped = False
         self._max_grad_norm = max_grad_norm
         self._name = rule
+        self.norm_name, self.rate_name = metrics
+        if not isinstance(learning_rate, Schedule):
+            learning_rate = make_schedule(learning_rate)
+        self._schedule = learning_rate
         parameter, self._gradient = flatten_parameters(module)
-        self._rule = _RULES[rule](parameter.detach(), learning_rate=learning_rate, epsilon=epsilon)
+        self.size = parameter.numel()
+        rate = self._schedule.value(0)
+        self._rule = _RULES[rule](parameter.detach(), learning_rate=rate, epsilon=epsilon)
+
+    def begin(self, progress: Progress) -> None:
+        """Sets the step size of this point of the run."""
+        self._rule.learning_rate = self._schedule.at(progress)
 
     @property
     def learning_rate(self) -> float:
@@ -166,11 +184,37 @@ class Optimizer:
         If the loss or the gradient is not finite, nothing changes, including the moments of the
         rule: `skipped` is True until the next step, and `nan_updates` rises by 1.
         """
+        self._differentiate(loss)
+        return self._update(loss.detach())
+
+    def compute(self, loss: torch.Tensor) -> torch.Tensor:
+        """Returns the gradient of a scalar loss, `[size]`, for `apply`; NaN unless it is finite."""
+        self._differentiate(loss)
+        gradient = self._gradient.clone()
+        return gradient if math.isfinite(loss.item()) else gradient.fill_(math.nan)
+
+    def apply(self, gradient: torch.Tensor) -> float:
+        """Makes one update from a gradient `[size]`, as `step` does after it has computed it.
+
+        Raises:
+            ValueError: another length; names both.
+        """
+        if gradient.shape != self._gradient.shape:
+            raise ValueError(
+                f"a gradient is {list(gradient.shape)}, but the parameters are "
+                f"{list(self._gradient.shape)}"
+            )
+        self._gradient.copy_(gradient)
+        return self._update(0.0)
+
+    def _differentiate(self, loss: torch.Tensor) -> None:
         self._gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
+
+    def _update(self, loss: torch.Tensor | float) -> float:
         norm = torch.linalg.vector_norm(self._gradient)
         # One check for both: Huber's gradient of an infinite error is finite, its loss is not.
-        self.skipped = not math.isfinite((norm + loss.detach()).item())
+        self.skipped = not math.isfinite((norm + loss).item())
         if self.skipped:
             self.nan_updates += 1
             return math.nan

@@ -51,7 +51,7 @@ class Quarantine:
         """Number of bad updates since the last good one."""
         return self._bad
 
-    def add(self, sampled: Sampled, error: Exception, iteration: int) -> Path | None:
+    def add(self, sampled: Sampled | None, error: Exception, iteration: int) -> Path | None:
         """Counts a bad update and stores its batch; returns the path, None if it was not stored.
 
         Of non-finite updates in a row only the first is stored.
@@ -60,7 +60,7 @@ class Quarantine:
         self._first = self._first or error
         self._bad += 1
         self._raised += not isinstance(error, NotFinite)
-        if repeated or self._kept >= _MOST:
+        if repeated or sampled is None or self._kept >= _MOST:
             return None
         self._kept += 1
         return self._keep(sampled, error, iteration)

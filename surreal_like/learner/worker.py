@@ -13,12 +13,12 @@ from session.periodic import Rate
 from surreal_like.coordinator.control import Flat
 from surreal_like.coordinator.lag import fresh_versions
 from surreal_like.data.parameters import manifest_size_bytes
+from surreal_like.dataflow.flow import NOT_READY, STALLED
+from surreal_like.dataflow.items import Trained
 from surreal_like.learner.base import Learner
-from surreal_like.learner.metrics import checked_metrics
 from surreal_like.learner.quarantine import NotFinite, Quarantine
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.replay.client import Sampled
 
 
 class LearnerWorker:
@@ -125,7 +125,7 @@ class LearnerWorker:
         self._learner.publish_parameter(self._learner.iteration, reason, final=final)
 
     def learn(self) -> dict[str, Any]:
-        """Learns from one batch if one is available.
+        """Pulls the plan once.
 
         Returns:
             The argument of :meth:`RunCoordinator.on_learned`.
@@ -134,40 +134,53 @@ class LearnerWorker:
             RunError: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
         learner = self._learner
-        sampled = learner.replay.next()
         now = self._context.clock.now()
-        if sampled is None:
-            return {"batch": False, "update": None, "error": None}
         try:
-            metrics = checked_metrics(learner.learn(learner.to_batch(sampled)), learner.learn)
+            item = learner.flow.pull()
+        except StopIteration:
+            return {
+                "batch": False,
+                "updates": [],
+                "error": RunError("the execution plan has ended"),
+            }
         except Exception as error:  # noqa: BLE001 - the author's code, and some rows of a replay
-            return {"batch": True, "update": None, "error": self._set_aside(sampled, error)}
+            learner.pop_updates()
+            return {"batch": True, "updates": [], "error": self._set_aside(error)}
+        updates = learner.pop_updates()
+        counted = [self._count(update, now) for update in updates]
+        wrong: Exception | None = learner.flow.standstill() if item is STALLED else None
+        for update in updates:
+            if update.metrics.get("skipped"):
+                wrong = self._set_aside(NotFinite("a loss or gradient is not finite")) or wrong
+            else:
+                self._quarantine.clear()
+        return {"batch": item is not NOT_READY, "updates": counted, "error": wrong}
+
+    def _count(self, update: Trained, now: float) -> dict[str, Any]:
+        """Counts an iteration, and publishes the new weights when it is time."""
+        learner = self._learner
         if not self._updates.total:
             self._context.event("learning", f"iteration {learner.iteration}")
         learner.iteration += 1
         self._updates.add()
-        columns, stamps = sampled.columns, sampled.stamps
-        update = {
-            "metrics": metrics,
+        origin = update.batch.origin
+        stamps = origin.stamps if origin is not None else {}
+        columns = origin.columns if origin is not None else {}
+        return {
+            "metrics": update.metrics,
             "versions": fresh_versions(columns) if "version" in columns else None,
             "stamps": {**stamps, "taken": now} if stamps else {},
             "published": learner.publish_parameter(learner.iteration),
         }
-        wrong = None
-        if metrics.get("skipped"):
-            wrong = self._set_aside(sampled, NotFinite("a loss or gradient is not finite"))
-        else:
-            self._quarantine.clear()
-        return {"batch": True, "update": update, "error": wrong}
 
-    def _set_aside(self, sampled: Sampled, error: Exception) -> Exception | None:
-        """Stores a batch that failed; returns the first error if bad updates repeat.
+    def _set_aside(self, error: Exception) -> Exception | None:
+        """Stores the newest batch of replay; returns the first error if bad updates repeat.
 
         Raises:
             RunError: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
         quarantine, iteration = self._quarantine, self._learner.iteration
-        path = quarantine.add(sampled, error, iteration)
+        path = quarantine.add(self._learner.sampled, error, iteration)
         raised = not isinstance(error, NotFinite)
         if raised or quarantine.in_a_row == 1:
             kept = f"; its batch: {path}" if path is not None else ""

@@ -51,7 +51,7 @@ def test_O4_algo_holds_the_hyperparameters() -> None:
         "learner_config.algo.target.period=11",
     )
     learner = DQNLearner(**configs_of(config))
-    assert learner.optimizer.learning_rate == 7e-4
+    assert learner.optimizers["optimizer"].learning_rate == 7e-4
     assert learner.target._period == 11
     assert config.learner_config.algo.gamma == 0.9
 

@@ -47,7 +47,7 @@ class TellingAgent(DQNAgent):
 class TellingLearner(DQNLearner):
     """Reports how many batches it has seen."""
 
-    def learn(self, batch: Batch) -> dict[str, Any]:
+    def learn(self, batch: Batch) -> Any:
         self.update_tensorplex({"my/batches": self.iteration + 1.0})
         return super().learn(batch)
 

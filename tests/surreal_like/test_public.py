@@ -68,7 +68,7 @@ def test_a_misspelt_name_suggests_the_nearest(wrong: str, meant: str) -> None:
     [
         (Agent, lambda each: each.act(None), "act(obs)"),
         (Agent, lambda each: each.module_dict(), "module_dict()"),
-        (Learner, lambda each: each.learn(None), "learn(batch)"),
+        (Learner, lambda each: each.loss(None), "loss(batch) or learn(batch)"),
         (Learner, lambda each: each.module_dict(), "module_dict()"),
         (Replay, lambda each: each.insert(None), "insert(experience)"),
         (Replay, lambda each: each.sample(3), "sample(batch_size)"),

@@ -128,14 +128,14 @@ def test_a_terminal_transition_does_not_look_at_what_follows() -> None:
 def test_a_nan_skips_the_update_and_is_counted(field: str) -> None:
     learner = make_learner(target={"mode": "soft", "tau": 0.5})
     learner.learn(make_batch())
-    saved = copy.deepcopy(learner.optimizer.state_dict())
+    saved = copy.deepcopy(learner.optimizers["optimizer"].state_dict())
     before = learner.q_network.hash()
     bad = make_batch()
     bad[field][2] = math.nan
     metrics = learner.learn(bad)
     assert (metrics["skipped"], metrics["nan_updates"]) == (1.0, 1)
     assert learner.q_network.hash() == before
-    kept = learner.optimizer.state_dict()["adam"]
+    kept = learner.optimizers["optimizer"].state_dict()["adam"]
     assert kept["steps"] == saved["adam"]["steps"]
     for moment in ("moment_1", "moment_2"):
         assert torch.equal(kept[moment], saved["adam"][moment])

@@ -9,12 +9,13 @@ import torch
 
 from session.errors import ConfigError
 from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.dataflow.rows import View, parts_of, state_before
 from surreal_like.env.toy import Recall
 from surreal_like.evaluating import evaluate
-from surreal_like.learner.on_policy import Rows, state_before
+from surreal_like.learner.on_policy import see
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.policy import load_policy
-from tests.surreal_like.algorithm.unrolls import B, T, acted_batch, configs, make_obs, play
+from tests.surreal_like.algorithm.unrolls import B, T, acted_batch, configs, make_obs, play, prepare
 
 KINDS = ["lstm", "gru"]
 NAMES = ["ppo", "impala"]
@@ -53,20 +54,20 @@ def test_the_first_ratios_are_1(kind: str) -> None:
     agent, learner = pair("ppo", kind)
     acted_batch(agent, seed=1)
     batch = acted_batch(agent)
-    rows: Rows = learner.prepare(batch)
-    assert len(rows) == B
-    for part in (rows, rows[torch.tensor([2, 0])]):
-        policy, values = part.seen_by(learner.network)
+    rows = prepare(learner, batch)
+    assert rows.mask.shape == (T, B)
+    for part in (rows, View(rows, lambda x: x[:, [2, 0]])):
+        policy, values = see(learner.network, part)
         assert torch.allclose(policy.log_prob(part.actions), part.log_probs, atol=1e-5)
-        assert torch.allclose(values, part.values, atol=1e-5)
+        assert torch.allclose(values, part["values"], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_minibatches_are_of_whole_streams(kind: str) -> None:
     agent, learner = pair("ppo", kind)
-    rows = learner.prepare(acted_batch(agent))
-    parts = list(learner.minibatches(rows))
-    assert [len(part) for part in parts] == [1] * B
+    rows = prepare(learner, acted_batch(agent))
+    parts = list(parts_of(rows, 4, learner.generator))
+    assert [part.mask.shape for part in parts] == [(T, 1)] * B
     assert all(part.advantages.shape == (T, 1) for part in parts)
 
 

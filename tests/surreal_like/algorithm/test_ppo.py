@@ -12,6 +12,7 @@ import torch
 from session.errors import ConfigError
 from surreal_like.algorithm.ppo import PPO, PPOAgent, PPOLearner
 from surreal_like.data.batch import Batch
+from surreal_like.dataflow.rows import flat_actions, parts_of
 from surreal_like.env.toy import Chain, Clock
 from surreal_like.learner.on_policy import KLPenalty, explained_variance
 from surreal_like.network.flat import manifest_of, named_tensors
@@ -28,6 +29,7 @@ from tests.surreal_like.algorithm.unrolls import (
     make_batch,
     make_obs,
     play,
+    prepare,
     spoil_masked_rows,
 )
 
@@ -156,17 +158,20 @@ def test_good_actions_become_likelier(action_spec: Any, obs_spec: Any, shared: b
     batch["discounts"] = torch.zeros(T, B)
     batch["rewards"] = torch.full((T, B), 5.0)
     # Acted with the policy that learns, so the first ratios are 1.
-    rows = learner.prepare(batch)
+    rows = prepare(learner, batch)
     with torch.no_grad():
         policy, _ = learner.network(rows.obs)
-        before = policy.log_prob(rows.actions).mean()
+        before = policy.log_prob(flat_actions(rows.actions, 1)).mean()
     flat_rows = batch.mask.flatten().nonzero().squeeze(1)
     for name, column in policy.columns().items():
         batch.extras[name].flatten(0, 1)[flat_rows] = column
     for _ in range(5):
         learner.learn(batch)
     with torch.no_grad():
-        assert learner.network(rows.obs)[0].log_prob(rows.actions).mean() > before + 0.02
+        assert (
+            learner.network(rows.obs)[0].log_prob(flat_actions(rows.actions, 1)).mean()
+            > before + 0.02
+        )
 
 
 @pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)
@@ -179,17 +184,17 @@ def test_rows_that_nothing_was_done_at_change_nothing(action_spec: Any) -> None:
 
 def test_a_pass_uses_each_row_once() -> None:
     learner = make_learner(minibatches=3)
-    rows = learner.prepare(make_batch(DISCRETE))
-    parts = list(learner.minibatches(rows))
-    assert [len(part) for part in parts] == [6, 6, 6]
+    rows = prepare(learner, make_batch(DISCRETE))
+    parts = list(parts_of(rows, 3, learner.generator))
+    assert [len(part.mask) for part in parts] == [6, 6, 6]
     seen = torch.cat([part.advantages for part in parts])
     assert not torch.equal(seen, rows.advantages)
     assert torch.equal(seen.sort().values, rows.advantages.sort().values)
 
 
 def test_advantages_are_normalised_over_the_rows_that_count() -> None:
-    rows = make_learner().prepare(make_batch(DISCRETE))
-    assert len(rows) == T * B - 2
+    rows = prepare(make_learner(), make_batch(DISCRETE))
+    assert len(rows.mask) == T * B - 2
     assert float(rows.advantages.mean()) == pytest.approx(0.0, abs=1e-6)
     assert float(rows.advantages.std(correction=0)) == pytest.approx(1.0, abs=1e-5)
 

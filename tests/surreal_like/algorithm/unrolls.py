@@ -10,6 +10,8 @@ from session.default_configs import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_S
 from surreal_like import train
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
+from surreal_like.dataflow import compute_advantages, standardize
+from surreal_like.dataflow.rows import rows_of
 from surreal_like.run import Run
 
 VECTOR = {"type": "float32", "dim": [4]}
@@ -133,3 +135,11 @@ def acted_batch(agent: Any, *, seed: int = 0) -> Batch:
     batch["actions"] = torch.stack(actions)
     batch["extras"] = {name: torch.stack([x[name] for x in extras]) for name in extras[0]}
     return batch
+
+
+def prepare(learner: Any, batch: Batch) -> Batch:
+    """The rows that PPO's updates are made from."""
+    compute_advantages(learner, learner.algo.gae_lambda)(batch)
+    if learner.algo.normalize_advantages:
+        standardize("advantages")(batch)
+    return rows_of(batch)

@@ -1,0 +1,346 @@
+"""Operators that train: an update from a batch, the parts of one, and what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from session import nest
+from session.errors import ConfigError
+from surreal_like.data.batch import Batch
+from surreal_like.dataflow.flow import Operator
+from surreal_like.dataflow.items import Gradients, Loss, Trained, axis_of, batch_of
+from surreal_like.dataflow.rows import (
+    flat_actions,
+    parts_of,
+    policy_columns,
+    rows_of,
+    state_before,
+)
+from surreal_like.errors import DataError
+from surreal_like.learner.metrics import checked_metrics, place_of
+from surreal_like.loss.returns import gae, lambda_returns
+
+if TYPE_CHECKING:
+    from surreal_like.learner.base import Learner
+    from surreal_like.network.obs_module import ObsModule
+
+LossFunction = Callable[[Batch], Any]
+
+
+class Means(Mapping[str, float]):
+    """Means of the metrics of several updates; a tensor is read only when its mean is."""
+
+    def __init__(self, updates: list[Mapping[str, Any]] | None = None) -> None:
+        self.updates = updates or []
+
+    def __getitem__(self, name: str) -> float:
+        """Returns the mean of one name."""
+        return float(sum(each[name] for each in self.updates) / len(self.updates))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.updates[0])
+
+    def __len__(self) -> int:
+        return len(self.updates[0])
+
+
+def train_one_step(
+    learner: Learner,
+    loss: LossFunction | None = None,
+    num_sgd_iter: int = 1,
+    minibatches: int = 1,
+    until: Callable[[Means], bool] | None = None,
+) -> Operator:
+    """Returns an operator that makes an update from each batch, and gives a `Trained`.
+
+    On a `Trained` it goes on with the same batch and the same metrics.
+
+    Args:
+        learner: its optimizers make the steps.
+        loss: called with the batch, or with each part; returns a scalar or a `Loss`. None:
+            `learner.loss`, or `learner.learn` where a class overrides it.
+        num_sgd_iter: passes over the batch.
+        minibatches: parts of each pass; each makes one step of the optimizers.
+        until: called after each pass with the means of its metrics; True ends the passes.
+    """
+    several = num_sgd_iter * minibatches > 1 or until is not None
+    words = [] if loss is None else [getattr(loss, "__name__", "loss")]
+    words += [f"{num_sgd_iter} x {minibatches}"] if several else []
+
+    def train(item: Batch | Trained) -> Trained:
+        batch = item.batch if isinstance(item, Trained) else item
+        if loss is None and learner.overrides_learn:
+            trained = Trained(batch, checked_metrics(learner.learn(batch), learner.learn))
+        else:
+            learner.optimizers.begin(learner)
+            function = learner.loss if loss is None else loss
+            if several:
+                trained = _make_passes(learner, function, batch, num_sgd_iter, minibatches, until)
+            else:
+                trained = Trained(batch, *_make_step(learner, function, batch))
+                trained.metrics.update(learner.stats(batch))
+            learner.optimizers.report(trained.metrics)
+        if isinstance(item, Trained):
+            return item.follow(trained)
+        learner.updates.append(trained)
+        return trained
+
+    name = f"train_one_step({', '.join(words)})" if words else "train_one_step"
+    return Operator(name, train, learner=learner)
+
+
+def _make_passes(
+    learner: Learner,
+    function: LossFunction,
+    batch: Batch,
+    num_sgd_iter: int,
+    minibatches: int,
+    until: Callable[[Means], bool] | None,
+) -> Trained:
+    rows, updates, passes = rows_of(batch), [], 0
+    for _ in range(num_sgd_iter):
+        parts = parts_of(rows, minibatches, learner.generator)
+        last = Means([_make_step(learner, function, part)[0] for part in parts])
+        updates += last.updates
+        passes += 1
+        if until is not None and until(last):
+            break
+    metrics: dict[str, Any] = dict(Means(updates))
+    if until is not None:
+        metrics["passes"] = float(passes)
+    metrics.update(learner.stats(rows))
+    return Trained(batch, metrics, last_pass=last)
+
+
+def _make_step(
+    learner: Learner, function: LossFunction, batch: Batch
+) -> tuple[dict[str, Any], torch.Tensor | None]:
+    """Makes a step of each optimizer that the loss names; returns its metrics and priorities."""
+    metrics, totals, priorities = _computed(learner, function, batch)
+    for name, total in totals.items():
+        optimizer = learner.optimizers[name]
+        norm = optimizer.step(total)
+        if optimizer.norm_name:
+            metrics[optimizer.norm_name] = norm
+    metrics["skipped"] = learner.optimizers.skipped
+    return metrics, priorities
+
+
+def _computed(
+    learner: Learner, function: LossFunction, batch: Batch
+) -> tuple[dict[str, Any], Mapping[str, torch.Tensor], torch.Tensor | None]:
+    """Returns metrics, optimizer -> scalar, and priorities of a loss."""
+    result = function(batch)
+    loss = result if isinstance(result, Loss) else Loss(result)
+    metrics, totals = dict(loss.metrics), loss.total
+    if isinstance(totals, torch.Tensor) and len(learner.optimizers) == 1:
+        metrics["loss"] = totals.detach()
+        return metrics, {next(iter(learner.optimizers)): totals}, loss.priorities
+    if not isinstance(totals, Mapping) or not totals.keys() <= learner.optimizers.keys():
+        given = list(totals) if isinstance(totals, Mapping) else f"a {type(totals).__name__}"
+        raise DataError(
+            f"a loss returned {given}, expected a scalar tensor for the only optimizer or name -> "
+            f"scalar; the optimizers are {list(learner.optimizers)}, in {place_of(function)}"
+        )
+    return metrics, totals, loss.priorities
+
+
+def compute_gradients(learner: Learner, loss: LossFunction | None = None) -> Operator:
+    """Returns an operator that gives the `Gradients` of each batch; `loss` as in `train_one_step`.
+
+    If the loss is not finite, the gradients are NaN, and `apply_gradients` skips them.
+    """
+
+    def compute(item: Batch) -> Gradients:
+        function = learner.loss if loss is None else loss
+        metrics, totals, _ = _computed(learner, function, item)
+        flats = [learner.optimizers[name].compute(total) for name, total in totals.items()]
+        version = int(item["version"].min()) if "version" in item and item.rows else -1
+        metrics.update(learner.stats(item))
+        return Gradients(torch.cat(flats), item.rows, version, metrics, tuple(totals), item)
+
+    return Operator("compute_gradients", compute, learner=learner)
+
+
+def average_gradients() -> Operator:
+    """Returns an operator behind `batch(n)`: the mean of several gradients, weighted by rows."""
+
+    def average(items: list[Gradients]) -> Gradients:
+        rows = sum(each.rows for each in items)
+        if len({each.names for each in items}) > 1:
+            raise DataError(f"gradients of {items[0].names} and of {items[-1].names} have no mean")
+        flat = sum(each.flat * (each.rows / rows) for each in items)
+        metrics: dict[str, Any] = dict(Means([each.metrics for each in items]))
+        version = min(each.version for each in items)
+        assert isinstance(flat, torch.Tensor)  # of at least one item
+        return Gradients(flat, rows, version, metrics, items[0].names)
+
+    return Operator("average_gradients", average)
+
+
+def apply_gradients(learner: Learner) -> Operator:
+    """Returns an operator that makes a step of the optimizers with gradients; gives a `Trained`."""
+
+    def apply(item: Gradients) -> Trained:
+        learner.optimizers.begin(learner)
+        metrics, optimizers = dict(item.metrics), [learner.optimizers[name] for name in item.names]
+        flats = torch.split(item.flat, [optimizer.size for optimizer in optimizers])
+        for optimizer, flat in zip(optimizers, flats, strict=True):
+            norm = optimizer.apply(flat)
+            if optimizer.norm_name:
+                metrics[optimizer.norm_name] = norm
+        metrics["skipped"] = learner.optimizers.skipped
+        learner.optimizers.report(metrics)
+        trained = Trained(item.batch if item.batch is not None else Batch(), metrics)
+        learner.updates.append(trained)
+        return trained
+
+    return Operator("apply_gradients", apply, learner=learner)
+
+
+class ActorCriticLearner(Protocol):
+    """A learner with a policy and values."""
+
+    @property
+    def network(self) -> Any:
+        """An `ActorCritic`."""
+
+
+def compute_advantages(
+    learner: ActorCriticLearner, lambda_: float, use_gae: bool = True
+) -> Operator:
+    """Returns an operator that adds columns `[T, B]` to unrolls, without gradients.
+
+    They are `values` of the network, `advantages`, `value_targets`, and `log_probs` of the actions
+    under the policy that acted, where its columns are in the batch.
+
+    Args:
+        learner: its network computes the values.
+        lambda_: 0 relies on the values, 1 on the rewards.
+        use_gae: False: both targets and advantages are the discounted returns.
+    """
+
+    @torch.no_grad()
+    def compute(batch: Batch) -> Batch:
+        network = learner.network
+        _, values = network.unroll(batch.obs, state_before(batch), batch.first)
+        given = (batch.rewards, batch.discounts, values[:-1], values[-1])
+        if use_gae:
+            batch["advantages"] = gae(*given, lambda_=lambda_, mask=batch.mask)
+            batch["value_targets"] = values[:-1] + batch["advantages"]
+        else:
+            returns = lambda_returns(*given, lambda_=1.0, mask=batch.mask) * batch.mask
+            batch["advantages"] = batch["value_targets"] = returns
+        batch["values"] = values[:-1]
+        acted = policy_columns(batch)
+        if acted:
+            batch["log_probs"] = network.head.of(acted).log_prob(flat_actions(batch.actions))
+        return batch
+
+    words = f"lambda={lambda_:g}" if use_gae else "returns"
+    return Operator(f"compute_advantages({words})", compute)
+
+
+class Target(Protocol):
+    """A network that follows another one."""
+
+    def update(self) -> None:
+        """Moves it, after an update of the other one."""
+
+
+def update_target(*targets: Target) -> Operator:
+    """Returns an operator that updates target networks, and gives the item back."""
+
+    def update(item: Any) -> Any:
+        for target in targets:
+            target.update()
+        return item
+
+    return Operator("update_target", update)
+
+
+class Penalty(Protocol):
+    """A weight that follows a measured divergence."""
+
+    coefficient: float
+
+    def adapt(self, kl: float) -> None:
+        """Adapts the weight."""
+
+
+def update_kl(penalty: Penalty) -> Operator:
+    """Returns an operator that adapts a KL penalty to the metric `kl` of the last pass."""
+
+    def update(item: Trained) -> Trained:
+        penalty.adapt(float((item.last_pass or item.metrics)["kl"]))
+        item.metrics["kl_coefficient"] = penalty.coefficient
+        return item
+
+    return Operator("update_kl", update)
+
+
+def update_priorities(learner: Learner) -> Operator:
+    """Returns an operator that sends the priorities of a loss to replay, and gives the item back.
+
+    Batches that do not come from replay as they are have no priorities there.
+    """
+
+    def update(item: Trained) -> Trained:
+        if item.priorities is not None and item.batch.origin is not None:
+            learner.send_priorities(item.batch.origin, item.priorities)
+        return item
+
+    return Operator("update_priorities", update, learner=learner)
+
+
+def learn_moments(*networks: ObsModule) -> Operator:
+    """Returns an operator that updates the moments of observations, and gives the item back.
+
+    It belongs behind the update: the acting policy normalized observations by the old moments.
+    """
+
+    normalizing = [network for network in networks if network.normalizer is not None]
+
+    def learn(item: Any) -> Any:
+        if normalizing:
+            batch = batch_of(item)
+            rows = batch.obs
+            if axis_of(batch):
+                # The last row of each stream has no action.
+                rows = nest.map(lambda x: x[:-1].flatten(0, 1), rows)
+            for network in normalizing:
+                network.learn_moments(rows)
+        return item
+
+    return Operator("learn_moments", learn)
+
+
+def every(updates: int, *operators: Operator) -> Operator:
+    """Returns an operator that applies others only where `learner.iteration % updates` is 0.
+
+    Counted over the whole run, so a restored learner continues the rhythm.
+
+    Args:
+        updates: 1: always.
+        operators: at least one of them works on a learner, such as `train_one_step`.
+
+    Raises:
+        ConfigError: no operator works on a learner, or `updates` is below 1.
+    """
+    learners = [each.learner for each in operators if each.learner is not None]
+    if updates < 1 or not learners:
+        raise ConfigError(f"every({updates}): needs 1 or more, and an operator with a learner")
+
+    def apply(item: Any) -> Any:
+        if learners[0].iteration % updates == 0:
+            for operator in operators:
+                item = operator.function(item)
+        return item
+
+    names = " -> ".join(each.name for each in operators)
+    return Operator(
+        names if updates == 1 else f"every({updates}, {names})", apply, learner=learners[0]
+    )
