@@ -80,6 +80,7 @@ class Context:
         seed: derived from the experiment's seed, the name and the number of starts.
         welcome: answer of the parameter server: starts of this name, newest parameters.
         stopping: True once the component must end.
+        ends_run: the end of this component is that of the run; else it may be started again.
         orphaned: True once its launcher has died; the component must end fast.
         status: numbers reported in each heartbeat.
     """
@@ -100,6 +101,7 @@ class Context:
         self.folder = launch.folder
         self.clock = clock
         self.stopping = False
+        self.ends_run = False
         self.orphaned = False
         self.welcome = Accepted(incarnation=incarnation)
         session = launch.config.session_config
@@ -158,6 +160,11 @@ class Context:
     def incarnation(self) -> int:
         """Wall clock at this start [ms]; in the serial launcher, the part of the run."""
         return self.wire.identity.incarnation
+
+    @property
+    def leaves(self) -> bool:
+        """True once this process must end although the run goes on."""
+        return self.stopping and not self.ends_run
 
     def busy(self, seconds: float, doing: str) -> None:
         """Sends a heartbeat that allows the next one to be ``seconds`` later, with the reason.

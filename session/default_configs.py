@@ -309,8 +309,6 @@ BASE_SESSION_CONFIG = Config(
             "grace_seconds": 10.0,
             # Shell command run before each component in tmux and plan: source venv/bin/activate.
             "preamble_cmd": "",
-            # SIGTERM to the learner: end ends the run, resume saves and restarts the learner.
-            "on_sigterm": "end",
             # Address of this machine at which others may join with keys; None: no joining.
             "host": None,
         },
@@ -479,7 +477,6 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "session_config.sender.cut": ("steps", "episodes"),
         "session_config.loggerplex.level": ("debug", "info", "warning", "error", "critical"),
         "session_config.launcher.transport": ("ipc", "tcp"),
-        "session_config.launcher.on_sigterm": ("end", "resume"),
         "session_config.kubernetes.image_pull_policy": ("Always", "IfNotPresent", "Never"),
     }
 )

@@ -11,6 +11,10 @@ from session.placeholder import expectation, is_unresolved
 
 Section = Mapping[str, Any]
 
+_REMOVED = {
+    "session_config.launcher.on_sigterm": "remove it: on SIGTERM the learner saves and is started "
+    "again, SIGINT ends the run",
+}
 # Keys that identify a mapping as a schedule, and as a model that accepts a user's torso.
 _SCHEDULE = frozenset({"kind", "by", "start", "end", "steps", "points"})
 _MODEL = frozenset({"torso", "torso_args"})
@@ -61,7 +65,8 @@ class Extension:
     def _refuse_unknown(self, path: str, value: Any, beside: Sequence[str]) -> None:
         if self._strict:
             known = [*dict.fromkeys((*self._known, *beside))]
-            raise ConfigError(f"unknown key {path} = {shown(value)}{nearest(path, known)}")
+            hint = f"; {_REMOVED[path]}" if path in _REMOVED else nearest(path, known)
+            raise ConfigError(f"unknown key {path} = {shown(value)}{hint}")
 
 
 def _demands_mappings(default: Any) -> bool:

@@ -113,6 +113,7 @@ def _run(frame: Frame) -> int:
 
 def _handle_signals(context: Context) -> None:
     def stop(number: int, stack: object) -> None:
+        context.ends_run |= number == signal.SIGINT
         context.stopping = True
 
     for number in _SIGNALS:
@@ -133,7 +134,7 @@ class _Lifeline:
     def watch(self) -> None:
         if self._watching and self._due() and self._poller.poll(0):
             self._watching = False
-            self._context.orphaned = True
+            self._context.orphaned = self._context.ends_run = True
             self._context.stopping = True
 
 

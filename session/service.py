@@ -125,7 +125,6 @@ class Frame:
         self._start_deadline = clock.now() + session.heartbeat.starting_seconds
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_deadline = float("inf")
-        self._resumes: bool = session.launcher.on_sigterm == "resume"
         self.context.pulse = self._pulse
         if launch.folder is not None:
             launch.folder.make_below()
@@ -153,7 +152,9 @@ class Frame:
         """Exit code of the process once it is finished."""
         if self._service is not None:
             return self._service.exit_code
-        return START_AGAIN if self._resumes else 0
+        # Without a learner a run does not go on; all others are started again as needed.
+        is_learner = self.context.component.kind == "learner"
+        return START_AGAIN if is_learner and self.context.leaves else 0
 
     def step(self) -> bool:
         """Does one step without blocking; True if more may be ready at once."""

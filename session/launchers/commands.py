@@ -33,7 +33,6 @@ NOTED = Schema({"confirm": Optional(Flag()), "best": Optional(Nullable(Number())
 ANSWERS: Kinds = {
     "noted": NOTED,
     "stopping": Schema(),
-    "saved": Schema({"path": Text()}),
     "status": Schema(
         {"components": Optional(ListOf(Plain(), _COMPONENTS))},
         others=Plain(),

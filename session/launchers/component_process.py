@@ -57,7 +57,7 @@ class ComponentProcess:
         state: ``waiting`` for its start, ``starting``, ``running``, ``draining`` or ``gone``.
         wanted: False once it has been scaled away.
         comes_back: a new start was requested while its process still ends.
-        told: SIGTERM was sent to its process.
+        told: its process was asked to end.
         ran: its service has been running, at this start or an earlier one.
         starts: number of starts.
         due: time of the next start, for one that waits.

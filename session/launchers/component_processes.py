@@ -86,10 +86,11 @@ class ComponentProcesses:
         for child in self.children.values():
             child.state = State.gone if child.state == State.waiting else child.state
 
-    def terminate(self, child: ComponentProcess) -> Signal:
-        """Asks a component to end, by SIGTERM."""
+    def terminate(self, child: ComponentProcess, *, returns: bool = False) -> Signal:
+        """Asks a component to end; a learner that does not return ends the run."""
         child.told = True
-        return Signal(child.name, signal.SIGTERM)
+        ends_run = child is self.learner and not returns
+        return Signal(child.name, signal.SIGINT if ends_run else signal.SIGTERM)
 
     def end_by(self, child: ComponentProcess, now: float) -> None:
         """Sets the time at which a component that was asked to end is killed."""

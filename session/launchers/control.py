@@ -14,7 +14,7 @@ from session.clock import WallClock
 from session.config import Config
 from session.errors import SurrealError
 from session.launchers.commands import ANSWERS, COMMANDS
-from session.launchers.instruction import Ask, Event
+from session.launchers.instruction import Event, Stop
 from session.launchers.launcher import SUPERVISOR_CONTROL, Control
 from session.loggerplex.client import make_log
 from session.wire import AddressBook, Message
@@ -70,25 +70,23 @@ class ControlSockets:
             else:
                 self._router.reply(request, *answer)
 
-    def ask(self, question: Ask) -> None:
-        """Sends a request to the learner; :meth:`answered` repeats it until the learner replies."""
-        make = partial(Message, question.kind, question.fields)
+    def stop(self, stop: Stop) -> None:
+        """Asks the learner to end the run; :meth:`ask_again` repeats that until it replies."""
+        make = partial(Message, "stop", asdict(stop))
         self._call = Call(make, again_seconds=_ASK_AGAIN_SECONDS)
 
     def forget(self) -> None:
         """Drops the pending request: the learner has ended."""
         self._call = None
 
-    def answered(self) -> str | None:
-        """Repeats the pending request; returns its kind once the learner has replied."""
+    def ask_again(self) -> None:
+        """Repeats the pending request when it is due."""
         if self._call is None or self._learner is None:
-            return None
+            return
         answer = self._learner.ask(self._call, time.monotonic())
-        if answer is None or answer.kind == "refused":
-            # A refused request stays pending.
-            return None
-        kind, self._call = self._call.make().kind, None
-        return kind
+        # A refused request stays pending.
+        if answer is not None and answer.kind != "refused":
+            self._call = None
 
     def record_event(self, happening: Event) -> None:
         """Logs an event of the run."""

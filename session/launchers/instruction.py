@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +22,16 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Send a request to the learner, repeatedly until it replies or ends."""
+class Stop:
+    """Ask the learner to end the run, repeatedly until it replies or ends.
 
-    kind: str
-    fields: dict[str, Any] = field(default_factory=dict)
+    Args:
+        reason: for ``result.json``.
+        interrupted: True if a user ended the run.
+    """
+
+    reason: str
+    interrupted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Event:
     detail: str = ""
 
 
-Instruction = Start | Signal | Ask | Event
+Instruction = Start | Signal | Stop | Event
 
 
 @dataclass(frozen=True, slots=True)

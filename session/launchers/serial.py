@@ -22,7 +22,7 @@ from session.context import Launch, run_part
 from session.errors import DeadlineError, UsageError, describe
 from session.folder import RunFolder
 from session.heartbeat import read_beats
-from session.launchers.instruction import Ask, Failure
+from session.launchers.instruction import Failure, Stop
 from session.launchers.launcher import (
     ComponentStatus,
     Outcome,
@@ -216,10 +216,10 @@ class SerialLauncher:
         """Begins the clean end of the run; the following rounds complete it."""
         self._interrupted = interrupted
         if self._owner is not None and self._owner.frame.state == State.running:
-            self._owner.ask(Ask("stop", {"reason": reason, "interrupted": interrupted}))
+            self._owner.ask(Stop(reason, interrupted))
             return
         for frame in self._frames:
-            frame.context.stopping = True
+            frame.context.ends_run = frame.context.stopping = True
 
     def kill(self) -> None:
         """Ends the run at once."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 from session.launchers.commands import ANSWERS
-from session.launchers.instruction import Ask
+from session.launchers.instruction import Stop
 from session.service import Frame
 from session.wire import Wire
 
@@ -26,10 +27,10 @@ class Owner:
         self.frame = frame
         self.wire = wire
         self._dealer = wire.dealer("learner.control", ANSWERS)
-        self._asked: Ask | None = None
+        self._asked: Stop | None = None
         self._ask_at = 0.0
 
-    def ask(self, question: Ask) -> None:
+    def ask(self, question: Stop) -> None:
         """Sets the request that :meth:`tick` sends."""
         self._asked = question
 
@@ -37,7 +38,7 @@ class Owner:
         """Sends the request, repeatedly until the learner replies."""
         if self._asked is None:
             return
-        if now >= self._ask_at and self._dealer.send(self._asked.kind, self._asked.fields):
+        if now >= self._ask_at and self._dealer.send("stop", asdict(self._asked)):
             self._ask_at = now + _ASK_AGAIN_SECONDS
         answer = self._dealer.receive()
         if answer is not None and answer.kind != "refused":

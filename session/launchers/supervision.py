@@ -22,7 +22,8 @@ from session.errors import UsageError
 from session.heartbeat import Beat
 from session.launchers.component_process import ComponentProcess, Limits, Loss
 from session.launchers.component_processes import ComponentProcesses
-from session.launchers.instruction import Ask, Event, Failure, Instruction, Signal
+from session.launchers.instruction import Event, Failure, Instruction, Signal, Stop
+from session.service import START_AGAIN
 from session.state import State
 from session.string_enum import StringEnum
 
@@ -121,7 +122,7 @@ class Supervision:
         child.end(exit_code, now)
         if self.phase is not Phase.running:
             return self._advance(now)
-        if child.comes_back:
+        if child.comes_back or (child.wanted and exit_code == START_AGAIN):
             child.comes_back = False
             return [Event(name, "restart", "as asked"), self._crew.start(child, now)]
         if exit_code == 0 or not child.wanted:
@@ -138,14 +139,6 @@ class Supervision:
         first, times = child.losses[0], len(child.losses)
         error = f"{first.error} (the first of {times} deaths)" if times > 1 else first.error
         return [lost, *self.fail(Failure(child.name, error, first.details), loss.time)]
-
-    def answered(self, kind: str, now: float) -> list[Instruction]:
-        """Handles the learner's reply to a request of this kind."""
-        learner = self._crew.learner
-        if kind == "save" and learner is not None and learner.comes_back:
-            # Its state is saved, so it may be killed; SIGTERM would end the run.
-            learner.kill_at = now
-        return self.tick(now)
 
     def tick(self, now: float) -> list[Instruction]:
         """Acts on what is due at this time."""
@@ -228,8 +221,7 @@ class Supervision:
             return [Event(name, "restart", "as asked"), self._crew.start(child, now)]
         child.comes_back = True
         self._crew.end_by(child, now)
-        # A learner that is asked to end would end the whole run.
-        return [Ask("save") if child is self._crew.learner else self._crew.terminate(child)]
+        return [self._crew.terminate(child, returns=True)]
 
     def _refuse_unless_running(self) -> None:
         if self.phase is not Phase.running:
@@ -251,7 +243,7 @@ class Supervision:
         if learner.state == State.draining:
             # It is ending the run already.
             return []
-        return [Ask("stop", {"reason": reason, "interrupted": self.interrupted})]
+        return [Stop(reason, self.interrupted)]
 
     def _terminate(self, now: float) -> list[Instruction]:
         self._enter(Phase.terminating, now + self._limits.patience_seconds)

@@ -19,7 +19,7 @@ from session.heartbeat import read_beats
 from session.launchers.backend import Backend, Exit
 from session.launchers.component_process import Limits
 from session.launchers.control import ControlSockets
-from session.launchers.instruction import Ask, Event, Instruction, Signal, Start
+from session.launchers.instruction import Event, Instruction, Signal, Start, Stop
 from session.launchers.launcher import (
     ComponentStatus,
     Outcome,
@@ -159,8 +159,7 @@ class Supervisor(ABC):
         for name in taken:
             self._obey(supervision.on_manual_restart(name, now))
         sockets.serve(self)
-        if (kind := sockets.answered()) is not None:
-            self._obey(supervision.answered(kind, now))
+        sockets.ask_again()
         self._obey(supervision.tick(now))
         sockets.flush()
         if supervision.over:
@@ -192,8 +191,8 @@ class Supervisor(ABC):
                     self._machinery.carrier.start(self._topology.component(name))
                 case Signal(name, number):
                     self._machinery.carrier.signal(name, number)
-                case Ask():
-                    self._machinery.sockets.ask(instruction)
+                case Stop():
+                    self._machinery.sockets.stop(instruction)
                 case Event():
                     self._happenings.append(instruction)
                     self._machinery.sockets.record_event(instruction)

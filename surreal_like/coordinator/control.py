@@ -42,7 +42,7 @@ def requests(flat_bytes: int, modes: Sequence[str]) -> Kinds:
             {"flat": ArrayOf("uint8", shape=(flat_bytes,), optional=True)},
         ),
         "stop": STOP,
-        **dict.fromkeys(("save", "pause", "resume", "status"), Schema()),
+        **dict.fromkeys(("pause", "resume", "status"), Schema()),
     }
 
 
@@ -53,7 +53,6 @@ class Control:
         socket: the router of :func:`requests`.
         evaluated: called with an evaluation and the evaluated parameters or None; returns the
             fields of the reply.
-        save: writes a checkpoint, returns its path.
         stop: ends the run; called with a reason, and True if it was interrupted.
         status: returns the state of the run.
     """
@@ -63,14 +62,12 @@ class Control:
         socket: RouterSocket,
         *,
         evaluated: Callable[[Mapping[str, Any], Flat | None], dict[str, Any]],
-        save: Callable[[], str],
         stop: Callable[[str, bool], None],
         status: Callable[[], dict[str, Any]],
     ) -> None:
         self.socket = socket
         self.paused = False
         self._evaluated = evaluated
-        self._save = save
         self._stop = stop
         self._status = status
 
@@ -91,8 +88,6 @@ class Control:
         if kind == "evaluated":
             flat = request.message.arrays.get("flat")
             reply(request, "noted", self._evaluated(fields, flat))
-        elif kind == "save":
-            reply(request, "saved", {"path": self._save()})
         elif kind == "stop":
             self._stop(fields["reason"], fields["interrupted"])
             reply(request, "stopping")

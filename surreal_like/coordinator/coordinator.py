@@ -146,7 +146,6 @@ class RunCoordinator:
         self._control = Control(
             wire.router("learner.control", schemas),
             evaluated=self._evaluated,
-            save=self._save_on_request,
             stop=self._stop,
             status=lambda: self._report.line,
         )
@@ -317,9 +316,6 @@ class RunCoordinator:
         status = "interrupted" if interrupted else "stopped"
         goal_met = False if self.record.judge.has_goal else None
         self.end(Verdict(status, goal_met, reason))
-
-    def _save_on_request(self) -> str:
-        return str(self.save() or "")
 
     def _evaluated(self, evaluation: Mapping[str, Any], flat: Flat | None) -> dict[str, Any]:
         judge, worker = self.record.judge, self._worker

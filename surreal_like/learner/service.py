@@ -28,7 +28,6 @@ class LearnerService(Service):
     def __init__(self, context: Context, learner: Learner, folder: RunFolder) -> None:
         self._context = context
         self._learner = learner
-        self._resumes = context.config.session_config.launcher.on_sigterm == "resume"
         self._left = False
         self._worker = LearnerWorker(context, learner, folder)
         self.coordinator = RunCoordinator(context, folder, self._worker, self._worker.restore())
@@ -63,8 +62,8 @@ class LearnerService(Service):
             return False
 
     def drain(self) -> None:
-        """Handles SIGTERM: ends the run as interrupted, or leaves it to the next process."""
-        if self._resumes and not self._context.orphaned:
+        """Leaves the run to the next process, or ends it as interrupted."""
+        if self._context.leaves:
             self._leave()
         else:
             self.coordinator.end(Verdict("interrupted", None, "the learner was told to stop"))
@@ -85,7 +84,7 @@ class LearnerService(Service):
     @property
     def exit_code(self) -> int:
         """0, unless another process has to continue the run."""
-        return START_AGAIN if self._resumes and not self.coordinator.done else 0
+        return START_AGAIN if self._context.leaves and not self.coordinator.done else 0
 
     def wait_on(self) -> list[Socket]:
         """Returns the sockets of batches, control and parameter server."""

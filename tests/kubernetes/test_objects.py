@@ -477,10 +477,9 @@ def test_without_keys_only_where_that_was_said() -> None:
             assert all(each["secret"]["defaultMode"] == 0o440 for each in secrets)
 
 
-def test_a_run_on_a_cluster_neither_exits_nor_is_interrupted_by_sigterm() -> None:
+def test_a_run_on_a_cluster_does_not_exit() -> None:
     session = setting_of().session
     assert session.at_end == "idle"
-    assert session.launcher.on_sigterm == "resume"
     assert setting_of().config["run"] == {"launcher": "kubernetes"}
 
 

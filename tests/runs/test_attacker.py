@@ -124,7 +124,7 @@ def test_a_joined_machine_spoils_only_its_own_rows(run: RunControl, attacker: At
     until(lambda: read_lines(run.folder.progress))
     own = attacker.wire(name)
     control = own.dealer("learner.control")
-    for kind in ("pause", "save", "stop", "evaluated"):
+    for kind in ("pause", "stop", "evaluated"):
         control.send(kind, dict(SCORE))
     with pytest.raises(AdmissionError, match=r"learner\.control"):
         until(lambda: own.check() and None)

@@ -83,7 +83,7 @@ def test_one_name_twice(run_folder: Path, name: str) -> None:
         assert "has been replaced" in older.words
         assert "Traceback" not in older.words
         run.steps(run.line["env_steps"] + 1000)
-        run.processes["learner"].signal(signal.SIGTERM)
+        run.processes["learner"].signal(signal.SIGINT)
         ends = run.wait()
     assert set(ends.values()) == {0}
     assert run.result["status"] == "interrupted"

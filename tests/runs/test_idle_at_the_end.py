@@ -16,7 +16,6 @@ from tests.runs.by_hand import ByHand
 def test_whoever_is_ended_goes_on_and_whoever_is_done_stays(run_folder: Path) -> None:
     settings = (
         "session_config.at_end=idle",
-        "session_config.launcher.on_sigterm=resume",
         "session_config.stop={eval_return: null, env_steps: 40_000, eval_episodes: 10}",
     )
     with ByHand(run_folder, *settings) as run:

@@ -27,7 +27,7 @@ WRONG: list[Any] = [
     "", "x", "x" * 70_000, b"", b"x" * 100, [], [[]], [1] * 2_000, {}, {"a": 1}, {1: None},
 ]  # fmt: skip
 # What cannot be sent without ending or holding the run; sent wrong, never as it should be.
-COMMANDS = ("stop", "pause", "drain", "resume", "save")
+COMMANDS = ("stop", "pause", "drain", "resume")
 STRANGER = "agent-77"
 PARTS = ("loggerplex", "tensorplex", "ps", "replay-0", "learner", "eval-0", "agent-0")
 
@@ -172,7 +172,7 @@ RARE["loggerplex"] = {
     "records": [{"time": 1.0, "level": "info", "component": STRANGER, "text": "fine"}],
     "dropped": 0,
 }
-EMPTY = ("status", "counts", "drain", "save", "pause", "resume", "accounts")
+EMPTY = ("status", "counts", "drain", "pause", "resume", "accounts")
 
 
 def example(theatre: Theatre, door: Socket, kind: str) -> Message:

@@ -92,3 +92,13 @@ def test_a_value_outside_its_choices_is_refused() -> None:
     assert str(caught.value) == (
         "env_config.vector is 'syncc', expected one of native, sync, process; did you mean sync?"
     )
+
+
+def test_a_key_that_was_removed_is_refused_with_its_replacement() -> None:
+    old = {**USER, "session_config": {"launcher": {"on_sigterm": "resume"}}}
+    with pytest.raises(ConfigError) as error:
+        Config(old).extend(defaults.BASE_CONFIG, strict=True)
+    assert str(error.value) == (
+        "unknown key session_config.launcher.on_sigterm = 'resume'; remove it: on SIGTERM the "
+        "learner saves and is started again, SIGINT ends the run"
+    )

@@ -19,6 +19,7 @@ from session.errors import HOPELESS
 from session.folder import RunFolder, write_atomically
 from session.heartbeat import read_beat
 from session.launchers.launcher import make_addresses, write_run_files
+from session.service import START_AGAIN
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,13 +84,15 @@ def state(folder: RunFolder, name: str) -> str:
     return beat.state if beat is not None else ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_ends_well_when_it_is_asked_to(folder: RunFolder, number: int) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, START_AGAIN), (signal.SIGINT, 0)])
+def test_a_process_ends_well_when_it_is_asked_to(folder: RunFolder, number: int, code: int) -> None:
     process = start("--name", "learner", "--folder", str(folder))
     wait_until(lambda: state(folder, "learner") == "running")
     assert folder.sockets.stat().st_mode & 0o777 == 0o700
     process.send_signal(number)
-    assert finish(process) == (0, "")
+    assert finish(process) == (code, "")
+    # Only a run that goes on has no result.
+    assert folder.over == (number == signal.SIGINT)
     assert state(folder, "learner") == "done"
     assert not folder.sockets.exists()
 

@@ -64,14 +64,14 @@ class Counting(Service):
 class Desk:
     """One frame on a counted clock, and what its component left behind."""
 
-    def __init__(self, folder: RunFolder, *, hello: bool = False, on_sigterm: str = "end") -> None:
+    def __init__(self, folder: RunFolder, *, hello: bool = False, kind: str = "agent") -> None:
         self.folder = folder
         self.services: list[Counting] = []
         self.zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(0)
         self.clock = CountedClock()
-        config = make_config({}, on_sigterm=on_sigterm)
+        config = make_config({})
         ps = Component("ps", "ps", MODULE, binds=("ps.requests",))
-        agent = Component("agent-0", "agent", MODULE, connects=("ps.requests",) if hello else ())
+        agent = Component("agent-0", kind, MODULE, connects=("ps.requests",) if hello else ())
         topology = Topology([ps, agent])
         book = AddressBook.inproc(topology.endpoints)
         identity = Identity("ps", 1, bytes.fromhex(config.fingerprint()[:16]))
@@ -308,11 +308,15 @@ def test_the_exit_code_is_the_service_s(desk: Desk) -> None:
     assert desk.frame.exit_code == 7
 
 
-@pytest.mark.parametrize(("on_sigterm", "code"), [("end", 0), ("resume", START_AGAIN)])
-def test_whoever_is_ended_before_its_start_is_started_again(
-    run_folder: Path, on_sigterm: str, code: int
+@pytest.mark.parametrize(
+    ("kind", "ends_run", "code"),
+    [("agent", False, 0), ("learner", False, START_AGAIN), ("learner", True, 0)],
+)
+def test_a_learner_that_leaves_before_its_start_is_started_again(
+    run_folder: Path, kind: str, ends_run: bool, code: int
 ) -> None:
-    desk = Desk(make_run(run_folder, make_config({})), on_sigterm=on_sigterm)
+    desk = Desk(make_run(run_folder, make_config({})), kind=kind)
+    desk.frame.context.ends_run = ends_run
     desk.frame.context.stopping = True
     desk.step()
     assert desk.frame.finished

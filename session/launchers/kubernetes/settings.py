@@ -138,7 +138,6 @@ def prepared(config: Config, name: str) -> Config:
     session.kubernetes.name = check_name(session.kubernetes.name or run_name(name))
     session.folder = RUN_PATH
     session.at_end = "idle"
-    session.launcher.on_sigterm = "resume"
     session.launcher.transport = "tcp"
     session.tensorplex.start_tensorboard = True
     config["run"] = {**(config.get("run") or {}), "launcher": "kubernetes"}

@@ -23,7 +23,7 @@ from session.errors import ConfigError
 from session.folder import RunFolder, write_atomically
 from session.loggerplex.server import Loggerplex
 from session.process import run_service
-from session.service import Service
+from session.service import START_AGAIN, Service
 
 MODULE = "tests.session.launchers.parts"
 # Forked like components that need torch; the others are started by their command line.
@@ -127,10 +127,7 @@ class Learner(Service):
     def tick(self) -> bool:
         while (request := self._control.receive()) is not None:
             kind, fields = request.message.kind, request.message.fields
-            if kind == "save" and self.context.folder is not None:
-                (self.context.folder.checkpoints / "saved").touch()
-                self._control.reply(request, "saved", {"path": "checkpoints/saved"})
-            elif kind == "stop" and self._act == "deaf" and self.context.folder is not None:
+            if kind == "stop" and self._act == "deaf" and self.context.folder is not None:
                 (self.context.folder.path / "asked").touch()
             elif kind == "stop":
                 self._verdict = "interrupted" if fields["interrupted"] else fields["reason"]
@@ -142,10 +139,19 @@ class Learner(Service):
         return False
 
     def drain(self) -> None:
-        self._verdict = self._verdict or "interrupted"
+        if self.context.leaves and self.context.folder is not None:
+            (self.context.folder.checkpoints / "saved").touch()
+        else:
+            self._verdict = self._verdict or "interrupted"
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self._verdict else START_AGAIN
 
     @property
     def done(self) -> bool:
+        if self.context.leaves and not self._verdict:
+            return True
         if not self._verdict or self.context.clock.now() < self._end_at:
             return False
         if self.context.folder is not None:

@@ -160,6 +160,22 @@ def test_who_is_killed_is_started_again(run_folder: Path) -> None:
     assert told == [("lost", f"{name}: killed by SIGKILL", name) for name in ACTS]
 
 
+def test_sigterm_to_the_learner_saves_and_sigint_ends_the_run(run_folder: Path) -> None:
+    with Run(run_folder) as run:
+        run.started()
+        old = run.pid("learner")
+        os.kill(old, signal.SIGTERM)
+        run.until(lambda: "restart" in run.kinds("learner"))
+        assert (run.folder.checkpoints / "saved").exists()
+        assert run.kinds("learner") == ["restart"]
+        run.started("learner")
+        assert run.pid("learner") != old
+        os.kill(run.pid("learner"), signal.SIGINT)
+        assert run.outcome() == Outcome("interrupted", "interrupted")
+    ends = {name: (c["restarts"], c["exit_code"]) for name, c in run.result()["components"].items()}
+    assert ends == {**dict.fromkeys(ACTS, (0, 0)), "learner": (1, 0)}
+
+
 def test_beats_of_a_former_process_are_no_sign_of_life(run_folder: Path) -> None:
     with Run(run_folder, {**ACTS, "agent-0": "hang later"}) as run:
         run.started()

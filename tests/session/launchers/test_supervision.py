@@ -13,15 +13,16 @@ from session.errors import HOPELESS, ConfigError, UsageError
 from session.heartbeat import Beat
 from session.launchers.component_process import Limits
 from session.launchers.instruction import (
-    Ask,
     Event,
     Failure,
     Instruction,
     Signal,
     Start,
+    Stop,
     exit_error,
 )
 from session.launchers.supervision import Phase, Supervision
+from session.service import START_AGAIN
 from session.state import State
 from tests.examples import examples
 
@@ -86,15 +87,18 @@ class Run:
 
     @property
     def terminated(self) -> set[str]:
-        return {e.name for e in self.did if isinstance(e, Signal) and e.number == signal.SIGTERM}
+        """Those that were asked to end; SIGTERM would make a learner return."""
+        number = {"learner": signal.SIGINT}
+        signals = [each for each in self.did if isinstance(each, Signal)]
+        return {e.name for e in signals if e.number == number.get(e.name, signal.SIGTERM)}
 
     @property
     def killed(self) -> set[str]:
         return {e.name for e in self.did if isinstance(e, Signal) and e.number == signal.SIGKILL}
 
     @property
-    def asked(self) -> list[Ask]:
-        return [each for each in self.did if isinstance(each, Ask)]
+    def asked(self) -> list[Stop]:
+        return [each for each in self.did if isinstance(each, Stop)]
 
     @property
     def told(self) -> list[tuple[str, str]]:
@@ -169,7 +173,7 @@ def test_deaths_beyond_the_budget_fail_the_run_with_the_first_error(run: Run) ->
     failure = run.supervision.failure
     assert failure == Failure("agent-0", "error 0 (the first of 4 deaths)", "traceback of error 0")
     assert run.told[-1] == ("agent-0", "failed")
-    assert run.asked == [Ask("stop", {"reason": f"agent-0: {failure.error}", "interrupted": False})]
+    assert run.asked == [Stop(f"agent-0: {failure.error}", interrupted=False)]
     assert run.phase == Phase.ending
 
 
@@ -328,7 +332,7 @@ def test_who_does_not_leave_is_told_and_then_killed(run: Run) -> None:
 
 def test_stopping_asks_the_learner_first(run: Run) -> None:
     run.stop()
-    assert run.asked == [Ask("stop", {"reason": "asked to", "interrupted": True})]
+    assert run.asked == [Stop("asked to", interrupted=True)]
     assert not run.terminated | run.killed
     run.exits("learner", 0)
     assert run.phase == Phase.leaving
@@ -477,23 +481,27 @@ def test_who_does_not_end_for_its_restart_is_killed(run: Run) -> None:
 
 def test_a_learner_saves_itself_before_its_restart(run: Run) -> None:
     run.did = run.supervision.restart("learner", run.now)
-    assert run.did == [Ask("save")]
-    run.did = run.supervision.answered("save", run.now)
-    assert run.killed == {"learner"}
-    run.exits("learner", -9)
+    # SIGINT would end the run.
+    assert run.did == [Signal("learner", signal.SIGTERM)]
+    run.exits("learner", START_AGAIN)
     assert run.started == ["learner"]
     assert run.phase == Phase.running
+    assert run.told == [("learner", "restart")]
+
+
+def test_a_component_that_leaves_to_be_started_again_is_no_loss(run: Run) -> None:
+    for _ in range(10):
+        run.exits("learner", START_AGAIN)
+        assert run.did == [Event("learner", "restart", "as asked"), Start("learner")]
+    run.scale("agent", 0)
+    run.exits("agent-0", START_AGAIN)
+    assert run.started == []
 
 
 def test_a_learner_that_does_not_save_itself_is_restarted_all_the_same(run: Run) -> None:
     run.supervision.restart("learner", run.now)
     run.after(12)
     assert run.killed == {"learner"}
-
-
-def test_an_answer_that_nobody_waits_for_kills_nobody(run: Run) -> None:
-    assert run.supervision.answered("save", run.now) == []
-    assert run.supervision.answered("stop", run.now) == []
 
 
 def test_one_that_has_ended_can_be_started_again(run: Run) -> None:
@@ -607,10 +615,6 @@ class AnyHistory(RuleBasedStateMachine):
         self.processes.add(name)
         self.killed.discard(name)
         self.follow(self.run.supervision.on_manual_restart(name, self.run.now))
-
-    @rule(kind=st.sampled_from(["save", "stop"]))
-    def answer(self, kind: str) -> None:
-        self.follow(self.run.supervision.answered(kind, self.run.now))
 
     @rule(interrupted=st.booleans())
     def stop(self, interrupted: bool) -> None:

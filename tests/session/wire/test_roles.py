@@ -34,7 +34,6 @@ MESSAGES = {
     ("learner.control", "evaluated"): (EVALUATOR,),
     ("learner.control", "pause"): (),
     ("learner.control", "resume"): (),
-    ("learner.control", "save"): (),
     ("learner.control", "stop"): (),
     ("learner.control", "status"): (),
     ("replay-0.batches", "sample"): (),
@@ -194,7 +193,7 @@ def test_a_guest_does_not_get_to_the_control_endpoint(run: Run) -> None:
 def test_an_evaluator_scores_and_does_not_command(run: Run) -> None:
     dealer = run.client(run.evaluator, "eval-0").dealer("learner.control")
     assert run.answer(dealer, "evaluated") == "noted"
-    for kind in ("pause", "save", "stop", "resume", "status"):
+    for kind in ("pause", "stop", "resume", "status"):
         assert run.answer(dealer, kind) == "refused"
     assert run.answer(run.client(run.evaluator, MINE).dealer("learner.control"), "evaluated") == (
         "refused"
