@@ -29,6 +29,7 @@ def ask(
     fields: Mapping[str, Any] | None = None,
     *,
     timeout_seconds: float,
+    addresses: AddressBook | None = None,
 ) -> dict[str, Any]:
     """Sends one request and returns the fields of the reply.
 
@@ -38,6 +39,7 @@ def ask(
         kind: of the request.
         fields: of the request.
         timeout_seconds: deadline of the reply.
+        addresses: replace those of the folder.
 
     Raises:
         UsageError: the run has no such endpoint, or only its own thread can reach it.
@@ -48,7 +50,7 @@ def ask(
         raise UsageError(f"run {folder} has no addresses.json: it was never started")
     if not reachable(folder, endpoint):
         raise UsageError(f"run {folder} has no {endpoint} that another process could reach")
-    with open_client(folder) as client:
+    with open_client(folder, addresses=addresses) as client:
         socket = client.dealer(endpoint, ANSWERS)
         answer = socket.request(kind, dict(fields or {}), timeout_seconds=timeout_seconds)
         return dict(answer.fields)

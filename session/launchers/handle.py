@@ -12,7 +12,7 @@ from typing import Any, Self
 from session.component import Topology
 from session.config import Config
 from session.did_you_mean import did_you_mean
-from session.errors import DeadlineError, RefusedError, UsageError
+from session.errors import DeadlineError, RefusedError, UsageError, WireError
 from session.folder import RunFolder
 from session.launchers.asking import ask, reachable
 from session.launchers.joined import joined_rows
@@ -21,7 +21,6 @@ from session.launchers.launcher import (
     Cluster,
     ComponentStatus,
     Outcome,
-    RunControl,
     last_lines,
     log_names,
 )
@@ -30,7 +29,7 @@ from session.tail import Tail, last_object
 from session.wire.sockets import poll
 
 _ANSWER_SECONDS = 5.0
-_LOOK_SECONDS = 0.05
+_LEARNER_SECONDS = 2.0
 _FOLLOW_SECONDS = 0.2
 # The last log lines are written a moment after the run has ended.
 _LAST_SECONDS = 1.0
@@ -48,14 +47,19 @@ _HOMES = {
 
 
 class RunHandle:
-    """Controls a run from any shell of its machine, with the same commands as its launcher.
+    """Controls a run from any process of its machine, with the same commands as its launcher.
+
+    It holds no socket and no thread: each command connects, waits for its reply, and disconnects.
 
     Args:
         folder: the run folder.
     """
 
+    look_seconds = 0.05
+
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
+        self._stopped_learner = False
 
     @property
     def folder(self) -> RunFolder:
@@ -80,6 +84,10 @@ class RunHandle:
     def progress(self) -> Mapping[str, Any]:
         """Returns the newest line of ``progress.jsonl``, empty while there is none."""
         return last_object(self._folder.progress) or {}
+
+    def result(self) -> Mapping[str, Any]:
+        """Returns the content of ``result.json``, empty while there is none."""
+        return self._folder.read_result() or {}
 
     def logs(self, name: str, lines: int = 50) -> list[str]:
         """Returns the last lines of a component's log and of its standard error.
@@ -136,28 +144,45 @@ class RunHandle:
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
         """Begins the clean end of the run and returns at once.
 
+        Without a supervisor, as in a run whose components were started by hand, it asks the
+        learner.
+
         Raises:
             UsageError: it does not run, or takes no commands.
         """
-        self._ask("stop", {"interrupted": interrupted, "reason": reason})
+        fields = {"interrupted": interrupted, "reason": reason}
+        if self._folder.in_use or self._folder.over:
+            self._ask("stop", fields)
+            return
+        try:
+            ask(self._folder, "learner.control", "stop", fields, timeout_seconds=_LEARNER_SECONDS)
+        except (WireError, UsageError):
+            raise self._unsupervised() from None
+        self._stopped_learner = True
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
-        """Waits until no process supervises the run any more.
+        """Waits until no process supervises the run any more, or its learner has ended it.
 
         Raises:
             DeadlineError: that took longer than ``timeout_seconds``.
         """
         start = time.monotonic()
-        while self.running:
+        while self._goes_on():
             if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
                 raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
-            poll([], _LOOK_SECONDS)
-        result = self._folder.read_result() or {}
+            poll([], self.look_seconds)
+        result = self.result()
         return Outcome(str(result.get("status", "failed")), str(result.get("reason", "")))
+
+    def _goes_on(self) -> bool:
+        return self._folder.in_use or (self._stopped_learner and not self._folder.over)
+
+    def _unsupervised(self) -> UsageError:
+        return UsageError(f"run {self._folder} is not running: nobody supervises it")
 
     def _ask(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         if not self._folder.in_use:
-            raise UsageError(f"run {self._folder} is not running: nobody supervises it")
+            raise self._unsupervised()
         if not reachable(self._folder, SUPERVISOR_CONTROL):
             raise UsageError(
                 f"run {self._folder} runs in one thread: it takes no commands; "
@@ -186,7 +211,7 @@ class RunHandle:
         self.close()
 
 
-def open_run(folder: str | Path | RunFolder) -> RunControl:
+def open_run(folder: str | Path | RunFolder) -> RunHandle:
     """Opens the run in a folder for commands from any shell; use it in a ``with`` statement.
 
     Raises:
@@ -194,7 +219,7 @@ def open_run(folder: str | Path | RunFolder) -> RunControl:
     """
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     if (home := _HOMES.get(folder.launcher)) is not None:
-        run: RunControl = _load(home)(folder)
+        run: RunHandle = _load(home)(folder)
         return run
     if not folder.addresses.is_file():
         raise UsageError(f"{folder} holds no run: it has no addresses.json")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from session.component import Topology
 from session.config import Config
-from session.errors import DeadlineError, UsageError
+from session.errors import UsageError
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
 from session.launchers.handle import RunHandle
-from session.launchers.launcher import ComponentStatus, Outcome
+from session.launchers.launcher import ComponentStatus
 from session.launchers.shell_command import ShellCommand
 from session.launchers.starting import (
     SUPERVISOR_MODULE,
@@ -86,25 +86,16 @@ class TmuxRun(RunHandle):
         Raises:
             UsageError: it does not run.
         """
-        if not self._folder.in_use and self._session.exists:
+        revived = not self._folder.in_use and self._session.exists
+        if revived:
             self._revive()
         # A restarted supervisor of a run that is over cleans up without a command.
-        if self._folder.in_use or not self._folder.over:
+        if not revived or not self._folder.over:
             super().stop(interrupted=interrupted, reason=reason)
 
-    def wait(self, timeout_seconds: float | None = None) -> Outcome:
-        """Waits until the run is over: its session has ended, or all processes in it.
-
-        Raises:
-            DeadlineError: that took longer than ``timeout_seconds``.
-        """
-        start = time.monotonic()
-        while self._folder.in_use or self._living():
-            if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
-                raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
-            poll([], _LOOK_SECONDS)
-        result = self._folder.read_result() or {}
-        return Outcome(str(result.get("status", "failed")), str(result.get("reason", "")))
+    def _goes_on(self) -> bool:
+        """Returns True while a process of its windows lives, even after the supervisor's end."""
+        return self._folder.in_use or self._living()
 
     def attach_command(self) -> list[str]:
         """Returns the command that shows the windows of the run in a terminal.

@@ -10,6 +10,7 @@ from session.component import Component, Resources, Topology
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder, write_atomically
+from session.launchers.handle import RunHandle
 from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.run import KINDS, KubernetesRun
@@ -37,7 +38,7 @@ class KubernetesCluster(KubernetesRun):
 
     def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
         config = prepared(config, folder.path.name)
-        self._folder = folder
+        RunHandle.__init__(self, folder)
         self._setting = _setting(config, topology, folder)
         self._open(config)
 

@@ -10,10 +10,9 @@ import json
 import sys
 from collections.abc import Sequence
 
-from session.client import open_client
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
-from session.launchers.commands import ANSWERS
+from session.launchers.asking import ask
 from session.wire import Address, AddressBook
 
 _ANSWER_SECONDS = 5.0
@@ -33,9 +32,10 @@ def ask_here(folder: RunFolder, endpoint: str, kind: str, fields: dict[str, obje
     """
     # Not through the Service: not every cluster lets a pod reach itself through one.
     address = Address.same(AddressBook.load(folder.addresses)[endpoint].bind)
-    with open_client(folder, addresses=AddressBook({endpoint: address})) as client:
-        dealer = client.dealer(endpoint, ANSWERS)
-        return json.dumps(dealer.request(kind, fields, timeout_seconds=_ANSWER_SECONDS).fields)
+    book = AddressBook({endpoint: address})
+    return json.dumps(
+        ask(folder, endpoint, kind, fields, timeout_seconds=_ANSWER_SECONDS, addresses=book)
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

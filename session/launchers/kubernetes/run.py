@@ -6,19 +6,18 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from session.config import Config
-from session.errors import DeadlineError, RunError, UsageError
+from session.errors import RunError, UsageError
 from session.folder import RunFolder, write_atomically
+from session.launchers.handle import RunHandle
 from session.launchers.kubernetes.kubectl import Kubectl, condition
 from session.launchers.kubernetes.settings import INSTANCE, RUN_PATH
 from session.launchers.kubernetes.table import Container, containers_of, row_of
 from session.launchers.launcher import Outcome
 from session.launchers.status import ComponentStatus, rows_of_files
 
-_LOOK_SECONDS = 1.0
 # All objects of a run except its volumes.
 KINDS = (
     "job",
@@ -38,7 +37,7 @@ _ASK = ("python", "-P", "-m", "session.launchers.kubernetes.inside", RUN_PATH)
 _GONE = "its objects are gone from the cluster; the learner's volume has its result"
 
 
-class KubernetesRun:
+class KubernetesRun(RunHandle):
     """Controls a run whose components are pods, with the same commands as any other run.
 
     The local folder holds its config, its keys and its objects; checkpoints, event files and logs
@@ -51,10 +50,12 @@ class KubernetesRun:
         UsageError: the folder holds no run, or there is no kubectl.
     """
 
+    look_seconds = 1.0
+
     def __init__(self, folder: RunFolder) -> None:
         if not folder.config.is_file():
             raise UsageError(f"{folder} holds no run: it has no config.yaml")
-        self._folder = folder
+        super().__init__(folder)
         self._open(folder.read_config())
 
     def _open(self, config: Config) -> None:
@@ -63,11 +64,6 @@ class KubernetesRun:
         self.kubectl = Kubectl(config)
         self._grace_seconds: float = config.session_config.launcher.grace_seconds
         self._stopping = False
-
-    @property
-    def folder(self) -> RunFolder:
-        """The run folder on this machine."""
-        return self._folder
 
     @property
     def running(self) -> bool:
@@ -147,7 +143,7 @@ class KubernetesRun:
             seen += len(lines)
             if not going_on:
                 return
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(self.look_seconds)
 
     def scale(self, kind: str, num: int) -> None:
         """Sets the number of agents or evaluators (``agent``, ``eval``).
@@ -182,11 +178,13 @@ class KubernetesRun:
         Without a running learner there is nothing to save: the run counts as interrupted at once.
 
         Raises:
-            UsageError: no cluster answers, or the learner refused.
+            UsageError: it does not run, no cluster answers, or the learner refused.
         """
+        found, goes_on = self._containers(), self._goes_on()
+        if not found and not goes_on:
+            raise self._unsupervised()
         self._stopping = True
-        learner = self._containers().get("learner")
-        goes_on = self._goes_on()
+        learner = found.get("learner")
         if goes_on and learner is not None and learner.running:
             fields = json.dumps({"reason": reason, "interrupted": interrupted})
             question = (*_ASK, "learner.control", "stop", fields)
@@ -204,19 +202,15 @@ class KubernetesRun:
         Raises:
             DeadlineError: that took longer than ``timeout_seconds``.
         """
-        start = time.monotonic()
-        while self._goes_on():
-            if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
-                raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
-            time.sleep(_LOOK_SECONDS)
+        outcome = super().wait(timeout_seconds)
         if not self._folder.over:
             rows = self.status()
             if not self._folder.over:
                 self._finish(self._learners_result(), rows)
+            outcome = super().wait()
         if self._stopping:
             self.remove()
-        result = self._folder.read_result() or {}
-        return Outcome(str(result.get("status", "failed")), str(result.get("reason", "")))
+        return outcome
 
     def remove(self) -> None:
         """Removes all objects of the run except its volumes, and waits until its pods have ended.
@@ -231,21 +225,7 @@ class KubernetesRun:
         while self._containers():
             if time.monotonic() > deadline:
                 raise RunError(f"pods of {self.name} do not end; see: kubectl get pods {chosen}")
-            time.sleep(_LOOK_SECONDS)
-
-    def close(self) -> None:
-        """Does nothing: there are no resources to release; the run goes on."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+            time.sleep(self.look_seconds)
 
     # -- state of the cluster --------------------------------------------------------------------
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from session.client import Client
 from session.config import Config
-from session.errors import RunError, UsageError
-from session.folder import RunFolder
+from session.errors import DeadlineError, RunError, UsageError
+from session.folder import RunFolder, write_atomically
 from session.heartbeat import Beat, write_beat
+from session.launchers.commands import COMMANDS
 from session.launchers.handle import open_run
+from session.launchers.launcher import make_addresses, write_run_files
 from session.launchers.local import LocalCluster
 from session.launchers.starting import write_launch
 from session.launchers.status import process_lives, rows_of_files
 from session.state import State
-from tests.session.launchers.parts import make_config, make_topology
+from session.wire.sockets import poll
+from tests.session.launchers.parts import make_config, make_run, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -88,6 +95,51 @@ def test_a_supervisor_that_is_killed_takes_its_components_along(run_folder: Path
         assert {row.state for row in cluster.status()} <= {"dead", "gone"}
         with pytest.raises(UsageError, match="is not running: nobody supervises it"):
             cluster.scale("agent", 2)
+
+
+def test_handles_hold_no_thread_and_no_socket(run_folder: Path) -> None:
+    with make_cluster(run_folder) as cluster:
+        cluster.launch()
+        this = psutil.Process()
+        before = this.num_threads(), this.num_fds()
+        handles = [open_run(run_folder) for _ in range(8)]
+        assert all({row.name for row in run.status()} == set(ACTS) for run in handles)
+        handles[-1].stop(interrupted=True)
+        assert (this.num_threads(), this.num_fds()) == before
+        assert {run.wait(DEADLINE_SECONDS).status for run in handles} == {"interrupted"}
+
+
+def test_a_run_without_a_supervisor_is_stopped_by_its_learner(run_folder: Path) -> None:
+    folder, config = make_run(run_folder, make_config(ACTS)), make_config(ACTS)
+    topology = make_topology(config)
+    addresses = make_addresses(topology, config, folder)
+    write_run_files(folder, topology, addresses)
+    asked: list[Mapping[str, Any]] = []
+
+    def learner() -> None:
+        with Client(addresses, config=config) as server:
+            requests = server.router("learner.control", COMMANDS)
+            while (request := requests.receive()) is None:
+                poll([requests], 0.05)
+            asked.append(request.message.fields)
+            requests.reply(request, "stopping")
+            stopped.wait(DEADLINE_SECONDS)
+
+    handle, stopped = open_run(folder), threading.Event()
+    folder.sockets.mkdir()
+    thread = threading.Thread(target=learner)
+    thread.start()
+    handle.stop(interrupted=True, reason="by hand")
+    stopped.set()
+    thread.join()
+    folder.sockets.rmdir()
+    assert (asked[0]["reason"], asked[0]["interrupted"]) == ("by hand", True)
+    with pytest.raises(DeadlineError):
+        handle.wait(0.0)
+    write_atomically(folder.result, json.dumps({"status": "interrupted", "reason": "by hand"}))
+    assert handle.wait(DEADLINE_SECONDS).reason == handle.result()["reason"] == "by hand"
+    with pytest.raises(UsageError, match="is not running: nobody supervises it"):
+        handle.stop()
 
 
 @pytest.mark.parametrize(
