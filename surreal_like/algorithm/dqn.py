@@ -1,13 +1,13 @@
-"""DQN with its later extensions: double, dueling, n-step, priorities, per-agent epsilons.
+"""DQN with its later extensions, all of which together are Rainbow (Hessel et al. 2018).
 
 Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt et al. 2016
 (double); Wang et al. 2016 (dueling); Schaul et al. 2016 (priorities: the absolute TD errors; with
-``learner_config.replay.type`` PrioritizedReplay); Horgan et al. 2018 (n-step, epsilons).
+``learner_config.replay.type`` PrioritizedReplay); Horgan et al. 2018 (n-step, epsilons); Bellemare
+et al. 2017 (categorical); Dabney et al. 2018 (quantile); Fortunato et al. 2018 (noisy).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -34,6 +34,14 @@ from surreal_like.exploration.epsilon import agent_epsilon, epsilon_greedy
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
 from surreal_like.learner.base import Learner
 from surreal_like.learner.target import TargetNetwork
+from surreal_like.loss.distributional import (
+    categorical_divergence,
+    categorical_loss,
+    categorical_projection,
+    clipped_mass,
+    quantile_loss,
+    taken_distribution,
+)
 from surreal_like.loss.value import (
     double_q_value,
     greedy_value,
@@ -42,10 +50,11 @@ from surreal_like.loss.value import (
     taken_value,
     td_target,
 )
-from surreal_like.network.head import DuelingHead, QHead
 from surreal_like.network.module import Module
-from surreal_like.network.obs_module import ObsModule
-from surreal_like.network.torso import TORSO_CONFIG, make_torso
+from surreal_like.network.q_network import DISTRIBUTION_CONFIG, Q_NETWORK_CONFIG, QNetwork
+
+# Losses, metrics and priorities of a batch; losses and priorities `[B]`.
+Losses = tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]
 
 
 def default_config() -> Config:
@@ -57,6 +66,8 @@ def default_config() -> Config:
                 "n_step": 3,
                 # Choose the next action with the online network, value it with the target network.
                 "double": True,
+                # Learn distributions of values instead of their means.
+                "distribution": dict(DISTRIBUTION_CONFIG),
                 # Split Q into the value of the state and the advantages of the actions.
                 "dueling": False,
                 # The loss is linear beyond this TD error; 0: squared everywhere.
@@ -94,32 +105,9 @@ def default_config() -> Config:
                 # update every four steps, as in the paper.
                 "samples_per_insert": 32.0,
             },
-            "model": dict(TORSO_CONFIG),
+            "model": dict(Q_NETWORK_CONFIG),
         }
     )
-
-
-class QNetwork(ObsModule):
-    """Computes the values of all actions, `[B, num_actions]`, from observations `[B, ...]`."""
-
-    def __init__(
-        self,
-        obs_spec: Mapping[str, Any],
-        num_actions: int,
-        *,
-        model: Mapping[str, Any] = TORSO_CONFIG,
-        dueling: bool = False,
-    ) -> None:
-        super().__init__(obs_spec, model)
-        self.torso = make_torso(obs_spec, model)
-        head = DuelingHead if dueling else QHead
-        self.head = head(self.torso.out_features, num_actions)
-
-    def forward(self, obs: Any) -> torch.Tensor:
-        """Returns Q, float32 `[B, num_actions]`."""
-        # `forward` directly: a call as a module would cost a quarter of the head's computation.
-        q_values: torch.Tensor = self.head.forward(self.torso(self.seen(obs)))
-        return q_values
 
 
 def make_network(learner_config: Config, env_config: Config) -> QNetwork:
@@ -129,6 +117,7 @@ def make_network(learner_config: Config, env_config: Config) -> QNetwork:
         env_config.action_spec.dim[0],
         model=learner_config.model,
         dueling=learner_config.algo.dueling,
+        distribution=learner_config.algo.distribution,
     )
 
 
@@ -140,6 +129,8 @@ class DQNAgent(Agent):
         algo = self.learner_config.algo
         self.q_network = make_network(self.learner_config, self.env_config).freeze()
         self.num_actions: int = self.env_config.action_spec.dim[0]
+        if self.q_network.noise is not None and self.agent_mode is AgentMode.training:
+            self.q_network.noise.generator = self.generator
         self.schedule = make_schedule(algo.epsilon, "learner_config.algo.epsilon")
         self.epsilon_alpha: float = algo.epsilon_alpha
         self.epsilon_agents: int = algo.epsilon_agents or self.num_agents
@@ -185,7 +176,10 @@ class DQNLearner(Learner):
             raise ConfigError(f"learner_config.algo.huber_kappa is {algo.huber_kappa}, below 0")
         self.double: bool = algo.double
         self.huber_kappa: float = algo.huber_kappa
+        self.kappa: float = algo.distribution.kappa
         self.q_network = make_network(self.learner_config, self.env_config).to(self.device)
+        if self.q_network.noise is not None:
+            self.q_network.noise.generator = self.generator
         self.add_optimizer(
             "optimizer",
             self.q_network,
@@ -206,7 +200,14 @@ class DQNLearner(Learner):
         )
 
     def loss(self, batch: Batch) -> Loss:
-        """Returns the loss of a batch; the priorities are the absolute TD errors."""
+        """Returns the loss of a batch, with its priorities."""
+        kinds = {"none": self.error, "categorical": self.divergence, "quantile": self.quantiles}
+        losses, metrics, priorities = kinds[self.q_network.kind](batch)
+        metrics["td_error"] = priorities.mean()
+        return Loss((losses * batch.weights).mean(), metrics, priorities)
+
+    def error(self, batch: Batch) -> Losses:
+        """Returns the losses of values; the priorities are the absolute TD errors."""
         target_tm1 = self.bootstrap(batch)
         # Two passes of B rows, not one of 2 B: its backward pass would also cover the target's
         # rows.
@@ -215,9 +216,38 @@ class DQNLearner(Learner):
             losses = huber_loss(q_tm1, target_tm1, self.huber_kappa)
         else:
             losses = squared_loss(q_tm1, target_tm1)
-        loss, q_tm1 = (losses * batch.weights).mean(), q_tm1.detach()
-        td_error = (target_tm1 - q_tm1).abs_()
-        return Loss(loss, {"mean_q": q_tm1.mean(), "td_error": td_error.mean()}, td_error)
+        q_tm1 = q_tm1.detach()
+        return losses, {"mean_q": q_tm1.mean()}, (target_tm1 - q_tm1).abs_()
+
+    def divergence(self, batch: Batch) -> Losses:
+        """Returns the losses of categorical distributions; the priorities are the divergences."""
+        atoms = self.q_network.atoms
+        moved = (self.next_distribution(batch).softmax(-1), atoms, batch.rewards, batch.discounts)
+        target = categorical_projection(*moved)
+        logits = taken_distribution(self.q_network.distribution(batch.obs), batch.actions)
+        losses = categorical_loss(logits, target)
+        metrics = {
+            "mean_q": self.q_network.mean(logits.detach()).mean(),
+            "clipped_mass": clipped_mass(*moved).mean(),
+        }
+        return losses, metrics, categorical_divergence(losses, target)
+
+    def quantiles(self, batch: Batch) -> Losses:
+        """Returns the losses of quantiles; the priorities are the absolute errors of the means."""
+        targets = td_target(
+            batch.rewards.unsqueeze(1), batch.discounts.unsqueeze(1), self.next_distribution(batch)
+        )
+        theta = taken_distribution(self.q_network.distribution(batch.obs), batch.actions)
+        losses = quantile_loss(theta, targets, self.kappa)
+        mean_q = theta.detach().mean(1)
+        return losses, {"mean_q": mean_q.mean()}, (targets.mean(1) - mean_q).abs_()
+
+    @torch.no_grad()
+    def next_distribution(self, batch: Batch) -> torch.Tensor:
+        """Returns the target network's outputs `[B, K]` of the best next actions."""
+        x_t = self.target.module.distribution(batch.obs_next)
+        selector = self.q_network(batch.obs_next) if self.double else self.target.module.mean(x_t)
+        return taken_distribution(x_t, selector.argmax(1))
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch) -> torch.Tensor:

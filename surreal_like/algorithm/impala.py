@@ -15,7 +15,14 @@ from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow import Flow, Loss, learn_moments, rollouts, train_one_step
+from surreal_like.dataflow import (
+    Flow,
+    Loss,
+    learn_moments,
+    rollouts,
+    train_one_step,
+    update_value_scale,
+)
 from surreal_like.dataflow.rows import flat_actions, policy_columns, state_before
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.learner.on_policy import ActorCriticLearner, explained_variance
@@ -91,7 +98,11 @@ class ImpalaLearner(ActorCriticLearner):
 
     def execution_plan(self) -> Flow:
         """Makes one update from each batch of unrolls."""
-        return rollouts(self).for_each(train_one_step(self)).for_each(learn_moments(self.network))
+        flow = rollouts(self).for_each(train_one_step(self))
+        if self.value_scale is not None:
+            # Behind the update: in place, it would change weights that the gradients need.
+            flow = flow.for_each(update_value_scale(self.value_scale))
+        return flow.for_each(learn_moments(self.network))
 
     def loss(self, batch: Batch) -> Loss:
         """Returns the loss of a batch of unrolls."""
@@ -105,8 +116,14 @@ class ImpalaLearner(ActorCriticLearner):
             log_rhos = log_prob.detach() - acted.log_prob(actions)
             corrected = self.correct(batch, log_rhos, values)
         entropy_weight = self.entropy.at(self)
-        policy_loss = masked_mean(policy_gradient_loss(log_prob, corrected.advantages), batch.mask)
-        value_loss = masked_mean(squared_loss(values[:-1], corrected.targets), batch.mask)
+        # Advantages in units of the values too, or one of both losses drowns the other: Hessel et
+        # al. 2019, Multi-task deep reinforcement learning with PopArt, equation 6.
+        unit = self.value_unit
+        gains = policy_gradient_loss(log_prob, corrected.advantages)
+        policy_loss = masked_mean(gains, batch.mask) / unit
+        batch["value_targets"] = corrected.targets
+        errors = squared_loss(values[:-1], corrected.targets)
+        value_loss = masked_mean(errors, batch.mask) / unit**2
         entropy = masked_mean(here.entropy(), batch.mask)
         metrics = {
             "policy_loss": policy_loss.detach(),
@@ -117,6 +134,7 @@ class ImpalaLearner(ActorCriticLearner):
                 values[:-1].detach(), corrected.targets, batch.mask
             ),
             "entropy_weight": entropy_weight,
+            **self.value_metrics(),
         }
         total = policy_loss + self.algo.value_weight * value_loss - entropy_weight * entropy
         return Loss(total, metrics)

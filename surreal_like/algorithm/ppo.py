@@ -24,9 +24,12 @@ from surreal_like.dataflow import (
     standardize,
     train_one_step,
     update_kl,
+    update_learning_rate,
+    update_value_scale,
 )
 from surreal_like.dataflow.rows import flat_actions, policy_columns, rows_of
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.learner.adaptive_step import AdaptiveStep
 from surreal_like.learner.on_policy import ActorCriticLearner, KLPenalty, explained_variance, see
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
@@ -47,7 +50,8 @@ def default_config() -> Config:
                 "gae_lambda": 0.95,
                 # Probability ratios beyond 1 +- this get no gradient; 0: no clip.
                 "clip": 0.2,
-                # Values moved further than this in one batch get no gradient; 0: no limit.
+                # Values moved further than this in one batch get no gradient; 0: no limit. With
+                # model.normalize_values in units of the deviation.
                 "value_clip": 0.0,
                 # Weight of the value loss.
                 "value_weight": 0.5,
@@ -70,6 +74,16 @@ def default_config() -> Config:
                 "normalize_advantages": True,
                 # Step size of Adam: a schedule.
                 "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 3e-4, "end": 0.0},
+                # Adapts a constant step size to the divergence of the last pass over each batch.
+                "adaptive_learning_rate": {
+                    # Above twice this divergence the step size falls by a factor 1.5, below half
+                    # of it it rises by 1.5 [nats]; 0: the step size is not adapted.
+                    "kl": 0.0,
+                    # The smallest step size.
+                    "low": 1e-6,
+                    # The largest step size.
+                    "high": 1e-2,
+                },
                 # Added to the root of Adam's second moment.
                 "adam_epsilon": 1e-5,
                 # Gradients with a larger norm are scaled to this norm; 0: never.
@@ -110,19 +124,28 @@ class PPOLearner(ActorCriticLearner):
         _check(kwargs["learner_config"].algo)
         super().__init__(**kwargs)
         self.kl_penalty = KLPenalty(self.algo.kl.coefficient, self.algo.kl.target)
+        self.adaptive_step: AdaptiveStep | None = None
+        if self.algo.adaptive_learning_rate.kl:
+            optimizer = self.optimizers["optimizer"]
+            self.adaptive_step = AdaptiveStep(
+                optimizer.learning_rate, **self.algo.adaptive_learning_rate
+            )
+            optimizer.schedule = self.adaptive_step
 
     def execution_plan(self) -> Flow:
         """Makes several updates from each batch of unrolls."""
         algo = self.algo
         flow = rollouts(self).for_each(compute_advantages(self, lambda_=algo.gae_lambda))
+        if self.value_scale is not None:
+            flow = flow.for_each(update_value_scale(self.value_scale))
         if algo.normalize_advantages:
             flow = flow.for_each(standardize("advantages"))
         passes = {"num_sgd_iter": algo.num_sgd_iter, "minibatches": algo.minibatches}
-        return (
-            flow.for_each(train_one_step(self, **passes, until=self.far_enough))
-            .for_each(update_kl(self.kl_penalty))
-            .for_each(learn_moments(self.network))
-        )
+        flow = flow.for_each(train_one_step(self, **passes, until=self.far_enough))
+        flow = flow.for_each(update_kl(self.kl_penalty))
+        if self.adaptive_step is not None:
+            flow = flow.for_each(update_learning_rate(self.adaptive_step))
+        return flow.for_each(learn_moments(self.network))
 
     def far_enough(self, means: Mapping[str, float]) -> bool:
         """Returns True if a pass has ended too far from the policy that acted."""
@@ -138,11 +161,13 @@ class PPOLearner(ActorCriticLearner):
             gains = clipped_surrogate_loss(log_ratio, rows.advantages, algo.clip)
         else:
             gains = surrogate_loss(log_ratio, rows.advantages)
+        unit = self.value_unit
         if algo.value_clip:
-            errors = clipped_value_loss(values, rows["values"], rows.value_targets, algo.value_clip)
+            clip = algo.value_clip * unit
+            errors = clipped_value_loss(values, rows["values"], rows.value_targets, clip)
         else:
             errors = squared_loss(values, rows.value_targets)
-        policy_loss, value_loss = masked_mean(gains, mask), masked_mean(errors, mask)
+        policy_loss, value_loss = masked_mean(gains, mask), masked_mean(errors, mask) / unit**2
         entropy = masked_mean(policy.entropy(), mask)
         loss = policy_loss + algo.value_weight * value_loss - self.entropy.at(self) * entropy
         if self.kl_penalty.coefficient:
@@ -163,11 +188,15 @@ class PPOLearner(ActorCriticLearner):
         """Returns the metrics of a whole batch."""
         rows = rows_of(batch)
         variance = explained_variance(rows["values"], rows.value_targets, rows.mask)
-        return {"explained_variance": variance, "entropy_weight": self.entropy.at(self)}
+        metrics = {"explained_variance": variance, "entropy_weight": self.entropy.at(self)}
+        return metrics | self.value_metrics()
 
     def saveables(self) -> dict[str, Any]:
         """Returns name -> state that a checkpoint has in addition to the parameters."""
-        return {**super().saveables(), "kl_penalty": self.kl_penalty}
+        saveables = {**super().saveables(), "kl_penalty": self.kl_penalty}
+        if self.adaptive_step is not None:
+            saveables["adaptive_step"] = self.adaptive_step
+        return saveables
 
     @classmethod
     def default_config(cls) -> Config:
@@ -197,5 +226,19 @@ def _check(algo: Config) -> None:
     for key in ("coefficient", "stop"):
         if algo.kl[key] < 0:
             raise ConfigError(f"{where}.kl.{key} is {algo.kl[key]}, below 0")
+    adaptive = algo.adaptive_learning_rate
+    if adaptive.kl < 0:
+        raise ConfigError(f"{where}.adaptive_learning_rate.kl is {adaptive.kl}, below 0")
+    if not 0 < adaptive.low <= adaptive.high:
+        raise ConfigError(
+            f"{where}.adaptive_learning_rate has low {adaptive.low} and high {adaptive.high}, "
+            "expected 0 < low <= high"
+        )
+    rate = algo.learning_rate
+    if adaptive.kl and isinstance(rate, Mapping) and rate["kind"] != "constant":
+        raise ConfigError(
+            f"{where}.adaptive_learning_rate.kl is {adaptive.kl}, but {where}.learning_rate is "
+            f"{rate['kind']}: set its kind to constant, or kl to 0"
+        )
     if algo.kl.target <= 0:
         raise ConfigError(f"{where}.kl.target is {algo.kl.target}, expected more than 0")

@@ -15,8 +15,10 @@ from surreal_like.dataflow.training import (
     learn_moments,
     train_one_step,
     update_kl,
+    update_learning_rate,
     update_priorities,
     update_target,
+    update_value_scale,
 )
 
 __all__ = [
@@ -49,6 +51,8 @@ __all__ = [
     "store",
     "train_one_step",
     "update_kl",
+    "update_learning_rate",
     "update_priorities",
     "update_target",
+    "update_value_scale",
 ]

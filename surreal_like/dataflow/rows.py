@@ -12,7 +12,7 @@ from surreal_like.data.batch import Batch
 from surreal_like.dataflow.items import axis_of
 
 # Columns of the policy that acted.
-_OF_POLICY = ("logits", "mean", "log_std")
+_OF_POLICY = ("logits", "mean", "log_std", "alpha", "beta")
 
 
 class View(Batch):

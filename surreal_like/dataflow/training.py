@@ -103,7 +103,11 @@ def _make_passes(
     rows, updates, passes = rows_of(batch), [], 0
     for _ in range(num_sgd_iter):
         parts = parts_of(rows, minibatches, learner.generator)
-        last = Means([_make_step(learner, function, part)[0] for part in parts])
+        last = Means()
+        for part in parts:
+            last.updates.append(_make_step(learner, function, part)[0])
+            # All passes over a large batch may take longer than a silent process is given.
+            learner.pulse()
         updates += last.updates
         passes += 1
         if until is not None and until(last):
@@ -280,6 +284,44 @@ def update_kl(penalty: Penalty) -> Operator:
         return item
 
     return Operator("update_kl", update)
+
+
+class StepSize(Protocol):
+    """A step size that follows a measured divergence."""
+
+    def adapt(self, kl: float) -> None:
+        """Adapts it."""
+
+
+def update_learning_rate(step: StepSize) -> Operator:
+    """Returns an operator that adapts a step size to the metric `kl` of the last pass."""
+
+    def update(item: Trained) -> Trained:
+        step.adapt(float((item.last_pass or item.metrics)["kl"]))
+        return item
+
+    return Operator("update_learning_rate", update)
+
+
+class ValueScale(Protocol):
+    """Moments of value targets."""
+
+    def update(self, targets: torch.Tensor) -> None:
+        """Adds targets `[M]`."""
+
+
+def update_value_scale(scale: ValueScale) -> Operator:
+    """Returns an operator that counts the column `value_targets`, and gives the item back.
+
+    Rows without an action are left out.
+    """
+
+    def update(item: Any) -> Any:
+        batch = batch_of(item)
+        scale.update(batch["value_targets"][batch.mask != 0])
+        return item
+
+    return Operator("update_value_scale", update)
 
 
 def update_priorities(learner: Learner) -> Operator:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from surreal_like.exploration.schedule import Progress
+
 _FACTOR = 1.5
 
 
@@ -22,6 +24,10 @@ class AdaptiveStep:
         self._kl = kl
         self._low = low
         self._high = high
+
+    def at(self, progress: Progress) -> float:
+        """Returns the step size, at any point of the run."""
+        return self.value
 
     def adapt(self, kl: float) -> None:
         """Changes the step size after a batch; `kl` is the divergence in its last pass [nats].

@@ -312,6 +312,11 @@ class Learner:
         assert self._context is not None  # set by connect
         return self._context
 
+    def pulse(self) -> None:
+        """Sends heartbeat and telemetry if they are due; called within a long update."""
+        if self._context is not None:
+            self._context.pulse()
+
     def fetch_iterator(self) -> Iterator[Batch]:
         """Yields batches endlessly, for a script; learn from each before requesting the next.
 

@@ -14,9 +14,11 @@ from surreal_like.data.batch import Batch
 from surreal_like.dataflow.rows import state_before
 from surreal_like.exploration.schedule import make_schedule
 from surreal_like.learner.base import Learner
+from surreal_like.learner.value_scale import ValueScale
 from surreal_like.loss.policy import adapted_kl_coefficient, masked_mean
 from surreal_like.network.actor_critic import ActorCritic
 from surreal_like.network.distribution import Distribution
+from surreal_like.network.head import ScaledValueHead
 
 
 class ActorCriticLearner(Learner):
@@ -26,12 +28,15 @@ class ActorCriticLearner(Learner):
         algo: `learner_config.algo`.
         network: computes both.
         entropy: schedule of the weight of the entropy.
+        value_scale: unit of the values with `model.normalize_values`; None without.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         algo = self.algo = self.learner_config.algo
         self.network = make_network(self.learner_config, self.env_config).to(self.device)
+        head = self.network.value_head
+        self.value_scale = ValueScale(head) if isinstance(head, ScaledValueHead) else None
         self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy")
         options = algo.get("optimizer") or {"epsilon": algo.adam_epsilon}
         self.add_optimizer(
@@ -41,6 +46,16 @@ class ActorCriticLearner(Learner):
             max_grad_norm=algo.max_grad_norm,
             **options,
         )
+
+    @property
+    def value_unit(self) -> float:
+        """Unit of the errors of values in losses; 1 unless values are normalized."""
+        return 1.0 if self.value_scale is None else self.value_scale.sigma
+
+    def value_metrics(self) -> dict[str, float]:
+        """Returns mean and deviation of all value targets, if values are normalized."""
+        scale = self.value_scale
+        return {} if scale is None else {"value_mean": scale.mu, "value_deviation": scale.sigma}
 
     def module_dict(self) -> dict[str, ActorCritic]:
         """Returns the network that agents act with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -120,6 +120,14 @@ _RULES: Mapping[str, type[Adam | RMSPropTF]] = MappingProxyType(
 )
 
 
+class StepSize(Protocol):
+    """A step size at a point of the run: a `Schedule`, or an `AdaptiveStep`."""
+
+    def at(self, progress: Progress) -> float:
+        """Returns the step size."""
+        ...
+
+
 class Optimizer:
     """Updates a module by the gradient of a loss.
 
@@ -135,6 +143,7 @@ class Optimizer:
         skipped: True if the newest update was not finite.
         nan_updates: number of such updates.
         size: number of parameters.
+        schedule: gives the step size; may be replaced.
 
     Raises:
         ConfigError: the rule does not exist.
@@ -159,15 +168,15 @@ class Optimizer:
         self.norm_name, self.rate_name = metrics
         if not isinstance(learning_rate, Schedule):
             learning_rate = make_schedule(learning_rate)
-        self._schedule = learning_rate
+        self.schedule: StepSize = learning_rate
         parameter, self._gradient = flatten_parameters(module)
         self.size = parameter.numel()
-        rate = self._schedule.value(0)
+        rate = learning_rate.value(0)
         self._rule = _RULES[rule](parameter.detach(), learning_rate=rate, epsilon=epsilon)
 
     def begin(self, progress: Progress) -> None:
         """Sets the step size of this point of the run."""
-        self._rule.learning_rate = self._schedule.at(progress)
+        self._rule.learning_rate = self.schedule.at(progress)
 
     @property
     def learning_rate(self) -> float:

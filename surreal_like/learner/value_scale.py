@@ -1,68 +1,42 @@
-"""PopArt: learns values in units of their own spread, without changing any value meanwhile."""
+"""PopArt: learns values in units of their own deviation, without changing any value meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
-from torch import nn
 
-from surreal_like.transform.normalizer import Moments
-
-# Of van Hasselt et al. 2016: targets that hardly differ must not give a huge weight.
-_LEAST_SIGMA = 1e-4
+from surreal_like.network.head import ScaledValueHead
 
 
 class ValueScale:
-    """Mean and deviation of all value targets so far; the head's outputs are in these units.
+    """Counts all value targets, and keeps the values while their unit changes.
 
-    At each change the head is rewritten such that no value changes: van Hasselt et al. 2016,
-    Learning values across many orders of magnitude, equation 5.
+    At each update the layer is rewritten: van Hasselt et al. 2016, Learning values across many
+    orders of magnitude, equation 5. The state is in the head, and saved with it.
 
     Args:
-        head: linear layer that computes normalized values; it is changed in place.
-
-    Attributes:
-        mu: mean of the targets, float64 scalar; 0 before the first update.
-        sigma: their deviation, float64 scalar, at least 1e-4; 1 before the first update.
+        head: computes values; it is changed in place.
     """
 
-    def __init__(self, head: nn.Linear) -> None:
+    def __init__(self, head: ScaledValueHead) -> None:
         self._head = head
-        self._moments = Moments(()).to(head.weight.device)
-        self._read_moments()
 
-    def to_value(self, normalized: torch.Tensor) -> torch.Tensor:
-        """Returns values `[...]` of the head's outputs `[...]`."""
-        return (normalized * self.sigma + self.mu).to(normalized.dtype)
+    @property
+    def mu(self) -> float:
+        """Mean of the targets; 0 before the first update."""
+        return float(self._head.moments.mean)
 
-    def to_normalized(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns values `[...]` in the units of the head's outputs."""
-        return ((values - self.mu) / self.sigma).to(values.dtype)
+    @property
+    def sigma(self) -> float:
+        """Deviation of the targets, at least 1e-4; 1 before the first update."""
+        return 1.0 / float(self._head.moments.scale)
 
     @torch.no_grad()
     def update(self, targets: torch.Tensor) -> None:
-        """Adds targets `[M]` to the moments and rewrites the head; ignores them if not finite."""
+        """Adds targets `[M]` to the moments and rewrites the layer; ignores them if not finite."""
         if not len(targets):
             return
         mu, sigma = self.mu, self.sigma
-        self._moments.update(targets)
-        self._read_moments()
+        self._head.moments.update(targets)
         weight, bias = self._head.weight, self._head.bias
         weight.copy_(weight.double() * (sigma / self.sigma))
         bias.copy_((bias.double() * sigma + mu - self.mu) / self.sigma)
-
-    def _read_moments(self) -> None:
-        # Copies: `Moments` changes its own in place.
-        self.mu = self._moments.mean.clone()
-        self.sigma = self._moments.variance.sqrt().clamp(min=_LEAST_SIGMA)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the moments; the head is saved with its network."""
-        return {"moments": self._moments.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a result of `state_dict`; the head must be restored too."""
-        self._moments.load_state_dict(state["moments"])
-        self._read_moments()

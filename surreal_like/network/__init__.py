@@ -16,7 +16,7 @@ from surreal_like.network.flat import (
     named_tensors,
     read_flat,
 )
-from surreal_like.network.head import DuelingHead, QHead, ValueHead, make_policy_head
+from surreal_like.network.head import DuelingHead, ScaledValueHead, ValueHead, make_policy_head
 from surreal_like.network.module import Module
 from surreal_like.network.recurrent import GRUCore, LSTMCore, make_core
 from surreal_like.network.torso import MLP, Torso, make_torso
@@ -32,7 +32,7 @@ __all__ = [
     "Module",
     "MultiCategorical",
     "NatureCNN",
-    "QHead",
+    "ScaledValueHead",
     "SquashedGaussian",
     "Torso",
     "ValueHead",

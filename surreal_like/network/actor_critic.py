@@ -12,7 +12,7 @@ from torch import nn
 
 from session import nest
 from surreal_like.network.distribution import Distribution
-from surreal_like.network.head import ValueHead, make_policy_head
+from surreal_like.network.head import ScaledValueHead, ValueHead, make_policy_head
 from surreal_like.network.obs_module import ObsModule
 from surreal_like.network.recurrent import make_core
 from surreal_like.network.torso import TORSO_CONFIG, AnyTorso, make_torso
@@ -29,8 +29,13 @@ ACTOR_CRITIC_CONFIG: Mapping[str, Any] = MappingProxyType(
         "memory": "",
         # Units of the recurrent core.
         "memory_size": 64,
-        # Initial log standard deviation of continuous actions.
+        # Of continuous actions: gaussian, not bounded and clipped by the environment; beta or
+        # squashed_gaussian, within the bounds of the actions.
+        "policy": "gaussian",
+        # Initial log standard deviation of a gaussian policy.
         "log_std": 0.0,
+        # Learn values in units of the running deviation of their targets (PopArt).
+        "normalize_values": False,
     }
 )
 
@@ -63,8 +68,10 @@ class ActorCritic(ObsModule):
         alone = model["shared"] or self.core is not None
         self.value_torso = None if alone else make_torso(obs_spec, model)
         width = width if self.core is None else self.core.out_features
-        self.head = make_policy_head(width, action_spec, log_std=model["log_std"])
-        self.value_head = ValueHead(width)
+        self.head = make_policy_head(
+            width, action_spec, log_std=model["log_std"], policy=model["policy"]
+        )
+        self.value_head = (ScaledValueHead if model["normalize_values"] else ValueHead)(width)
         if not model["torso"]:
             _initialize(self, math.sqrt(2.0))
         _initialize(self.head, 0.01)

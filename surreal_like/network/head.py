@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from session.errors import ConfigError
 from surreal_like.data.spec import parse_action_spec
+from surreal_like.errors import SpecError
 from surreal_like.network.action_scale import ActionScale
 from surreal_like.network.distribution import (
     Beta,
@@ -26,13 +27,10 @@ from surreal_like.network.distribution import (
     SquashedGaussian,
 )
 from surreal_like.network.torso import MLP, LinearFactory
+from surreal_like.transform.normalizer import Moments
 
 _LEAST_LOG_STD = -20.0
 _LARGEST_LOG_STD = 2.0
-
-
-class QHead(nn.Linear):
-    """One linear layer for the value of each action, `[B, num_actions]`."""
 
 
 class DuelingHead(nn.Module):
@@ -90,6 +88,25 @@ class ValueHead(nn.Linear):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Returns the values `[...]` of features `[..., in_features]`."""
         return super().forward(features).squeeze(-1)
+
+
+class ScaledValueHead(ValueHead):
+    """A value head whose layer computes values in units of the deviation of their targets.
+
+    The moments of the targets are buffers: only the learner updates them (`ValueScale`), and they
+    are published and saved with the weights, without which those mean nothing.
+
+    Attributes:
+        moments: of all targets so far; before the first update mean 0 and deviation 1.
+    """
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__(in_features)
+        self.moments = Moments(())
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Returns the values `[...]` of features `[..., in_features]`, in units of the rewards."""
+        return super().forward(features) / self.moments.scale + self.moments.shift
 
 
 class CategoricalHead(nn.Linear):
@@ -213,19 +230,20 @@ def make_policy_head(
         policy: of continuous actions: gaussian (not bounded), beta or squashed_gaussian.
 
     Raises:
-        ConfigError: the policy is none of these, or needs continuous actions.
-        SpecError: the policy needs bounds that the actions do not have.
+        ConfigError: the policy is none of these, or needs continuous actions with bounds.
     """
     spec = parse_action_spec(action_spec)
-    if policy not in POLICIES or (policy != "gaussian" and spec.type != "continuous"):
-        raise ConfigError(
-            f"learner_config.model.policy is {policy!r}, expected one of {', '.join(POLICIES)}"
-            + (f"; {spec.type} actions need gaussian" if policy in POLICIES else "")
-        )
-    if policy == "beta":
-        return BetaHead(in_features, ActionScale(action_spec, from_zero=True))
-    if policy == "squashed_gaussian":
-        return BoundedGaussianHead(in_features, ActionScale(action_spec))
+    where = f"learner_config.model.policy is {policy!r}"
+    if policy not in POLICIES:
+        raise ConfigError(f"{where}, expected one of {', '.join(POLICIES)}")
+    if policy != "gaussian" and spec.type != "continuous":
+        raise ConfigError(f"{where}, but {spec.type} actions have no bounds: set it to gaussian")
+    if policy != "gaussian":
+        try:
+            scale = ActionScale(action_spec, from_zero=policy == "beta")
+        except SpecError as error:
+            raise ConfigError(f"{where}, but {error}: set it to gaussian") from error
+        return (BetaHead if policy == "beta" else BoundedGaussianHead)(in_features, scale)
     if spec.type == "continuous":
         return GaussianHead(in_features, math.prod(spec.dim), log_std=log_std)
     return CategoricalHead(in_features, spec.dim, several=spec.type == "multi_discrete")

@@ -37,8 +37,9 @@ DISTRIBUTION_CONFIG: Mapping[str, Any] = MappingProxyType(
         "kind": "none",
         # Of categorical: number of atoms, equally spaced.
         "atoms": 51,
-        # Of categorical: the smallest and the largest value [discounted rewards].
+        # Of categorical: the smallest value [discounted rewards].
         "v_min": -10.0,
+        # Of categorical: the largest value [discounted rewards].
         "v_max": 10.0,
         # Of quantile: number of quantiles.
         "quantiles": 51,

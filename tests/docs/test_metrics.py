@@ -243,6 +243,29 @@ def test_what_other_learners_tell_is_in_the_glossary(name: str) -> None:
     assert told == listed(f"### {name.upper()}")
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dqn": {"distribution": {"kind": "categorical"}},
+    "ppo": {"learner": {"model": {"normalize_values": True}}},
+    "impala": {"learner": {"model": {"normalize_values": True}}},
+}
+
+
+def test_what_options_add_is_in_the_glossary() -> None:
+    added: set[tuple[str, str]] = set()
+    for name, options in OPTIONS.items():
+        told = []
+        for changed in ({}, options):
+            algorithm = find_algorithm(name)
+            learner = algorithm.learner(**algorithm_configs(algorithm, DISCRETE, **changed))
+            batch = make_batch(DISCRETE) if name != "dqn" else make_transitions()
+            if name == "dqn":
+                batch["actions"] = torch.zeros(len(batch.rewards), dtype=torch.int64)
+            told.append({("learner", f"learn/{key}") for key in learner.learn(batch)})
+        assert told[0] < told[1]
+        added |= told[1] - told[0]
+    assert added == listed("### With distributions, and with normalized values")
+
+
 def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
     documented: dict[str, set[str]] = {}
     for kind, key, *_ in rows("## State of the components"):

@@ -229,6 +229,18 @@ RESOLVED = (
         files={"spaces_a.py": SPACES},
     ),
     Case(
+        "a bounded policy of actions without bounds",
+        (
+            *SERIAL,
+            "--algorithm=ppo",
+            "learner_config.model.policy=beta",
+            "env_config.env_name=spaces_c:Unbounded",
+            "session_config.import_path=[.]",
+        ),
+        ("learner_config.model.policy is 'beta'", "need finite bounds", "set it to gaussian"),
+        files={"spaces_c.py": SPACES},
+    ),
+    Case(
         "observations that nobody can take",
         (*SERIAL, "env_config.env_name=spaces_b:Texts", "session_config.import_path=[.]"),
         ("spaces_b:Texts", "observation space Text", "but Box, Discrete", "wrapper"),

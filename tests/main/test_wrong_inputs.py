@@ -365,6 +365,44 @@ RESOLVED = (
         "FIFOReplay, which gives whole unrolls",
         "DQN learns from single rows, as UniformReplay gives",
     ),
+    setting(
+        "no range of values",
+        "learner_config.algo.distribution={kind: categorical, v_min: 10}",
+        "distribution has v_min 10",
+        "below v_max 10.0",
+    ),
+    setting(
+        "odd distribution",
+        "learner_config.algo.distribution.kind=c51",
+        "distribution.kind is 'c51'",
+        "expected one of none, categorical, quantile",
+    ),
+    setting(
+        "noise against itself", "learner_config.model.noisy=-1", "noisy is -1", "expected 0 or more"
+    ),
+    Wrong(
+        "noise of a policy",
+        (*SERIAL, "--algorithm=ppo", "learner_config.model.noisy=0.5"),
+        "ppo has no learner_config.model.noisy",
+        "option of dqn",
+    ),
+    Wrong(
+        "a beta policy of choices",
+        (*SERIAL, "--algorithm=ppo", "learner_config.model.policy=beta"),
+        "learner_config.model.policy is 'beta', but discrete actions",
+        "set it to gaussian",
+    ),
+    Wrong(
+        "two rules of one step size",
+        (
+            *SERIAL,
+            "--algorithm=ppo",
+            "learner_config.algo.adaptive_learning_rate.kl=0.01",
+            "learner_config.algo.learning_rate.kind=linear",
+        ),
+        "adaptive_learning_rate.kl is 0.01, but learner_config.algo.learning_rate is linear",
+        "set its kind to constant, or kl to 0",
+    ),
     setting("odd layers", "learner_config.model.hidden_sizes=[a]", "['a']", "widths of 1 or more"),
     setting("odd activation", "learner_config.model.activation=rleu", "'rleu'", "one of elu"),
     setting("no replay", "learner_config.replay.type=no.such:Replay", "no.such", "module:Class"),

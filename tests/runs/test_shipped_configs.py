@@ -9,7 +9,7 @@ from tests.runs.command import ROOT, Train, clean
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 # Shown elsewhere: by the tests of runs, and by benchmarks, for they take minutes and more.
-ELSEWHERE = {"cartpole_dqn", "lunarlander_ppo", "pong_impala"}
+ELSEWHERE = {"cartpole_dqn", "lunarlander_ppo", "pong_impala", "pong_ppo"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

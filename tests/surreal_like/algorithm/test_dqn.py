@@ -2,7 +2,7 @@
 
 import copy
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,9 +12,11 @@ from session.config import Config
 from session.default_configs import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from session.errors import ConfigError
 from surreal_like.agent.base import Progress
-from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner, QNetwork
+from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.data.batch import Batch
+from surreal_like.dataflow import Loss
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
+from surreal_like.network.q_network import QNetwork
 
 VECTOR = {"type": "float32", "dim": [4]}
 IMAGE = {"type": "uint8", "dim": [36, 36, 3]}
@@ -22,8 +24,8 @@ TUPLE = {"0": {"type": "int64", "dim": [], "num": 3}, "1": VECTOR}
 GAMMA_3 = 0.99**3
 
 
-def configs(obs_spec: Any = None, **algo: Any) -> dict[str, Config]:
-    learner = Config({"algo": algo, "device": "cpu"})
+def configs(obs_spec: Any = None, learner: Any = None, **algo: Any) -> dict[str, Config]:
+    learner = Config({"algo": algo, "device": "cpu", **(learner or {})})
     learner.extend(DQN.default_config().extend(BASE_LEARNER_CONFIG), strict=True)
     action_spec = {"type": "discrete", "dim": [3]}
     env = Config({"env_name": "gym:None-v0", "obs_spec": obs_spec or VECTOR})
@@ -103,6 +105,129 @@ def test_the_loss_is_the_formula(double: bool, dueling: bool, kappa: float) -> N
     assert float(metrics["td_error"]) == pytest.approx(sum(errors) / len(errors), rel=1e-4)
 
 
+SMALL = {"atoms": 5, "v_min": -2.0, "v_max": 2.0, "quantiles": 4, "kappa": 0.5}
+
+
+def total(loss: Loss) -> float:
+    return float(cast(torch.Tensor, loss.total).detach())
+
+
+def slow_distribution_loss(learner: DQNLearner, batch: Batch) -> tuple[list[float], list[float]]:
+    """Losses without weights, and priorities, row by row as the papers write them."""
+    online, target = learner.q_network, learner.target.module
+    losses, priorities = [], []
+    for row in range(len(batch.actions)):
+        here, there = (each[row : row + 1] for each in (batch.obs, batch.obs_next))
+        best = int((online if learner.double else target)(there).argmax())
+        next_ = target.distribution(there)[0, best]
+        mine = online.distribution(here)[0, batch.actions[row]]
+        r, discount = batch.rewards[row].item(), batch.discounts[row].item()
+        if online.kind == "categorical":
+            m = [0.0] * 5
+            for p, z in zip(next_.softmax(0).tolist(), [-2, -1, 0, 1, 2], strict=True):
+                place = min(max(r + discount * z, -2.0), 2.0) + 2.0
+                for i in range(5):
+                    m[i] += p * max(0.0, 1.0 - abs(place - i))
+            log_p = mine.log_softmax(0).tolist()
+            losses.append(-sum(x * y for x, y in zip(m, log_p, strict=True)))
+            entropy = -sum(x * math.log(x) for x in m if x > 0.0)
+            priorities.append(losses[-1] - entropy)
+        else:
+            targets = [r + discount * z for z in next_.tolist()]
+            loss = 0.0
+            for i, theta in enumerate(mine.tolist()):
+                for y in targets:
+                    u = y - theta
+                    huber = 0.5 * u * u if abs(u) <= 0.5 else 0.5 * (abs(u) - 0.25)
+                    loss += abs((i + 0.5) / 4 - (u < 0)) * huber / 0.5 / 4
+            losses.append(loss)
+            priorities.append(abs(sum(targets) - sum(mine.tolist())) / 4)
+    return losses, priorities
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("kind", ["categorical", "quantile"])
+def test_the_loss_of_a_distribution_is_the_formula(double: bool, dueling: bool, kind: str) -> None:
+    distribution = {**SMALL, "kind": kind}
+    learner = make_learner(double=double, dueling=dueling, distribution=distribution)
+    with torch.no_grad():
+        for each in learner.target.module.parameters():
+            each.mul_(-1.5)
+    batch = make_batch()
+    losses, priorities = slow_distribution_loss(learner, batch)
+    expected = np.mean([x * w for x, w in zip(losses, batch.weights.tolist(), strict=True)])
+    loss = learner.loss(batch)
+    assert total(loss) == pytest.approx(expected, rel=1e-4)
+    assert loss.priorities is not None
+    assert loss.priorities.tolist() == pytest.approx(priorities, rel=1e-3, abs=1e-5)
+    metrics = learner.learn(batch)
+    assert float(metrics["td_error"]) == pytest.approx(np.mean(priorities), rel=1e-3, abs=1e-5)
+    assert ("clipped_mass" in metrics) == (kind == "categorical")
+
+
+def test_the_mass_beyond_the_ends_is_reported() -> None:
+    learner = make_learner(distribution={**SMALL, "kind": "categorical"})
+    batch = make_batch()
+    batch["rewards"] = torch.tensor([9.0, 9.0, 9.0, 0.0, 0.0, 0.0])
+    batch["discounts"] = torch.zeros(6)
+    assert float(learner.learn(batch)["clipped_mass"]) == pytest.approx(0.5)
+
+
+RAINBOW: dict[str, Any] = {
+    "dueling": True,
+    "distribution": {"kind": "categorical"},
+    "learner": {"model": {"noisy": 0.5, "head_sizes": [8], "hidden_sizes": [8]}},
+}
+
+
+def test_noise_is_drawn_anew_for_each_update_and_each_network() -> None:
+    learner = make_learner(**RAINBOW)
+    batch = make_batch()
+    first, second = (learner.loss(batch) for _ in range(2))
+    assert total(first) != total(second)
+    learner.target.copy_online()
+    networks = (learner.q_network, learner.target.module)
+    mine, theirs = (each.distribution(batch.obs) for each in networks)
+    assert not torch.equal(mine, theirs)
+    again = make_learner(**RAINBOW)
+    assert total(again.loss(batch)) == total(first)
+
+
+def test_noise_explores_in_training_by_stream_and_not_in_evaluation() -> None:
+    obs = torch.randn(1, 4).expand(3000, 4)
+    epsilon = {"kind": "constant", "start": 0.0}
+    agent = make_agent(**RAINBOW, epsilon=epsilon)
+    with torch.no_grad():
+        agent.q_network.head.advantage[1].weight_sigma.mul_(20.0)  # type: ignore[union-attr, index]
+    found = np.asarray(agent.act(obs))
+    assert np.bincount(found, minlength=3).min() > 100
+    assert (np.asarray(agent.act(obs)) != found).any()
+    again = make_agent(**RAINBOW, epsilon=epsilon)
+    again.q_network.load_flat(agent.q_network.read_flat())
+    assert np.array_equal(again.act(obs), found)
+    for mode in ("eval_deterministic", "eval_stochastic"):
+        evaluating = make_agent(mode, **RAINBOW, eval_epsilon=0.0)
+        evaluating.q_network.load_flat(agent.q_network.read_flat())
+        assert len(set(np.asarray(evaluating.act(obs)).tolist())) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"distribution": {"kind": "categorical", "v_min": -20.0, "v_max": 20.0}},
+        {"distribution": {"kind": "quantile"}},
+        {"learner": {"model": {"noisy": 0.5, "head_sizes": [16]}}},
+    ],
+)
+def test_it_learns_distributions_and_with_noise(options: dict[str, Any]) -> None:
+    learner = make_learner(dueling=True, learning_rate=3e-3, **options)
+    batch = make_batch()
+    batch["discounts"] = torch.zeros(6)
+    errors = [float(learner.learn(batch)["td_error"]) for _ in range(300)]
+    assert np.mean(errors[-20:]) < 0.6 * np.mean(errors[:5])
+
+
 @pytest.mark.parametrize("spec", [VECTOR, IMAGE, TUPLE])
 @pytest.mark.parametrize("dueling", [True, False])
 def test_it_learns_the_value_of_a_batch_of_any_observation(spec: Any, dueling: bool) -> None:
@@ -156,12 +281,14 @@ def test_a_target_follows_as_the_config_says() -> None:
     assert soft.target.module.hash() == soft.q_network.hash()
 
 
-def test_a_restored_learner_goes_on_to_the_same_parameters() -> None:
-    learner = make_learner(target={"period": 3})
+@pytest.mark.parametrize("kind", ["none", "categorical", "quantile"])
+def test_a_restored_learner_goes_on_to_the_same_parameters(kind: str) -> None:
+    options: dict[str, Any] = {"target": {"period": 3}, "distribution": {"kind": kind}}
+    learner = make_learner(**options)
     batches = [make_batch() for _ in range(8)]
     for batch in batches[:4]:
         learner.learn(batch)
-    again = make_learner(target={"period": 3})
+    again = make_learner(**options)
     again.q_network.load_flat(learner.q_network.read_flat())
     for name, saveable in again.saveables().items():
         saveable.load_state_dict(copy.deepcopy(learner.saveables()[name].state_dict()))
@@ -218,6 +345,9 @@ def test_actions_are_integers_of_the_shape_of_the_streams() -> None:
     ("algo", "words"),
     [
         ({"huber_kappa": -1.0}, r"learner_config\.algo\.huber_kappa is -1\.0"),
+        ({"distribution": {"kind": "c51"}}, r"algo\.distribution\.kind is 'c51', expected one"),
+        ({"distribution": {"v_max": -10}}, r"distribution has v_min -10\.0, not below v_max -10"),
+        ({"distribution": {"atoms": 1}}, r"algo\.distribution\.atoms is 1, expected 2 or more"),
         ({"target": {"mode": "lazy"}}, "'lazy', expected hard or soft"),
     ],
 )

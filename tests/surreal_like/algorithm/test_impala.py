@@ -21,6 +21,7 @@ from tests.surreal_like.algorithm.unrolls import (
     DISCRETE,
     GAMMA,
     PAIR,
+    SMALL,
     B,
     T,
     configs,
@@ -107,6 +108,57 @@ def test_the_loss_is_the_formula(action_spec: Any, algo: dict[str, Any]) -> None
     metrics = learner.learn(batch)
     for name, value in expected.items():
         assert float(metrics[name]) == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+NORMALIZED = {"model": {**SMALL, "normalize_values": True}}
+
+
+def test_normalized_values_are_learned_from_real_targets() -> None:
+    plain, learner = make_learner(), make_learner(learner=NORMALIZED)
+    batch = make_batch(DISCRETE)
+    batch["rewards"] = 100.0 + 1000.0 * batch["rewards"]
+    first = [each.learn(batch) for each in (plain, learner)]
+    # Nothing was known before the first update; it is counted behind it.
+    assert float(first[1]["value_loss"]) == pytest.approx(float(first[0]["value_loss"]))
+    assert first[1]["value_mean"] == 0.0
+    targets = batch.value_targets[batch.mask != 0]
+    second = learner.learn(batch)
+    assert second["value_mean"] == pytest.approx(float(targets.mean()), rel=1e-5)
+    deviation = float(targets.std(correction=0))
+    assert second["value_deviation"] == pytest.approx(deviation, rel=1e-5)
+    ratio = float(plain.learn(batch)["value_loss"]) / float(second["value_loss"])
+    assert ratio == pytest.approx(deviation**2, rel=0.1)
+
+
+def test_large_values_are_learned_if_they_are_normalized() -> None:
+    batch = make_batch(DISCRETE)
+    batch["rewards"] = 1e3 * batch["rewards"]
+    batch["discounts"] = torch.zeros(T, B)
+    batch.extras["logits"].zero_()
+    known = []
+    for model in (SMALL, NORMALIZED["model"]):
+        learner = make_learner(learner={"model": model}, learning_rate=constant(3e-3))
+        known.append([float(learner.learn(batch)["explained_variance"]) for _ in range(100)][-1])
+    assert known[0] < 0.1 < 0.5 < known[1]
+
+
+@pytest.mark.parametrize("policy", ["beta", "squashed_gaussian"])
+def test_bounded_actions_are_learned_from(policy: str) -> None:
+    spec = {**BOX, "low": -2.0, "high": 4.0}
+    options: dict[str, Any] = {"learner": {"model": {**SMALL, "policy": policy}}}
+    agent = ImpalaAgent(**configs(Impala, spec, **options), agent_id=0, agent_mode="training")
+    learner = make_learner(spec, **options)
+    agent.network.load_flat(learner.network.read_flat())
+    batch = make_batch(spec)
+    drawn = [agent.act(batch.obs[t]) for t in range(T)]
+    batch["actions"] = torch.from_numpy(np.stack([actions for actions, _ in drawn]))
+    batch["extras"] = {
+        name: torch.from_numpy(np.stack([extras[name] for _, extras in drawn]))
+        for name in drawn[0][1]
+    }
+    metrics = learner.learn(batch)
+    assert float(metrics["rho"]) == pytest.approx(1.0, abs=1e-4)
+    assert metrics["nan_updates"] == 0
 
 
 @pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)

@@ -3,6 +3,7 @@
 import copy
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from session.errors import ConfigError
 from surreal_like.algorithm.ppo import PPO, PPOAgent, PPOLearner
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow.rows import flat_actions, parts_of
+from surreal_like.dataflow.rows import flat_actions, parts_of, rows_of
 from surreal_like.env.toy import Chain, Clock
 from surreal_like.learner.on_policy import KLPenalty, explained_variance
 from surreal_like.network.flat import manifest_of, named_tensors
@@ -23,6 +24,8 @@ from tests.surreal_like.algorithm.unrolls import (
     DISCRETE,
     GAMMA,
     PAIR,
+    SMALL,
+    TABLE,
     B,
     T,
     configs,
@@ -199,6 +202,13 @@ def test_advantages_are_normalised_over_the_rows_that_count() -> None:
     assert float(rows.advantages.std(correction=0)) == pytest.approx(1.0, abs=1e-5)
 
 
+def test_a_long_update_gives_signs_of_life() -> None:
+    learner, pulses = make_learner(minibatches=3, num_sgd_iter=2), []
+    learner._context = SimpleNamespace(pulse=lambda: pulses.append(1))  # type: ignore[assignment]
+    learner.learn(make_batch(DISCRETE))
+    assert len(pulses) == 6
+
+
 def test_passes_end_where_the_policy_has_gone_far_enough() -> None:
     fast = {"learning_rate": constant(0.05), "num_sgd_iter": 10}
     assert make_learner(**fast).learn(make_batch(DISCRETE))["passes"] == 10.0
@@ -213,6 +223,57 @@ def test_the_weight_of_the_penalty_follows_the_divergence() -> None:
     assert high.learn(make_batch(DISCRETE))["kl_coefficient"] == 0.5
     none = make_learner(kl={"target": 1e-9})
     assert none.learn(make_batch(DISCRETE))["kl_coefficient"] == 0.0
+
+
+def rates(learner: PPOLearner, updates: int) -> list[float]:
+    """Step sizes of the updates."""
+    return [learner.learn(make_batch(DISCRETE))["learning_rate"] for _ in range(updates)]
+
+
+def test_the_step_size_follows_the_divergence_if_it_is_to() -> None:
+    falling = make_learner(adaptive_learning_rate={"kl": 1e-9, "low": 1e-4})
+    assert rates(falling, 5) == pytest.approx([3e-4, 2e-4, 4e-4 / 3, 1e-4, 1e-4])
+    rising = make_learner(adaptive_learning_rate={"kl": 100.0}, **ONCE)
+    assert rates(rising, 3) == pytest.approx([3e-4, 4.5e-4, 6.75e-4])
+    assert rates(make_learner(), 3) == [3e-4] * 3
+
+
+NORMALIZED = {"model": {"hidden_sizes": [8], "normalize_values": True}}
+
+
+def test_normalized_values_have_errors_in_units_of_their_deviation() -> None:
+    plain, learner = make_learner(**ONCE), make_learner(**ONCE, learner=NORMALIZED)
+    batch = make_batch(DISCRETE)
+    batch["rewards"] = 100.0 + 1000.0 * batch["rewards"]
+    plain_metrics, metrics = plain.learn(batch), learner.learn(batch)
+    rows = rows_of(batch)
+    targets = rows.value_targets
+    assert metrics["value_mean"] == pytest.approx(float(targets.mean()), rel=1e-5)
+    deviation = float(targets.std(correction=0))
+    assert metrics["value_deviation"] == pytest.approx(deviation, rel=1e-5)
+    expected = plain_metrics["value_loss"] / deviation**2
+    assert float(metrics["value_loss"]) == pytest.approx(float(expected), rel=1e-4)
+    assert "value_mean" not in plain_metrics
+
+
+def test_large_values_are_learned_if_they_are_normalized() -> None:
+    batch = make_batch(DISCRETE)
+    batch["rewards"] = 1e4 + 1e3 * batch["rewards"]
+    known = []
+    for model in (SMALL, NORMALIZED["model"]):
+        learner = make_learner(learner={"model": model}, learning_rate=constant(3e-3))
+        known.append([learner.learn(batch)["explained_variance"] for _ in range(30)][-1])
+    assert known[0] < 0.1 < 0.5 < known[1]
+
+
+def test_a_clip_of_normalized_values_is_in_units_of_their_deviation() -> None:
+    batch = make_batch(DISCRETE)
+    batch["rewards"] = 1e3 * batch["rewards"]
+    losses = []
+    for clip in (0.0, 0.01, 50.0):
+        learner = make_learner(learner=NORMALIZED, learning_rate=constant(0.01), value_clip=clip)
+        losses.append(float(learner.learn(batch)["value_loss"]))
+    assert losses[0] == losses[2] != losses[1]
 
 
 def test_schedules_go_by_the_steps_of_the_whole_run() -> None:
@@ -241,8 +302,16 @@ def test_a_nan_skips_the_update_and_is_counted(field: str) -> None:
     assert learner.learn(make_batch(DISCRETE))["skipped"] == 0.0
 
 
-def test_a_restored_learner_goes_on_as_if_nothing_had_been() -> None:
-    options: dict[str, Any] = {"kl": {"coefficient": 1.0}, **ONCE}
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"adaptive_learning_rate": {"kl": 1e-9}},
+        {"learner": {"model": {"hidden_sizes": [8], "normalize_values": True}}},
+    ],
+)
+def test_a_restored_learner_goes_on_as_if_nothing_had_been(changed: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"kl": {"coefficient": 1.0}, **ONCE, **changed}
     learner = make_learner(**options)
     batches = [make_batch(DISCRETE, seed=seed) for seed in range(6)]
     for batch in batches[:3]:
@@ -265,6 +334,34 @@ def test_A5_agent_and_learner_have_the_same_parameters(action_spec: Any) -> None
     agent, learner = make_agent(action_spec), make_learner(action_spec)
     manifests = [manifest_of(named_tensors(each.module_dict())) for each in (agent, learner)]
     assert manifests[0] == manifests[1]
+
+
+BOUNDED = {**TABLE, "low": -2.0, "high": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("policy", "columns"), [("beta", {"alpha", "beta"}), ("squashed_gaussian", {"mean", "log_std"})]
+)
+def test_bounded_actions_are_scaled_and_learned_from(policy: str, columns: set[str]) -> None:
+    model = {"model": {**SMALL, "policy": policy}}
+    options: dict[str, Any] = {"learner": model, "normalize_advantages": False}
+    agent, learner = make_agent(BOUNDED, **options), make_learner(BOUNDED, **options)
+    actions, extras = agent.act(make_obs(None, 500))
+    assert actions.shape == (500, 2, 3)
+    assert -2.0 <= actions.min() < -1.0 < 3.0 < actions.max() <= 4.0
+    assert set(extras) == columns
+    batch = make_batch(BOUNDED)
+    batch["extras"], batch["actions"] = {}, torch.zeros(T, B, 2, 3)
+    drawn = [agent.act(batch.obs[t]) for t in range(T)]
+    batch["actions"] = torch.from_numpy(np.stack([each[0] for each in drawn]))
+    for name in columns:
+        batch.extras[name] = torch.from_numpy(np.stack([each[1][name] for each in drawn]))
+    metrics = learner.learn(batch)
+    # The policy that acted is the one that learns, so the first ratios are 1.
+    assert 0.0 <= float(metrics["kl"]) < 0.05
+    assert metrics["nan_updates"] == 0
+    evaluating = make_agent(BOUNDED, mode="eval_deterministic", **options)
+    assert np.abs(evaluating.act(make_obs(None, 50)) - 1.0).max() < 0.2
 
 
 @pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)
@@ -308,6 +405,12 @@ def test_an_agent_draws_by_its_own_generator() -> None:
         ({"gae_lambda": 1.5}, r"algo\.gae_lambda is 1\.5, expected 0 to 1"),
         ({"kl": {"target": 0.0}}, r"algo\.kl\.target is 0\.0, expected more than 0"),
         ({"kl": {"stop": -1.0}}, r"algo\.kl\.stop is -1\.0"),
+        ({"adaptive_learning_rate": {"kl": -1.0}}, r"adaptive_learning_rate\.kl is -1\.0, below 0"),
+        ({"adaptive_learning_rate": {"low": 1.0}}, r"has low 1\.0 and high 0\.01, expected 0 <"),
+        (
+            {"adaptive_learning_rate": {"kl": 0.01}, "learning_rate": {"kind": "linear"}},
+            r"learning_rate\.kl is 0\.01, but .*learning_rate is linear: set its kind to constant",
+        ),
         ({"learning_rate": {"kind": "cubic"}}, r"algo\.learning_rate\.kind is 'cubic'"),
     ],
 )
@@ -341,8 +444,10 @@ def test_chain_is_solved(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_continuous_actions_come_near_the_optimum(tmp_path: Path) -> None:
-    run = play(tmp_path / "run", "ppo", "toy:target", env_steps=12_000, **RATE)
+@pytest.mark.parametrize("policy", ["gaussian", "beta", "squashed_gaussian"])
+def test_continuous_actions_come_near_the_optimum(tmp_path: Path, policy: str) -> None:
+    words: dict[str, Any] = {**RATE, "learner_config__model__policy": policy}
+    run = play(tmp_path / "run", "ppo", "toy:target", env_steps=12_000, **words)
     # Actions drawn as before learning give -16.7 or so.
     assert run.result["best_eval"]["mean_return"] > -0.5
 

@@ -66,7 +66,9 @@ def test_a_projection_is_algorithm_1(
     probs = [each / sum(weights) for each in weights]
     atoms = torch.linspace(v_min, v_min + width, len(probs), dtype=torch.float64)
     numbers = [torch.tensor([x], dtype=torch.float64) for x in (r, discount)]
-    found = categorical_projection(torch.tensor([probs]).double(), atoms, *numbers)[0].tolist()
+    found = categorical_projection(torch.tensor([probs], dtype=torch.float64), atoms, *numbers)[
+        0
+    ].tolist()
     assert found == pytest.approx(slow_projection(probs, atoms.tolist(), r, discount), abs=1e-6)
     assert sum(found) == pytest.approx(1.0)
 
@@ -127,7 +129,9 @@ def slow_quantile_loss(theta: list[float], targets: list[float], kappa: float) -
 def test_a_quantile_loss_is_the_formula(
     theta: list[float], targets: list[float], kappa: float
 ) -> None:
-    found = quantile_loss(torch.tensor([theta]).double(), torch.tensor([targets]).double(), kappa)
+    found = quantile_loss(
+        *(torch.tensor([each], dtype=torch.float64) for each in (theta, targets)), kappa
+    )
     assert found.tolist() == pytest.approx([slow_quantile_loss(theta, targets, kappa)])
 
 
