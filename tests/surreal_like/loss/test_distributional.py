@@ -129,9 +129,8 @@ def slow_quantile_loss(theta: list[float], targets: list[float], kappa: float) -
 def test_a_quantile_loss_is_the_formula(
     theta: list[float], targets: list[float], kappa: float
 ) -> None:
-    found = quantile_loss(
-        *(torch.tensor([each], dtype=torch.float64) for each in (theta, targets)), kappa
-    )
+    given, goal = (torch.tensor([each], dtype=torch.float64) for each in (theta, targets))
+    found = quantile_loss(given, goal, kappa)
     assert found.tolist() == pytest.approx([slow_quantile_loss(theta, targets, kappa)])
 
 
