@@ -29,7 +29,7 @@ from surreal_like.dataflow import (
 )
 from surreal_like.dataflow.rows import flat_actions, policy_columns, rows_of
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.adaptive_step import AdaptiveStep
+from surreal_like.learner.adaptive_step import ADAPTIVE_STEP_CONFIG, AdaptiveStep
 from surreal_like.learner.on_policy import ActorCriticLearner, KLPenalty, explained_variance, see
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
@@ -75,15 +75,7 @@ def default_config() -> Config:
                 # Step size of Adam: a schedule.
                 "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 3e-4, "end": 0.0},
                 # Adapts a constant step size to the divergence of the last pass over each batch.
-                "adaptive_learning_rate": {
-                    # Above twice this divergence the step size falls by a factor 1.5, below half
-                    # of it it rises by 1.5 [nats]; 0: the step size is not adapted.
-                    "kl": 0.0,
-                    # The smallest step size.
-                    "low": 1e-6,
-                    # The largest step size.
-                    "high": 1e-2,
-                },
+                "adaptive_learning_rate": dict(ADAPTIVE_STEP_CONFIG),
                 # Added to the root of Adam's second moment.
                 "adam_epsilon": 1e-5,
                 # Gradients with a larger norm are scaled to this norm; 0: never.

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from surreal_like.exploration.schedule import Progress
 
 _FACTOR = 1.5
+
+# The keys of `learner_config.algo.adaptive_learning_rate`.
+ADAPTIVE_STEP_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # Above twice this divergence the step size falls by a factor 1.5, below half of it it rises
+        # by 1.5 [nats]; 0: the step size is not adapted.
+        "kl": 0.0,
+        # The smallest step size.
+        "low": 1e-6,
+        # The largest step size.
+        "high": 1e-2,
+    }
+)
 
 
 class AdaptiveStep:
