@@ -70,6 +70,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
 # Dotted key -> placeholder of its values; the default None is valid, too.
 OPTIONAL: Mapping[str, str] = MappingProxyType(
     {
+        "learner_config.execution_plan": "_str_",
         "session_config.folder": "_str_",
         "session_config.sender.flush_time": "_num_",
         "session_config.stop.eval_return": "_num_",

@@ -107,6 +107,9 @@ BASE_LEARNER_CONFIG = Config(
         "device": "auto",
         # The run fails after this number of consecutive updates with NaN or infinity [updates].
         "max_bad_updates": 10,
+        # Function that gives the dataflow of training, called with the learner: my_plan.py:function
+        # or package.module:function; null: the algorithm's own.
+        "execution_plan": None,
     }
 )
 

@@ -23,13 +23,27 @@ def own_file(config: Config) -> Path | None:
     return place.expanduser() if place.suffix == ".py" else None
 
 
+def own_files(config: Config) -> list[Path]:
+    """Returns the user's own files: of the algorithm and of the execution plan."""
+    plan = str((config.get("learner_config") or {}).get("execution_plan") or "").partition(":")[0]
+    files = [own_file(config), Path(plan).expanduser() if plan.endswith(".py") else None]
+    return list(dict.fromkeys(file for file in files if file is not None))
+
+
+def in_snapshot(place: str, folder: RunFolder) -> str:
+    """Returns `file.py:name` with the copy of the file in the run's ``code/``, if there is one."""
+    path, colon, name = place.partition(":")
+    copy = folder.code / Path(path).name
+    return f"{copy}{colon}{name}" if path.endswith(".py") and copy.exists() else place
+
+
 def own_file_changed(config: Config, folder: RunFolder) -> bool:
-    """Returns True if the user's algorithm file differs from the copy of the run's start."""
-    file = own_file(config)
-    if file is None or not file.is_file():
-        return False
-    kept = folder.code / file.name
-    return kept.is_file() and kept.read_bytes() != file.read_bytes()
+    """Returns True if a file of the user differs from the copy of the run's start."""
+    for file in own_files(config):
+        kept = folder.code / file.name
+        if file.is_file() and kept.is_file() and kept.read_bytes() != file.read_bytes():
+            return True
+    return False
 
 
 def own_modules(import_path: Iterable[str]) -> dict[str, str]:
@@ -54,16 +68,18 @@ def own_modules(import_path: Iterable[str]) -> dict[str, str]:
 
 
 def keep_code(config: Config, folder: RunFolder) -> None:
-    """Copies the user's algorithm file and modules into the run folder, which may then be moved.
+    """Copies the user's own files and modules into the run folder, which may then be moved.
 
     Components load the algorithm from there; they load modules from there only if they are found
     nowhere else. The config records the hashes of the files, so that another machine can check its
     copies.
     """
     recorded = dict(config.get("recorded") or {})
+    for each in own_files(config):
+        if each.is_file():
+            _copy(each, folder.code / each.name)
     file = own_file(config)
     if file is not None and file.is_file():
-        _copy(file, folder.code / file.name)
         recorded["algorithm_sha256"] = file_hash(file)
     modules: dict[str, str] = recorded.pop("modules", {})
     for below, place in modules.items():

@@ -5,6 +5,7 @@ SurrealError
 ├── ConfigError         2
 │   └── SpecError       2   specs that are wrong, or differ from the environment's
 └── DataError           1   an array that does not match its spec
+    └── MissingColumn   1   a column of a batch that nothing gives
 ```
 """
 
@@ -19,6 +20,10 @@ class SpecError(ConfigError):
 
 class DataError(SurrealError):
     """An environment or agent returned a NaN, a wrong dtype or a wrong shape; names the field."""
+
+
+class MissingColumn(DataError, AttributeError):
+    """A loss or an operator reads a column that the batch does not have."""
 
 
 def unwritten(owner: object, method: str, page: str) -> NotImplementedError:

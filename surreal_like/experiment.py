@@ -25,7 +25,7 @@ from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from session.merge import leaves, paths
 from session.version import VERSION
-from surreal_like.code_snapshot import own_modules
+from surreal_like.code_snapshot import in_snapshot, own_modules
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
@@ -265,12 +265,8 @@ def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
     """
     from surreal_like.algorithm.registry import find_algorithm
 
-    place, colon, class_name = config.algorithm.partition(":")
-    if folder is not None and place.endswith(".py"):
-        snapshot = folder.code / Path(place).name
-        if snapshot.exists():
-            return find_algorithm(f"{snapshot}{colon}{class_name}")
-    return find_algorithm(config.algorithm)
+    name = config.algorithm
+    return find_algorithm(name if folder is None else in_snapshot(name, folder))
 
 
 def _record(config: Config, modules: Mapping[str, str]) -> Config:

@@ -87,6 +87,8 @@ def join(invitation: Invitation, say: Say = lambda line: None) -> int:
 def _experiment(config: Config, folder: RunFolder) -> Config:
     """Returns the experiment as a user would give it; resolving it proves that all is installed."""
     experiment = Config({key: config[key] for key in ("algorithm", *SECTIONS)}).copy()
+    # Only the learner runs it, and its file is not here.
+    experiment.learner_config.execution_plan = None
     file = own_file(config)
     if file is not None:
         snapshot = folder.code / file.name

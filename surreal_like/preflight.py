@@ -24,6 +24,7 @@ from surreal_like.learner.on_policy import check_synchronous
 from surreal_like.machine import replay_need
 from surreal_like.named_checkpoints import checkpoint_of
 from surreal_like.network.files import read_parameters
+from surreal_like.plan_check import check_plan
 from surreal_like.replay.base import load_replay_class
 
 _Built = TypeVar("_Built")
@@ -57,6 +58,8 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
         start_from = config.session_config.checkpoint.start_from
         if start_from and learner is not None:
             _check_start(learner, start_from)
+        if learner is not None:
+            check_plan(learner, agent, replay, config)
         sender, streams = config.session_config.sender, config.env_config.num_envs
         _try(lambda: check_sender(sender, streams, replay.overlap))
         _try(lambda: replay(**configs).check_start(replay_need(config).row_bytes))

@@ -11,7 +11,7 @@ from pathlib import Path
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.code_snapshot import own_file
+from surreal_like.code_snapshot import own_files
 
 RUNS = Path("runs")
 
@@ -121,9 +121,8 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
 @contextmanager
 def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
     """Restores the files that describe the run in the folder if the code inside raises an error."""
-    own = own_file(config)
     files = [folder.config, folder.topology, folder.addresses, folder.result]
-    files += [folder.code / own.name] if own is not None else []
+    files += [folder.code / own.name for own in own_files(config)]
     files += [folder.code / below for below in (config.get("recorded") or {}).get("modules", {})]
     before = {file: file.read_bytes() if file.is_file() else None for file in files}
     try:

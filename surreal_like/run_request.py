@@ -13,7 +13,7 @@ from session.config import Config, apply_overrides, explain, override
 from session.default_configs import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.code_snapshot import keep_code, own_file
+from surreal_like.code_snapshot import in_snapshot, keep_code
 from surreal_like.experiment import defaults, extended, read_experiment, resolve_elsewhere
 from surreal_like.named_checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.observer import RunObserver
@@ -293,23 +293,32 @@ def as_overrides(overrides: Overrides) -> list[str]:
     return [override(key, value) for key, value in overrides.items()]
 
 
+# Where a config names code of the user: section, key.
+_OWN = (("", "algorithm"), ("learner_config", "execution_plan"))
+
+
 def _with_code(user: Config, folder: RunFolder) -> Config:
     """Returns the experiment of a run; files of its author that are gone are found in ``code/``."""
     user = user.copy()
     there = [path for path in user.session_config.get("import_path", []) if Path(path).is_dir()]
     code = [str(folder.code.absolute())] if folder.code.is_dir() else []
     user.session_config.import_path = [*there, *code]
-    file = own_file(user)
-    if file is not None and not file.is_file() and (folder.code / file.name).is_file():
-        _, colon, name = user.algorithm.partition(":")
-        user.algorithm = f"{folder.code.absolute() / file.name}{colon}{name}"
+    here = RunFolder(folder.path.absolute())
+    for section, key in _OWN:
+        place = (user[section] if section else user).get(key)
+        if place and not Path(place.partition(":")[0]).expanduser().is_file():
+            (user[section] if section else user)[key] = in_snapshot(place, here)
     return user
 
 
 def _name_as_before(config: Config, before: Config, folder: RunFolder) -> None:
-    """Restores the recorded name of an algorithm that was loaded from ``code/``."""
-    file = own_file(config)
-    if file is not None and file == folder.code.absolute() / file.name:
-        config.algorithm = before.algorithm
+    """Restores the recorded names of what was loaded from ``code/``."""
+    found = False
+    for section, key in _OWN:
+        now, then = (each[section] if section else each for each in (config, before))
+        path = Path((now.get(key) or "").partition(":")[0])
+        if path == folder.code.absolute() / path.name:
+            now[key], found = then[key], True
+    if found:
         recorded = {**(before.get("recorded") or {}), **config["recorded"]}
         config["recorded"] = {**recorded, "fingerprint": config.fingerprint()}

@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, SurrealError
@@ -87,9 +88,9 @@ def find_algorithm(name: str) -> type[Algorithm]:
     """
     place, _, class_name = list_algorithms().get(name, name).partition(":")
     if place.endswith(".py"):
-        module = _load_file(Path(place))
+        module = _load_file(Path(place), "algorithm")
     elif class_name:
-        module = _load_module(place, name)
+        module = _load_module(place, f"algorithm {name!r}")
     else:
         raise ConfigError(_unknown(name))
     algorithm = _class_of(module, class_name, name)
@@ -97,6 +98,34 @@ def find_algorithm(name: str) -> type[Algorithm]:
         if not hasattr(algorithm, part):
             raise ConfigError(f"algorithm {name!r}: {algorithm.__name__} names no {part}")
     return algorithm
+
+
+def find_plan(name: str) -> Callable[[Any], Any]:
+    """Returns the function that `learner_config.execution_plan` names.
+
+    Raises ConfigError if there is none, if its module cannot be imported, or if it does not take
+    one argument, the learner.
+    """
+    key = "learner_config.execution_plan"
+    place, _, function = name.partition(":")
+    if not function:
+        raise ConfigError(
+            f"{key} is {name!r}, expected file.py:function or package.module:function"
+        )
+    if place.endswith(".py"):
+        module = _load_file(Path(place), key)
+    else:
+        module = _load_module(place, f"{key} {name!r}")
+    plan = getattr(module, function, None)
+    if not callable(plan):
+        hint = did_you_mean(function, [key for key in vars(module) if key[0] != "_"], lead="; ")
+        raise ConfigError(f"{key} {name!r}: {module.__file__} has no function {function!r}{hint}")
+    try:
+        inspect.signature(plan).bind(None)
+    except TypeError as error:
+        raise ConfigError(f"{key} {name!r} must take one argument, the learner: {error}") from None
+    found: Callable[[Any], Any] = plan
+    return found
 
 
 def _unknown(name: str) -> str:
@@ -107,27 +136,27 @@ def _unknown(name: str) -> str:
     )
 
 
-def _load_module(dotted: str, name: str) -> ModuleType:
+def _load_module(dotted: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(dotted)
     except SurrealError:
         raise
     except Exception as error:
-        raise ConfigError(f"algorithm {name!r} cannot be imported: {_shown(error)}") from error
+        raise ConfigError(f"{what} cannot be imported: {_shown(error)}") from error
 
 
-def _load_file(path: Path) -> ModuleType:
+def _load_file(path: Path, kind: str) -> ModuleType:
     """Imports a file under a unique module name, once per process."""
     resolved = path.expanduser().resolve()
     if not resolved.is_file():
-        raise ConfigError(f"algorithm {str(path)!r}: there is no such file ({resolved})")
+        raise ConfigError(f"{kind} {str(path)!r}: there is no such file ({resolved})")
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
     module_name = f"_algorithm_{resolved.stem}_{digest}"
     if module_name in sys.modules:
         return sys.modules[module_name]
     spec = importlib.util.spec_from_file_location(module_name, resolved)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"algorithm {str(path)!r} cannot be loaded as Python")
+        raise ConfigError(f"{kind} {str(path)!r} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look up their module during its import.
     sys.modules[module_name] = module
@@ -137,7 +166,7 @@ def _load_file(path: Path) -> ModuleType:
         del sys.modules[module_name]
         if isinstance(error, SurrealError) or not isinstance(error, Exception):
             raise
-        raise ConfigError(f"algorithm {str(path)!r} cannot be loaded: {_shown(error)}") from error
+        raise ConfigError(f"{kind} {str(path)!r} cannot be loaded: {_shown(error)}") from error
     return module
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from session import nest
+from surreal_like.errors import MissingColumn
 
 Columns = dict[str, npt.NDArray[Any]]
 # (columns of one reply of replay, number of batches) -> the columns of each batch, in turn.
@@ -38,7 +39,7 @@ class Batch(dict[str, Any]):
             return self[name]
         except KeyError:
             known = ", ".join(self)
-            raise AttributeError(f"the batch has no '{name}'; it has {known}") from None
+            raise MissingColumn(f"the batch has no '{name}'; it has {known}") from None
 
 
 def make_batch(columns: Mapping[str, Any]) -> Batch:

@@ -8,7 +8,7 @@ import torch
 
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow.flow import Operator
-from surreal_like.dataflow.items import axis_of, batch_of, columns_of, copied
+from surreal_like.dataflow.items import axis_in, axis_of, batch_of, columns_of, copied
 from surreal_like.errors import DataError
 from surreal_like.loss.policy import normalized
 
@@ -73,7 +73,7 @@ def _joined(batches: list[Batch]) -> Batch:
             raise DataError(f"concat: not all batches have the columns {names}")
     return make_batch(
         {
-            name: torch.cat([c[name] for c in columns], min(axis, column.ndim - 1))
+            name: torch.cat([c[name] for c in columns], axis_in(column, axis))
             for name, column in columns[0].items()
         }
     )

@@ -47,12 +47,14 @@ class Operator:
         function: gets an item; returns an item or a signal.
         waits_for: returns what it waits for while it returns STALLED.
         learner: the learner that it works on.
+        trains: True if it makes updates.
     """
 
     name: str
     function: Callable[[Any], Any]
     waits_for: Callable[[], str] = lambda: "another operator"
     learner: Any = None
+    trains: bool = False
 
     def __call__(self, item: Any) -> Any:
         """Applies the function."""
@@ -76,6 +78,7 @@ class Flow:
         self.inputs = inputs
         self.outside = outside
         self._place = ""
+        self._given: Callable[[Any], Any] | None = None
 
     def pull(self) -> Any:
         """Returns an item or a signal; never waits.
@@ -180,6 +183,12 @@ class Flow:
             found |= {id(part): part for part in flow.parts()}
         return [*found.values(), self]
 
+    @property
+    def trains(self) -> bool:
+        """True if an operator makes updates."""
+        given = [part._given for part in self.parts()]
+        return any(isinstance(each, Operator) and each.trains for each in given)
+
     def describe(self) -> str:
         """Returns the operators in order, such as `replay -> train_one_step`; branches indented."""
         return "\n".join(self._lines())
@@ -268,7 +277,7 @@ class _ForEach(Flow):
 class _Combine(Flow):
     def __init__(self, flow: Flow, function: Callable[[Any], list[Any]]) -> None:
         super().__init__(name_of(function), flow)
-        self._function = function
+        self._function = self._given = function
         self._left: deque[Any] = deque()
 
     def pull(self) -> Any:

@@ -88,6 +88,14 @@ def axis_of(batch: Batch) -> int:
     return int(batch["rewards"].ndim - 1)
 
 
+def axis_in(column: torch.Tensor, axis: int) -> int:
+    """Returns the axis of independent parts in one column of a batch whose axis is `axis`.
+
+    Some columns of unrolls have one element for each stream, `[B]`.
+    """
+    return min(axis, column.ndim - 1)
+
+
 def columns_of(batch: Batch) -> dict[str, torch.Tensor]:
     """Returns the tensors by name, nests as `obs/<path>`; `make_batch` is the inverse."""
     columns: dict[str, torch.Tensor] = {}

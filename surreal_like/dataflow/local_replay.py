@@ -10,7 +10,7 @@ import torch
 
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow.flow import STALLED, Flow, Operator
-from surreal_like.dataflow.items import axis_of, batch_of, columns_of, copied
+from surreal_like.dataflow.items import axis_in, axis_of, batch_of, columns_of, copied
 from surreal_like.errors import DataError
 
 
@@ -57,8 +57,9 @@ class LocalReplay:
         kept = min(count, self.capacity)
         places = (self._next + count - kept + torch.arange(kept)) % self.capacity
         for name, column in columns.items():
-            newest = column.narrow(axis, count - kept, kept).detach()
-            self._columns[name].index_copy_(axis, places.to(column.device), newest)
+            along = axis_in(column, axis)
+            newest = column.narrow(along, count - kept, kept).detach()
+            self._columns[name].index_copy_(along, places.to(column.device), newest)
         self._next = (self._next + count) % self.capacity
         self._size = min(self.capacity, self._size + count)
 
@@ -67,19 +68,19 @@ class LocalReplay:
         drawn = torch.randint(self._size, (size,), generator=self._generator)
         return make_batch(
             {
-                name: column.index_select(self._axis, drawn.to(column.device))
+                name: column.index_select(axis_in(column, self._axis), drawn.to(column.device))
                 for name, column in self._columns.items()
             }
         )
 
     def _ring(self, column: torch.Tensor) -> torch.Tensor:
         shape = list(column.shape)
-        shape[self._axis] = self.capacity
+        shape[axis_in(column, self._axis)] = self.capacity
         return column.new_empty(shape)
 
     def _check(self, columns: dict[str, torch.Tensor]) -> None:
         known, given = (
-            {name: [str(c.dtype), _apart(c.shape, self._axis)] for name, c in each.items()}
+            {name: self._kind(column) for name, column in each.items()}
             for each in (self._columns, columns)
         )
         for name in known | given:
@@ -89,9 +90,10 @@ class LocalReplay:
                     f"{given.get(name)} (without the axis of rows or streams)"
                 )
 
-
-def _apart(shape: torch.Size, axis: int) -> list[int]:
-    return [*shape[:axis], *shape[axis + 1 :]]
+    def _kind(self, column: torch.Tensor) -> list[Any]:
+        """Returns type and shape, without the axis of rows or streams."""
+        axis = axis_in(column, self._axis)
+        return [str(column.dtype), [*column.shape[:axis], *column.shape[axis + 1 :]]]
 
 
 def store(local: LocalReplay) -> Operator:

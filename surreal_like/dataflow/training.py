@@ -89,7 +89,7 @@ def train_one_step(
         return trained
 
     name = f"train_one_step({', '.join(words)})" if words else "train_one_step"
-    return Operator(name, train, learner=learner)
+    return Operator(name, train, learner=learner, trains=True)
 
 
 def _make_passes(
@@ -202,7 +202,7 @@ def apply_gradients(learner: Learner) -> Operator:
         learner.updates.append(trained)
         return trained
 
-    return Operator("apply_gradients", apply, learner=learner)
+    return Operator("apply_gradients", apply, learner=learner, trains=True)
 
 
 class ActorCriticLearner(Protocol):

@@ -95,7 +95,7 @@ class Learner:
         self.updates: list[Trained] = []
         # Batch given to learn(), until the source of the plan takes it.
         self._given: Batch | None = None
-        self._in_learn = False
+        self._is_fed = self._in_learn = False
         self.iteration = 0
         self.env_steps = 0
         # Records made before connect() are kept and sent once it is called.
@@ -151,17 +151,25 @@ class Learner:
         ``learner_config.max_bad_updates``.
         """
         flow = self._inherited_flow if self._has_own_learn else self.flow
-        self._given, self._in_learn = batch, True
+        self._in_learn = True
+        try:
+            self.feed(batch, flow)
+        finally:
+            self._in_learn = False
+        updates = self.pop_updates()
+        # Several only where a plan trains in several branches; the newest is reported.
+        return updates[-1].metrics if updates else {}
+
+    def feed(self, batch: Batch, flow: Flow) -> None:
+        """Pulls a flow until its source has taken this batch instead of one of replay."""
+        self._given, self._is_fed = batch, True
         try:
             while self._given is not None:
                 item = flow.pull()
                 if item is NOT_READY or item is STALLED:
                     break
         finally:
-            self._given, self._in_learn = None, False
-        updates = self.pop_updates()
-        # Several only where a plan trains in several branches; the newest is reported.
-        return updates[-1].metrics if updates else {}
+            self._given, self._is_fed = None, False
 
     @cached_property
     def flow(self) -> Flow:
@@ -170,7 +178,13 @@ class Learner:
         Raises:
             ConfigError: it is no Flow.
         """
-        return self._named(self.execution_plan())
+        place = self.learner_config.get("execution_plan")
+        if place is None:
+            return self._named(self.execution_plan())
+        # Not at the top: it imports the base class of algorithms, which names this one.
+        from surreal_like.algorithm.registry import find_plan
+
+        return self._named(find_plan(place)(self))
 
     @cached_property
     def _inherited_flow(self) -> Flow:
@@ -195,7 +209,7 @@ class Learner:
 
     def next_batch(self) -> Batch | Signal:
         """Returns the next batch of replay, or NOT_READY; called by the source of a plan."""
-        if self._in_learn:
+        if self._is_fed:
             given, self._given = self._given, None
             return NOT_READY if given is None else given
         sampled = self.replay.next()

@@ -44,6 +44,7 @@ def unrolls(first: int, streams: int, steps: int = 3) -> Batch:
         obs=numbers.expand(steps + 1, streams)[..., None].clone(),
         rewards=numbers.expand(steps, streams).clone(),
         mask=mask,
+        replayed=numbers > 2,
         extras={"logits": torch.zeros(steps, streams, 2)},
     )
 
@@ -85,6 +86,7 @@ def test_concat_joins_streams_of_unrolls() -> None:
     (out,) = from_items([unrolls(0, 2), unrolls(5, 3)]).combine(concat(9))
     assert out.rewards[0].tolist() == [0, 1, 5, 6, 7]
     assert out.obs.shape == (4, 5, 1)
+    assert out.replayed.tolist() == [False, False, True, True, True]
     assert out.extras["logits"].shape == (3, 5, 2)
 
 
@@ -145,6 +147,7 @@ def test_a_local_replay_of_unrolls_holds_streams() -> None:
     assert batch.rewards.shape == (3, 50)
     assert set(batch.rewards[0].tolist()) == {1, 2, 3, 4}
     assert torch.equal(batch.obs[0, :, 0], batch.rewards[0])
+    assert torch.equal(batch.replayed, batch.rewards[0] > 2)
     with pytest.raises(DataError, match=r"holds obs: .*\[4, 1\].*but a batch has .*\[5, 1\]"):
         local.insert(unrolls(0, 2, steps=4))
 

@@ -205,11 +205,9 @@ def test_passes_end_when_until_says_so() -> None:
 
 def test_two_steps_behind_each_other_are_one_update() -> None:
     learner = make(SAC)
-    item = learner.flow.inputs[0]
-    learner._given, learner._in_learn = transitions.make_transitions(), True
-    item = learner.flow.pull()
-    assert learner.pop_updates() == [item]
-    assert {"loss", "policy_loss", "temperature", "grad_norm"} <= item.metrics.keys()
+    learner.feed(transitions.make_transitions(), learner.flow)
+    (update,) = learner.pop_updates()
+    assert {"loss", "policy_loss", "temperature", "grad_norm"} <= update.metrics.keys()
     assert learner.pop_updates() == []
 
 
@@ -225,12 +223,10 @@ class Branches(DQNLearner):
 
 def test_two_branches_that_train_are_two_updates_even_if_hidden() -> None:
     learner = make(DQN, Branches)
-    learner._given, learner._in_learn = make_rows(), True
-    counts = []
-    for _ in range(3):
-        learner.flow.pull()
-        counts.append(len(learner.pop_updates()))
-    assert counts == [1, 1, 0]
+    learner.feed(make_rows(), learner.flow)
+    counts = [len(learner.pop_updates())]
+    learner.flow.pull()
+    assert [*counts, len(learner.pop_updates())] == [1, 1]
 
 
 class Collecting(DQNLearner):

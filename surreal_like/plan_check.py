@@ -1,0 +1,103 @@
+"""Checks an execution plan before a run: builds it, and pulls it once with a batch of zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from session import nest
+from session.config import Config
+from session.errors import ConfigError, SurrealError
+from surreal_like.agent.base import Agent
+from surreal_like.data.batch import Batch
+from surreal_like.data.spec import parse_action_spec, parse_obs_spec
+from surreal_like.dataflow.flow import Flow
+from surreal_like.learner.base import Learner
+from surreal_like.network.tensors import to_tensor
+from surreal_like.replay.base import Replay
+
+# Steps and streams of the unroll, or rows.
+_STEPS, _STREAMS = 3, 2
+
+
+def check_plan(learner: Learner, agent: Agent | None, replay: type[Replay], config: Config) -> None:
+    """Raises ConfigError if a plan cannot be built or cannot work.
+
+    Errors of other kinds in an author's code are left to the run, which shows their traceback.
+
+    Args:
+        learner: to be thrown away; it is changed.
+        agent: gives the actions and extras of the zeros; None if it cannot be built.
+        replay: the kind of replay.
+        config: the resolved experiment.
+    """
+    try:
+        flow = learner.flow
+    except ValueError as error:
+        raise ConfigError(f"the execution plan cannot be built: {error}") from None
+    # Only a plan can be checked, and only with the columns of a replay of this library.
+    if agent is not None and replay.__module__.startswith("surreal_like.") and _is_planned(learner):
+        _pull_zeros(learner, flow, _zeros(agent, bool(replay.overlap), config))
+    if not flow.trains and not learner.updates:
+        raise ConfigError(
+            "the execution plan trains nothing: it needs train_one_step or apply_gradients"
+        )
+
+
+def _is_planned(learner: Learner) -> bool:
+    return type(learner).learn is Learner.learn
+
+
+def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> None:
+    if batch is None:
+        return
+    threads = torch.get_num_threads()
+    # More threads than free cores slow small networks down by an order of magnitude.
+    torch.set_num_threads(1)
+    try:
+        learner.feed(batch, flow)
+    except (SurrealError, NotImplementedError) as error:
+        place = ", ".join(getattr(error, "__notes__", []))
+        raise ConfigError(f"{error}; {place}" if place else str(error)) from None
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _zeros(agent: Agent, unrolls: bool, config: Config) -> Batch | None:
+    """Returns a batch as replay gives it, all observations and rewards 0; None without actions."""
+    env = config.env_config
+    spec = parse_obs_spec(env.obs_spec)
+    obs = nest.map(lambda leaf: to_tensor(leaf.zeros(_STREAMS)), spec)
+    agent.first = np.ones(_STREAMS, np.bool_)
+    try:
+        with torch.no_grad():
+            result: Any = agent.act(obs)
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return None
+    extras = dict(result[1]) if isinstance(result, tuple) else {}
+    actions = to_tensor(parse_action_spec(env.action_spec).array.zeros(_STREAMS))
+    lead = (_STEPS, _STREAMS) if unrolls else (_STREAMS,)
+
+    def spread(x: Any, rows: int = _STEPS) -> torch.Tensor:
+        tensor = torch.as_tensor(x)
+        return tensor.expand(rows, *tensor.shape).clone() if unrolls else tensor
+
+    batch = Batch(
+        obs=nest.map(lambda x: spread(x, _STEPS + 1), obs),
+        actions=nest.map(spread, actions),
+        rewards=torch.zeros(lead),
+        discounts=torch.ones(lead),
+        dones=torch.zeros(lead),
+        version=torch.zeros(lead, dtype=torch.int64),
+        extras={name: spread(column) for name, column in extras.items()},
+    )
+    if unrolls:
+        first = torch.zeros(_STEPS + 1, _STREAMS, dtype=torch.bool)
+        replayed = torch.zeros(_STREAMS, dtype=torch.bool)
+        return Batch(batch, first=first, mask=torch.ones(lead), replayed=replayed)
+    rows = {"weights": torch.ones(lead), "indices": torch.arange(_STREAMS)}
+    return Batch(batch, obs_next=nest.map(torch.clone, obs), **rows)
