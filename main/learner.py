@@ -10,7 +10,7 @@ from session.context import Context
 from session.errors import UsageError
 from session.process import run_service
 from session.service import Service
-from surreal_like.code_snapshot import in_snapshot
+from surreal_like.code_snapshot import with_kept_plan
 from surreal_like.experiment import algorithm_of
 from surreal_like.learner.service import LearnerService
 
@@ -19,10 +19,7 @@ def build(context: Context) -> Service:
     """Builds the learner of the run's algorithm, with seeded random numbers."""
     if context.folder is None:
         raise UsageError("the learner writes the run folder: start it with --folder")
-    config = context.config.copy()
-    plan = config.learner_config.execution_plan
-    if plan is not None:
-        config.learner_config.execution_plan = in_snapshot(plan, context.folder)
+    config = with_kept_plan(context.config, context.folder)
     torch.set_num_threads(config.session_config.learner.threads)
     torch.manual_seed(context.seed)
     context.busy(60.0, "building the learner")

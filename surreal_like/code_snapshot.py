@@ -37,6 +37,16 @@ def in_snapshot(place: str, folder: RunFolder) -> str:
     return f"{copy}{colon}{name}" if path.endswith(".py") and copy.exists() else place
 
 
+def with_kept_plan(config: Config, folder: RunFolder) -> Config:
+    """Returns the config with the execution plan of the run's ``code/``, if it is a file."""
+    plan = config.learner_config.execution_plan
+    if plan is None:
+        return config
+    config = config.copy()
+    config.learner_config.execution_plan = in_snapshot(plan, folder)
+    return config
+
+
 def own_file_changed(config: Config, folder: RunFolder) -> bool:
     """Returns True if a file of the user differs from the copy of the run's start."""
     for file in own_files(config):
