@@ -62,6 +62,9 @@ class Worker(Protocol):
     def counts(self) -> Mapping[str, Mapping[str, Any]]:
         """Returns the newest counts of every replay shard."""
 
+    def plan_counts(self) -> dict[str, Any]:
+        """Returns the counts of the plan since the start of this process."""
+
     def pop_finished(self) -> list[dict[str, Any]]:
         """Returns summaries of the episodes that have ended since the last call."""
 
@@ -290,6 +293,7 @@ class RunCoordinator:
         """Writes a line of progress."""
         worker, record = self._worker, self.record
         self._count()
+        record.plan = worker.plan_counts()
         # Saved before it is reported: a successor must not start below reported numbers.
         with self._writing():
             self._record_file.parent.mkdir(exist_ok=True)

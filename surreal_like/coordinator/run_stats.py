@@ -57,6 +57,9 @@ class RunStats:
         # Newest version published before the restart, and the number of updates lost in it.
         self.restored_version = 0
         self.lost_iterations = 0
+        # Counts of the plan in this process, as `LearnerWorker.plan_counts` gives them.
+        self.plan: Mapping[str, Any] = {}
+        self._plan_before: Mapping[str, Any] = {}
         self._config = config
         self._clock = clock
         self._started: float = run.get("started", clock.time())
@@ -150,6 +153,7 @@ class RunStats:
             },
             "lag": self.lag.pop_recent(),
             "experience": self.experience(),
+            "plan": self._plan_counts(),
             "replay": {name: sum(shard[key] for shard in shards) for name, key in _REPLAY.items()},
             "metrics": self._metric_summaries(),
         }
@@ -190,6 +194,14 @@ class RunStats:
             "sampled": accounts.sampled,
             "replayed": accounts.replayed,
         }
+
+    def _plan_counts(self) -> dict[str, Any]:
+        """Returns the counts of the plan, with the mean duration of a call of each operator."""
+        counts = _sums(self._plan_before, self.plan)
+        for operator in counts.get("operators", {}).values():
+            timed, seconds = operator.pop("timed"), operator.pop("seconds")
+            operator["call_seconds"] = seconds / timed if timed else None
+        return counts
 
     def _unacked_rows(self) -> int:
         """Returns the upper bound of rows that one sender may hold unreported."""
@@ -233,6 +245,7 @@ class RunStats:
             "accounts": self.accounts.state(),
             "judge": self.judge.state(),
             "lag": self.lag.state(),
+            "plan": _sums(self._plan_before, self.plan),
             "episodes": list(self._episodes),
             "wall_seconds": self.wall_seconds,
             "iterations": self.iterations,
@@ -289,6 +302,8 @@ class RunStats:
         before = float(state["wall_seconds"])
         self.accounts, self.judge, self.lag = accounts, judge, lag
         self._episodes.extend(episodes)
+        # A run that began before plans were counted has none.
+        self._plan_before = state.get("plan", {})
         self.iterations, self.repeated_iterations = iterations, repeated
         self.restored_part, self.restored_version = part, version
         self.lost_iterations = max(0, -ahead)
@@ -300,6 +315,16 @@ class RunStats:
 
 def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
+
+
+def _sums(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the sums of numbers of the same names in two nested mappings."""
+    return {
+        name: _sums(one.get(name, {}), other.get(name, {}))
+        if isinstance(value, Mapping)
+        else one.get(name, 0) + other.get(name, 0)
+        for name, value in {**one, **other}.items()
+    }
 
 
 def _finite(values: list[float], function: Any) -> float | None:

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import Any, Protocol, Self
+from time import perf_counter
+from typing import Any, ClassVar, Protocol, Self
 
 from session.errors import RunError
-from surreal_like.dataflow.items import copied
+from surreal_like.dataflow.items import copied, size_of
 
 # A clone of a flow is at most so many items ahead of the others.
 _AHEAD = 100
+# One call of an operator in so many is timed; a power of 2.
+_TIMED = 32
 
 
 class Signal(Enum):
@@ -71,12 +74,20 @@ class Flow:
         name: as :meth:`describe` shows it.
         inputs: flows that it pulls.
         outside: the other processes that it takes items from, if it is a source.
+
+    Attributes:
+        items, rows: that an operator was given, or that a source gave; over its whole life.
     """
+
+    # False: it only passes items on, and counts none.
+    counts_items: ClassVar[bool] = False
 
     def __init__(self, name: str, *inputs: Flow, outside: Outside | None = None) -> None:
         self.name = name
         self.inputs = inputs
         self.outside = outside
+        self.items = self.rows = self._timed = 0
+        self._seconds = 0.0
         self._place = ""
         self._given: Callable[[Any], Any] | None = None
 
@@ -199,6 +210,23 @@ class Flow:
             return [*lines[:-1], f"{lines[-1]} -> {self.name}"]
         return [*(f"  {line}" for flow in self.inputs for line in flow._lines()), self.name]
 
+    def counts(self) -> dict[str, dict[str, float]]:
+        """Returns of each operator and source, by name, `items` and `rows`.
+
+        And of one call in 32: their number `timed`, and the sum of their durations `seconds`.
+        """
+        found: dict[str, dict[str, float]] = {}
+        for part in self.parts():
+            if part.counts_items:
+                same = sum(name.partition(" #")[0] == part.name for name in found)
+                found[f"{part.name} #{same + 1}" if same else part.name] = {
+                    "items": part.items,
+                    "rows": part.rows,
+                    "timed": part._timed,
+                    "seconds": part._seconds,
+                }
+        return found
+
     def name_plan(self, owner: str) -> None:
         """Gives each part its number in the plan of `owner`, for messages of errors.
 
@@ -222,9 +250,21 @@ class Flow:
             f"all operators of the plan wait for each other: {'; '.join(waiting) or self.name}"
         )
 
+    def _count(self, item: Any) -> Any:
+        """Counts an item; returns it."""
+        self.items += 1
+        self.rows += size_of(item)
+        return item
+
     def _call(self, function: Callable[[Any], Any], item: Any) -> Any:
         try:
-            return function(item)
+            if self.items % _TIMED:
+                return function(item)
+            began = perf_counter()
+            result = function(item)
+            self._seconds += perf_counter() - began
+            self._timed += 1
+            return result
         except Exception as error:
             error.add_note(f"in {self.name}{self._place}")
             raise
@@ -241,6 +281,8 @@ _NOTHING = object()
 
 
 class _ForEach(Flow):
+    counts_items = True
+
     def __init__(self, flow: Flow, function: Callable[[Any], Any], *, keeps: bool = False) -> None:
         name = name_of(function)
         super().__init__(f"filter({name})" if keeps else name, flow)
@@ -257,11 +299,8 @@ class _ForEach(Flow):
             item = self._upstream()
             if type(item) is Signal:
                 return item
-        try:
-            result = self._function(item)
-        except Exception as error:
-            error.add_note(f"in {self.name}{self._place}")
-            raise
+            self._count(item)
+        result = self._call(self._function, item)
         if self._keeps:
             return item if result else PASSED
         if type(result) is Signal and result is not PASSED:
@@ -275,6 +314,8 @@ class _ForEach(Flow):
 
 
 class _Combine(Flow):
+    counts_items = True
+
     def __init__(self, flow: Flow, function: Callable[[Any], list[Any]]) -> None:
         super().__init__(name_of(function), flow)
         self._function = self._given = function
@@ -285,7 +326,7 @@ class _Combine(Flow):
             item = self.inputs[0].pull()
             if type(item) is Signal:
                 return item
-            self._left.extend(self._call(self._function, item))
+            self._left.extend(self._call(self._function, self._count(item)))
         return self._left.popleft() if self._left else PASSED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,12 +42,17 @@ class Trained:
         metrics: of the update, by name; later operators add to them.
         priorities: of the rows of the batch, `[B]`; None if the loss gave none.
         last_pass: means of the metrics of the last pass over the batch; None after a single step.
+        size: number of rows that replay counts for it; 0: those of the batch.
     """
 
     batch: Batch
     metrics: dict[str, Any]
     priorities: torch.Tensor | None = None
     last_pass: Mapping[str, float] | None = None
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        self.size = self.size or size_of(self.batch)
 
     def follow(self, later: Trained) -> Trained:
         """Adds a later step from the same batch to this update; returns this update."""
@@ -62,11 +68,12 @@ class Gradients:
 
     Args:
         flat: `[P]`, the gradients of the named optimizers one after the other, not clipped.
-        rows: number of rows that they were computed from.
+        rows: number of rows with an action that they were computed from.
         version: of the oldest parameters that acted in these rows; -1 if unknown.
         metrics: of the loss.
         names: the optimizers.
         batch: the batch; None for a mean.
+        size: number of rows that replay counts for them.
     """
 
     flat: torch.Tensor
@@ -75,6 +82,17 @@ class Gradients:
     metrics: dict[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     batch: Batch | None = None
+    size: int = 0
+
+
+def size_of(item: Any) -> int:
+    """Returns the number of rows of an item as replay counts them, those without an action too."""
+    if isinstance(item, Batch):
+        rewards = item.get("rewards")
+        return 0 if rewards is None else math.prod(rewards.shape)
+    if isinstance(item, Trained | Gradients):
+        return item.size
+    return sum(map(size_of, item)) if isinstance(item, list | tuple) else 0
 
 
 def batch_of(item: Any) -> Batch:

@@ -109,6 +109,8 @@ def store(local: LocalReplay) -> Operator:
 class DrawnLocally(Flow):
     """Source of batches of a LocalReplay; use `replay(local, batch_size=...)`."""
 
+    counts_items = True
+
     def __init__(self, local: LocalReplay, batch_size: int) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected 1 or more")
@@ -118,7 +120,7 @@ class DrawnLocally(Flow):
 
     def pull(self) -> Any:
         """Returns a batch of its own memory, or STALLED."""
-        return STALLED if self.waits_for() else self._local.sample(self._batch_size)
+        return STALLED if self.waits_for() else self._count(self._local.sample(self._batch_size))
 
     def waits_for(self) -> str:
         """Returns how much the LocalReplay lacks."""

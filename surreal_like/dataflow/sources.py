@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from session.errors import ConfigError
-from surreal_like.dataflow.flow import Flow
+from surreal_like.dataflow.flow import Flow, Signal
 from surreal_like.dataflow.local_replay import DrawnLocally, LocalReplay
 from surreal_like.replay.base import load_replay_class
 
@@ -34,10 +34,15 @@ class _Items(Flow):
 class _Received(Flow):
     """Batches that replay sends to a learner."""
 
+    counts_items = True
+
     def __init__(self, name: str, learner: Learner) -> None:
         super().__init__(name, outside=learner)
-        # The learner's own method: nothing in between at each batch.
-        self.pull = learner.next_batch  # type: ignore[method-assign]
+        self._learner = learner
+
+    def pull(self) -> Any:
+        item = self._learner.next_batch()
+        return item if type(item) is Signal else self._count(item)
 
 
 def experience(learner: Learner) -> Flow:

@@ -11,7 +11,7 @@ from session import nest
 from session.errors import ConfigError
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow.flow import Operator
-from surreal_like.dataflow.items import Gradients, Loss, Trained, axis_of, batch_of
+from surreal_like.dataflow.items import Gradients, Loss, Trained, axis_of, batch_of, size_of
 from surreal_like.dataflow.rows import (
     flat_actions,
     parts_of,
@@ -164,7 +164,8 @@ def compute_gradients(learner: Learner, loss: LossFunction | None = None) -> Ope
         flats = [learner.optimizers[name].compute(total) for name, total in totals.items()]
         version = int(item["version"].min()) if "version" in item and item.rows else -1
         metrics.update(learner.stats(item))
-        return Gradients(torch.cat(flats), item.rows, version, metrics, tuple(totals), item)
+        names, size = tuple(totals), size_of(item)
+        return Gradients(torch.cat(flats), item.rows, version, metrics, names, item, size)
 
     return Operator("compute_gradients", compute, learner=learner)
 
@@ -180,7 +181,7 @@ def average_gradients() -> Operator:
         metrics: dict[str, Any] = dict(Means([each.metrics for each in items]))
         version = min(each.version for each in items)
         assert isinstance(flat, torch.Tensor)  # of at least one item
-        return Gradients(flat, rows, version, metrics, items[0].names)
+        return Gradients(flat, rows, version, metrics, items[0].names, size=size_of(items))
 
     return Operator("average_gradients", average)
 
@@ -198,7 +199,8 @@ def apply_gradients(learner: Learner) -> Operator:
                 metrics[optimizer.norm_name] = norm
         metrics["skipped"] = learner.optimizers.skipped
         learner.optimizers.report(metrics)
-        trained = Trained(item.batch if item.batch is not None else Batch(), metrics)
+        batch = item.batch if item.batch is not None else Batch()
+        trained = Trained(batch, metrics, size=item.size)
         learner.updates.append(trained)
         return trained
 

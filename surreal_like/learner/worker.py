@@ -37,6 +37,7 @@ class LearnerWorker:
         self._updates = Rate(clock=context.clock.now)
         bad = context.config.learner_config.max_bad_updates
         self._quarantine = Quarantine(folder.quarantine, bad)
+        self._rows_trained = 0
 
     def _complain(self, text: str) -> None:
         self._context.event("checkpoint_bad", text)
@@ -104,6 +105,15 @@ class LearnerWorker:
         """Returns the newest counts of every replay shard."""
         return self._learner.replay.counts()
 
+    def plan_counts(self) -> dict[str, Any]:
+        """Returns the counts of the plan since the start of this process."""
+        flow = self._learner.flow
+        return {
+            "rows_taken": sum(part.rows for part in flow.parts() if part.outside is not None),
+            "rows_trained": self._rows_trained,
+            "operators": flow.counts(),
+        }
+
     def pop_finished(self) -> list[dict[str, Any]]:
         """Returns summaries of the episodes that have ended since the last call."""
         return self._learner.replay.pop_finished()
@@ -162,6 +172,7 @@ class LearnerWorker:
         if not self._updates.total:
             self._context.event("learning", f"iteration {learner.iteration}")
         learner.iteration += 1
+        self._rows_trained += update.size
         self._updates.add()
         origin = update.batch.origin
         stamps = origin.stamps if origin is not None else {}

@@ -20,7 +20,7 @@ from surreal_like.algorithm.registry import (
     find_algorithm,
     list_algorithms,
 )
-from surreal_like.experiment import read_experiment, resolve
+from surreal_like.experiment import defaults, read_experiment, resolve
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.topology import make_topology
@@ -166,7 +166,7 @@ def paths(value: Any, at: Sequence[str] = ()) -> Iterator[str]:
         yield ".".join(at)
         return
     for key, each in value.items():
-        own = at in (("learn",), ("metrics",))
+        own = at in (("learn",), ("metrics",), ("plan", "operators"))
         yield from paths(each, (*at, "<name>" if own else key))
 
 
@@ -229,6 +229,11 @@ def test_progress_has_exactly_the_fields_of_the_glossary(dqn: Ended, own: Ended)
     emitted = {path for line in whole for path in paths(line)}
     documented = [row[0] for row in rows("## progress.jsonl")]
     assert sorted(emitted) == sorted(documented)
+    plans = [line["plan"] for line in dqn.lines]
+    assert all(plan["rows_taken"] == plan["rows_trained"] for plan in plans)
+    # What is under way: requests in flight times the batches of one.
+    most = 2 * 8 * defaults("dqn").learner_config.replay.batch_size
+    assert 0 <= dqn.result["experience"]["sampled"] - plans[-1]["rows_taken"] <= most
     learn = {("learner", f"learn/{name}") for line in whole for name in line["learn"]}
     assert learn == {each for each in listed("### DQN") if each[1].startswith("learn/")}
 

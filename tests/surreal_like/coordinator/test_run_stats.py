@@ -62,6 +62,27 @@ def test_a_restarted_record_counts_on(tmp_path: Path) -> None:
     assert line["run_id"] == one.line(50, 7, []).pop("run_id")
 
 
+def plan_counts(items: int, timed: int) -> dict[str, Any]:
+    operator = {"items": items, "rows": 8 * items, "timed": timed, "seconds": 0.5 * timed}
+    return {"rows_taken": 8 * items, "rows_trained": 4 * items, "operators": {"print": operator}}
+
+
+def test_counts_of_a_plan_are_sums_over_restarts(tmp_path: Path) -> None:
+    one, two = (RunStats(config(), CountedClock()) for _ in range(2))
+    one.plan = plan_counts(20, 0)
+    shown = one.line(0, 0, [])["plan"]
+    assert shown["operators"]["print"] == {"items": 20, "rows": 160, "call_seconds": None}
+    one.save(tmp_path / "record.json", 0, 0)
+    two.restore(tmp_path / "record.json", 0)
+    two.plan = plan_counts(40, 1) | {"rows_taken": 5}
+    for _ in range(2):
+        assert two.line(0, 0, [])["plan"] == {
+            "rows_taken": 165,
+            "rows_trained": 240,
+            "operators": {"print": {"items": 60, "rows": 480, "call_seconds": 0.5}},
+        }
+
+
 @pytest.mark.parametrize(
     ("written", "iteration", "iterations", "repeated"),
     [(50, 30, 50, 20), (50, 50, 50, 0), (50, 58, 58, 0)],

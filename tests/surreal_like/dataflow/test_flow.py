@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import RunError
+from surreal_like.data.batch import Batch
 from surreal_like.dataflow import NOT_READY, PASSED, STALLED, Flow, Operator, from_items
 from tests.surreal_like.dataflow.scripts import LETTERS, Script, pulled, word
 
@@ -222,3 +224,24 @@ def test_clones_pulled_in_any_order_agree(words: list[str], order: list[int]) ->
         if item not in (NOT_READY, STALLED, PASSED):
             seen[index].append(item)
     assert seen[0] == seen[1] == [each for each in words if each not in LETTERS]
+
+
+def test_items_and_rows_are_counted_where_a_function_works() -> None:
+    batch = Batch(rewards=torch.zeros(3, 2), mask=torch.tensor([[1.0, 0.0]] * 3))
+    step = Operator("step", lambda item: item)
+    source = from_items([[batch], [batch, 7], ["text"]])
+    flow = source.for_each(step).flatten().for_each(step)
+    flow.take(9)
+    assert flow.counts() == {
+        "step": {"items": 3, "rows": 12, "timed": 0, "seconds": 0.0},
+        "flatten": {"items": 3, "rows": 12, "timed": 0, "seconds": 0.0},
+        "step #2": {"items": 4, "rows": 12, "timed": 0, "seconds": 0.0},
+    }
+
+
+def test_one_call_in_32_is_timed() -> None:
+    flow = from_items(range(70)).for_each(lambda item: item)
+    list(flow)
+    (counts,) = flow.counts().values()
+    assert (counts["items"], counts["timed"]) == (70, 2)
+    assert counts["seconds"] > 0.0
