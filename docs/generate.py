@@ -31,7 +31,8 @@ from main.cli.diagram import mermaid  # noqa: E402
 from session.constraints import OPTIONAL, in_words, range_of  # noqa: E402
 from session.default_configs import BASE_CONFIG, CHOICES  # noqa: E402
 from session.placeholder import expectation, is_unresolved  # noqa: E402
-from surreal_like.algorithm.registry import find_algorithm, list_algorithms  # noqa: E402
+from surreal_like.algorithm.catalog import list_algorithms  # noqa: E402
+from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
 from surreal_like.experiment import defaults  # noqa: E402
 from surreal_like.run_request import RunRequest  # noqa: E402
 

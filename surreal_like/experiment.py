@@ -159,7 +159,7 @@ def extended(user: Config, default: Config) -> Config:
     Raises:
         ConfigError: a setting is wrong; the message reports if only other algorithms have it.
     """
-    from surreal_like.algorithm.registry import list_algorithms
+    from surreal_like.algorithm.catalog import list_algorithms
 
     try:
         return user.copy().extend(default, strict=True)

@@ -16,7 +16,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import RunError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Event
-from surreal_like.algorithm.registry import list_algorithms
+from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.experiment import read_answer, resolve_elsewhere, write_request
 from surreal_like.topology import PRELOAD
 

@@ -7,9 +7,10 @@ that it must refuse, so that no rule passes because it sees nothing.
 import ast
 import functools
 import gc
+import graphlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -256,6 +257,54 @@ def test_rule_holds(rule: Rule, folders: tuple[str, ...]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# -- circles ---------------------------------------------------------------------------------------
+
+
+def module_of(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports_that_run(source: Source) -> Iterator[str]:
+    """Yield the full dotted name of each import that can run, so not those for type checkers."""
+    for_types = {
+        inner
+        for node in source.nodes
+        if isinstance(node, ast.If) and dotted_name(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    nodes = tuple(node for node in source.nodes if node not in for_types)
+    runs = Source(source.path, source.text)
+    vars(runs)["nodes"] = nodes
+    yield from (name for _, name in imported(runs))
+
+
+def circle(files: Sequence[Source]) -> list[str]:
+    """Return the modules of a circle of imports, the first one also last; empty without one."""
+    known = {module_of(source.path) for source in files}
+    graph: dict[str, set[str]] = {}
+    for source in files:
+        names = [(name, name.rpartition(".")[0]) for name in imports_that_run(source)]
+        found = {next((each for each in pair if each in known), "") for pair in names}
+        graph[module_of(source.path)] = found - {"", module_of(source.path)}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circle(sources(*PACKAGES)) == []
+
+
+def test_a_circle_of_imports_is_seen() -> None:
+    one = Source("a/one.py", "def f():\n    from a.two import g\n")
+    two = Source("a/two.py", "import a.one\n")
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a.one\n"
+    assert set(circle([one, two])) == {"a.one", "a.two"}
+    assert circle([one, Source("a/two.py", typed)]) == []
+
+
 # -- what a started process has imported ---------------------------------------------------------
 
 
@@ -272,7 +321,7 @@ def assert_not_imported(modules: list[str], unwanted: list[str]) -> None:
 def module_names(*places: str) -> list[str]:
     """Return the dotted names of the modules below these folders, or of these files."""
     files = [source.path for source in sources(*PACKAGES) if source.path.startswith(places)]
-    return [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in files]
+    return [module_of(path) for path in files]
 
 
 def test_light_components_start_without_torch() -> None:

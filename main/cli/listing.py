@@ -58,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _algorithms() -> None:
-    from surreal_like.algorithm.registry import describe_algorithms
+    from surreal_like.algorithm.catalog import describe_algorithms
 
     rows = [
         [

@@ -12,6 +12,7 @@ from session.default_configs import BASE_SESSION_CONFIG
 from session.errors import ConfigError
 from session.merge import join, shown, spell_out
 from session.placeholder import is_unresolved
+from surreal_like.algorithm.catalog import describe_algorithms
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
@@ -103,9 +104,6 @@ class Algorithm:
 
 def _fitting(action_type: str) -> str:
     """Returns the names of the registered algorithms that support such actions."""
-    # Not at the top: it imports this module.
-    from surreal_like.algorithm.registry import describe_algorithms
-
     found = [name for name, known in describe_algorithms().items() if action_type in known.actions]
     return " or ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
 

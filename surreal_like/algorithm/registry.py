@@ -14,71 +14,15 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType, ModuleType
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any
 
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, SurrealError
 from surreal_like.algorithm.base import Algorithm
-
-
-class Registration(NamedTuple):
-    """Facts about a registered algorithm that need no import of it, which would import torch.
-
-    Args:
-        path: dotted path of its class.
-        actions: supported action specs.
-        learns_from: content of a batch: rows, or unrolls.
-        bounded: continuous actions must have finite bounds.
-        memory: supported values of `learner_config.model.memory`, besides none.
-    """
-
-    path: str
-    actions: tuple[str, ...]
-    learns_from: str
-    bounded: bool = False
-    memory: tuple[str, ...] = ()
-
-    @property
-    def replay(self) -> tuple[str, ...]:
-        """Names of the replays of this library that give such batches."""
-        rows = self.learns_from == "rows"
-        return ("UniformReplay", "PrioritizedReplay") if rows else ("FIFOReplay",)
-
-
-_ANY = ("discrete", "multi_discrete", "continuous")
-_CORES = ("lstm", "gru")
-
-_REGISTERED: Mapping[str, Registration] = MappingProxyType(
-    {
-        "ddpg": Registration(
-            "surreal_like.algorithm.ddpg:DDPG", ("continuous",), "rows", bounded=True
-        ),
-        "dqn": Registration("surreal_like.algorithm.dqn:DQN", ("discrete",), "rows"),
-        "impala": Registration(
-            "surreal_like.algorithm.impala:Impala", _ANY, "unrolls", memory=_CORES
-        ),
-        "ppo": Registration("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls", memory=_CORES),
-        "sac": Registration(
-            "surreal_like.algorithm.sac:SAC", ("continuous",), "rows", bounded=True
-        ),
-        "td3": Registration(
-            "surreal_like.algorithm.td3:TD3", ("continuous",), "rows", bounded=True
-        ),
-    }
-)
-
-
-def list_algorithms() -> dict[str, str]:
-    """Returns the registered names, each with the dotted path of its class."""
-    return {name: entry.path for name, entry in _REGISTERED.items()}
-
-
-def describe_algorithms() -> dict[str, Registration]:
-    """Returns the registered names, each with its :class:`Registration`."""
-    return dict(_REGISTERED)
+from surreal_like.algorithm.catalog import list_algorithms
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
@@ -129,9 +73,9 @@ def find_plan(name: str) -> Callable[[Any], Any]:
 
 
 def _unknown(name: str) -> str:
-    hint = did_you_mean(name, _REGISTERED, lead=" ")
+    hint = did_you_mean(name, list_algorithms(), lead=" ")
     return (
-        f"unknown algorithm {name!r}:{hint} There are {', '.join(sorted(_REGISTERED))};"
+        f"unknown algorithm {name!r}:{hint} There are {', '.join(sorted(list_algorithms()))};"
         " your own is given as package.module:Class or as the path of a .py file"
     )
 

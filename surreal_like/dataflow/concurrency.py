@@ -6,7 +6,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from surreal_like.dataflow.flow import NOT_READY, PASSED, STALLED, Flow, Operator, Signal
+from surreal_like.dataflow.flow import (
+    NOT_READY,
+    PASSED,
+    STALLED,
+    Flow,
+    Operator,
+    Signal,
+    Union,
+    check_several,
+)
 from surreal_like.dataflow.items import copied
 from surreal_like.errors import DataError
 
@@ -36,10 +45,7 @@ def concurrently(
     Raises:
         ValueError: these arguments are wrong; names the values.
     """
-    if len(flows) < 2:
-        raise ValueError(f"concurrently needs 2 flows or more, not {len(flows)}")
-    if len({id(flow) for flow in flows}) < len(flows):
-        raise ValueError("concurrently got the same flow twice: use duplicate(2)")
+    check_several(flows)
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}, expected {' or '.join(MODES)}")
     wrong = [index for index in output_indexes or () if not 0 <= index < len(flows)]
@@ -50,7 +56,7 @@ def concurrently(
         return _RoundRobin(flows, shown, _checked(round_robin_weights, len(flows)))
     if round_robin_weights is not None:
         raise ValueError(f"mode async has no weights, but they are {list(round_robin_weights)}")
-    return _Async(flows, shown)
+    return Union(flows, shown)
 
 
 def _checked(weights: Sequence[Weight] | None, count: int) -> list[Weight]:
@@ -127,35 +133,6 @@ class _RoundRobin(Flow):
         self._began = False
         if self._live:
             self._turn %= len(self._live)
-
-
-class _Async(Flow):
-    """Gives the first item that is there, beginning behind the flow that gave the last one."""
-
-    def __init__(self, flows: Sequence[Flow], shown: set[int]) -> None:
-        super().__init__("concurrently(async)", *flows)
-        self._shown = shown
-        self._live = list(range(len(flows)))
-        self._turn = 0
-
-    def pull(self) -> Any:
-        stalled = bool(self._live)
-        for index in self._live[self._turn :] + self._live[: self._turn]:
-            try:
-                item = self.inputs[index].pull()
-            except StopIteration:
-                place = self._live.index(index)
-                self._live.remove(index)
-                self._turn -= place < self._turn
-                continue
-            stalled &= item is STALLED
-            if item is not STALLED and item is not NOT_READY:
-                self._turn = (self._live.index(index) + 1) % len(self._live)
-                return item if index in self._shown else PASSED
-        if not self._live:
-            raise StopIteration
-        self._turn %= len(self._live)
-        return STALLED if stalled else NOT_READY
 
 
 class Queue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -137,10 +137,9 @@ class Flow:
 
     def union(self, *others: Flow) -> Flow:
         """Gives the items of all flows as they come: `concurrently` with mode `async`."""
-        # Not at the top: it imports this module.
-        from surreal_like.dataflow.concurrency import concurrently
-
-        return concurrently([self, *others], mode="async")
+        flows = [self, *others]
+        check_several(flows)
+        return Union(flows, set(range(len(flows))))
 
     def duplicate(self, count: int) -> list[Flow]:
         """Returns clones, each of which gives every item once.
@@ -403,3 +402,45 @@ class _Clone(Flow):
 
     def _lines(self) -> list[str]:
         return super()._lines() if self._own is self._queues[0] else [self.name]
+
+
+def check_several(flows: Sequence[Flow]) -> None:
+    """Raises ValueError if these flows, to be run as one, are fewer than two or hold one twice."""
+    if len(flows) < 2:
+        raise ValueError(f"concurrently needs 2 flows or more, not {len(flows)}")
+    if len({id(flow) for flow in flows}) < len(flows):
+        raise ValueError("concurrently got the same flow twice: use duplicate(2)")
+
+
+class Union(Flow):
+    """Gives the first item that is there, beginning behind the flow that gave the last one.
+
+    Args:
+        flows: what is asked in turn.
+        shown: indexes of the flows whose items come out.
+    """
+
+    def __init__(self, flows: Sequence[Flow], shown: set[int]) -> None:
+        super().__init__("concurrently(async)", *flows)
+        self._shown = shown
+        self._live = list(range(len(flows)))
+        self._turn = 0
+
+    def pull(self) -> Any:
+        stalled = bool(self._live)
+        for index in self._live[self._turn :] + self._live[: self._turn]:
+            try:
+                item = self.inputs[index].pull()
+            except StopIteration:
+                place = self._live.index(index)
+                self._live.remove(index)
+                self._turn -= place < self._turn
+                continue
+            stalled &= item is STALLED
+            if item is not STALLED and item is not NOT_READY:
+                self._turn = (self._live.index(index) + 1) % len(self._live)
+                return item if index in self._shown else PASSED
+        if not self._live:
+            raise StopIteration
+        self._turn %= len(self._live)
+        return STALLED if stalled else NOT_READY

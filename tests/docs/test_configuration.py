@@ -9,7 +9,7 @@ import pytest
 
 from docs.generate import PAGE, README, Setting, Source, configuration, readme
 from session.default_configs import BASE_CONFIG, CHOICES
-from surreal_like.algorithm.registry import list_algorithms
+from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.experiment import defaults
 
 AGAIN = "run: python docs/generate.py"

@@ -15,11 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
-from surreal_like.algorithm.registry import (
-    describe_algorithms,
-    find_algorithm,
-    list_algorithms,
-)
+from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
+from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.experiment import defaults, read_experiment, resolve
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.uniform_replay import UniformReplay

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from session.errors import ConfigError
-from surreal_like.algorithm.registry import (
-    describe_algorithms,
-    find_algorithm,
-    list_algorithms,
-)
+from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
+from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
@@ -67,7 +64,7 @@ def test_memories_that_are_told_of_are_there(name: str) -> None:
 
 def test_listing_imports_no_tensors() -> None:
     code = (
-        "import sys, surreal_like.algorithm.registry as r; r.describe_algorithms();"
+        "import sys, surreal_like.algorithm.catalog as r; r.describe_algorithms();"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
