@@ -29,6 +29,7 @@ Bring an environment (docs/your_own_environment.md):
 Write an algorithm (docs/your_own_algorithm.md) or a replay (docs/your_own_replay.md):
 
     Algorithm                names your Agent, your Learner and their defaults
+    build_algorithm          an algorithm built of functions: a loss is enough
     Agent, AgentMode         acts in training or evaluation: write act, module_dict
     Learner                  write learn, module_dict
     Module                   a torch.nn.Module whose parameters are sent as one block
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from surreal_like.agent.base import Agent
     from surreal_like.agent.mode import AgentMode
     from surreal_like.algorithm.base import Algorithm
+    from surreal_like.algorithm.builder import build_algorithm
     from surreal_like.clients import LoggerplexClient, TensorplexClient
     from surreal_like.env.base import Env, VectorEnv, Wrapper
     from surreal_like.env.check import check_env
@@ -128,6 +130,7 @@ _HOMES = {
     "PrioritizedReplay": "surreal_like.replay.prioritized_replay",
     "FIFOReplay": "surreal_like.replay.fifo_replay",
     "Algorithm": "surreal_like.algorithm.base",
+    "build_algorithm": "surreal_like.algorithm.builder",
     "check_env": "surreal_like.env.check",
     "Env": "surreal_like.env.base",
     "VectorEnv": "surreal_like.env.base",
@@ -177,6 +180,7 @@ __all__ = [
     "UniformReplay",
     "VectorEnv",
     "Wrapper",
+    "build_algorithm",
     "check_env",
     "evaluate",
     "launch",

@@ -22,8 +22,11 @@ class DataError(SurrealError):
     """An environment or agent returned a NaN, a wrong dtype or a wrong shape; names the field."""
 
 
-class MissingColumn(DataError, AttributeError):
+class MissingColumn(DataError, AttributeError, KeyError):
     """A loss or an operator reads a column that the batch does not have."""
+
+    # That of KeyError would put the message in quotes.
+    __str__ = Exception.__str__
 
 
 def unwritten(owner: object, method: str, page: str) -> NotImplementedError:

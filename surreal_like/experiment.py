@@ -149,6 +149,7 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     algorithm = find_algorithm(config.algorithm)
     algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
     algorithm.check_replay(config.learner_config)
+    algorithm.validate_config(**{section: config[section] for section in SECTIONS})
     rehearse(config, algorithm, starts_here=must_be_installed)
     return _record(config, own_modules(config.session_config.import_path))
 

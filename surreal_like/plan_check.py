@@ -11,9 +11,11 @@ from session import nest
 from session.config import Config
 from session.errors import ConfigError, SurrealError
 from surreal_like.agent.base import Agent
-from surreal_like.data.batch import Batch
+from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
+from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow
+from surreal_like.experience.chunk import Chunk, postprocessed
 from surreal_like.learner.base import Learner
 from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.base import Replay
@@ -80,20 +82,22 @@ def _zeros(agent: Agent, unrolls: bool, config: Config) -> Batch | None:
         return None
     extras = dict(result[1]) if isinstance(result, tuple) else {}
     actions = to_tensor(parse_action_spec(env.action_spec).array.zeros(_STREAMS))
+    chunk = _chunk(agent, obs, actions, extras)
+    if chunk is None:
+        return None
+    steps = slice(_STEPS) if unrolls else 0
     lead = (_STEPS, _STREAMS) if unrolls else (_STREAMS,)
-
-    def spread(x: Any, rows: int = _STEPS) -> torch.Tensor:
-        tensor = torch.as_tensor(x)
-        return tensor.expand(rows, *tensor.shape).clone() if unrolls else tensor
-
-    batch = Batch(
-        obs=nest.map(lambda x: spread(x, _STEPS + 1), obs),
-        actions=nest.map(spread, actions),
-        rewards=torch.zeros(lead),
-        discounts=torch.ones(lead),
-        dones=torch.zeros(lead),
-        version=torch.zeros(lead, dtype=torch.int64),
-        extras={name: spread(column) for name, column in extras.items()},
+    columns = {name: torch.from_numpy(column)[steps] for name, column in chunk.columns.items()}
+    batch = make_batch(
+        {
+            **{name: each for name, each in columns.items() if name.startswith("extras/")},
+            **nest.flatten(actions if not unrolls else _spread(actions, _STEPS), "actions"),
+            **nest.flatten(obs if not unrolls else _spread(obs, _STEPS + 1), "obs"),
+            "rewards": columns["reward"],
+            "discounts": torch.ones(lead),
+            "dones": torch.zeros(lead),
+            "version": torch.zeros(lead, dtype=torch.int64),
+        }
     )
     if unrolls:
         first = torch.zeros(_STEPS + 1, _STREAMS, dtype=torch.bool)
@@ -101,3 +105,29 @@ def _zeros(agent: Agent, unrolls: bool, config: Config) -> Batch | None:
         return Batch(batch, first=first, mask=torch.ones(lead), replayed=replayed)
     rows = {"weights": torch.ones(lead), "indices": torch.arange(_STREAMS)}
     return Batch(batch, obs_next=nest.map(torch.clone, obs), **rows)
+
+
+def _spread(tensors: Any, rows: int) -> Any:
+    return nest.map(lambda x: x.expand(rows, *x.shape).clone(), tensors)
+
+
+def _chunk(agent: Agent, obs: Any, actions: Any, extras: Any) -> Chunk | None:
+    """Returns rows of zeros as the agent sends them; None if its code raises an error."""
+    rows = _STEPS + 1
+    lead = (rows, _STREAMS)
+    columns: dict[str, nest.Array] = {
+        "step_type": np.full(lead, StepType.MID, np.uint8),
+        "reward": np.zeros(lead, np.float32),
+        "discount": np.ones(lead, np.float32),
+        "version": np.zeros(lead, np.int64),
+    }
+    for name, value in (("obs", obs), ("action", actions), ("extras", extras)):
+        flat = nest.flatten(nest.map(torch.as_tensor, value), name)
+        columns |= {key: _spread(each, rows).numpy() for key, each in flat.items()}
+    chunk = Chunk(columns, 1, list(range(_STREAMS)), overlap=1)
+    try:
+        return postprocessed(chunk, agent.postprocess)
+    except SurrealError as error:
+        raise ConfigError(str(error)) from None
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return None

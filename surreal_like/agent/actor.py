@@ -29,9 +29,13 @@ class ActorAgent(Agent):
     values anew, with weights at least as new as the agent's.
     """
 
+    make_model = staticmethod(make_network)
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.network = make_network(self.learner_config, self.env_config).freeze()
+        network = self.make_model(self.learner_config, self.env_config)
+        # It only acts; not freeze(), because a network of the author's may be any torch module.
+        self.network = network.requires_grad_(False).eval()
         self.synchronous = bool(self.learner_config.algo.get("synchronous", False))
         spec = parse_action_spec(self.env_config.action_spec)
         # Networks represent continuous actions as vectors.

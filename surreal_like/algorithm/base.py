@@ -84,6 +84,27 @@ class Algorithm:
             )
 
     @classmethod
+    def validate_config(
+        cls, learner_config: Config, env_config: Config, session_config: Config
+    ) -> None:
+        """Raises ConfigError for settings that do not fit each other; called before a run."""
+
+    @classmethod
+    def with_updates(cls, name: str | None = None, **changes: Any) -> type[Algorithm]:
+        """Returns a new algorithm that is this one but for some parts; see `build_algorithm`.
+
+        Args:
+            name: of the new class; None: that of this one.
+            changes: as of `build_algorithm`.
+
+        Raises:
+            ConfigError: an unknown part, or a function that takes other arguments.
+        """
+        from surreal_like.algorithm.builder import updated
+
+        return updated(cls, cls.__name__ if name is None else name, changes)
+
+    @classmethod
     def check_replay(cls, learner_config: Mapping[str, Any]) -> None:
         """Raises ConfigError, with both sides, if the configured replay gives other batches.
 
@@ -136,6 +157,17 @@ def session_defaults_of(algorithm: type[Algorithm]) -> Config:
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
     return given
+
+
+def check_arguments(what: str, function: Any, names: tuple[str, ...]) -> None:
+    """Raises ConfigError unless a function can be called with so many arguments."""
+    wanted = f"expected a function of ({', '.join(names)})"
+    if not callable(function):
+        raise ConfigError(f"{what} is {shown(function)}, {wanted}")
+    try:
+        inspect.signature(function).bind(*names)
+    except TypeError as error:
+        raise ConfigError(f"{what} takes other arguments ({error}), {wanted}") from None
 
 
 def _combined(algorithm: type[Algorithm]) -> Config:

@@ -124,10 +124,12 @@ def make_network(learner_config: Config, env_config: Config) -> QNetwork:
 class DQNAgent(Agent):
     """Takes the action of the largest value; with probability epsilon a random action."""
 
+    make_model = staticmethod(make_network)
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         algo = self.learner_config.algo
-        self.q_network = make_network(self.learner_config, self.env_config).freeze()
+        self.q_network = self.make_model(self.learner_config, self.env_config).freeze()
         self.num_actions: int = self.env_config.action_spec.dim[0]
         if self.q_network.noise is not None and self.agent_mode is AgentMode.training:
             self.q_network.noise.generator = self.generator
@@ -169,6 +171,8 @@ class DQNAgent(Agent):
 class DQNLearner(Learner):
     """Moves Q of the taken actions towards reward plus discounted value of the next state."""
 
+    make_model = staticmethod(make_network)
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         algo = self.learner_config.algo
@@ -177,7 +181,7 @@ class DQNLearner(Learner):
         self.double: bool = algo.double
         self.huber_kappa: float = algo.huber_kappa
         self.kappa: float = algo.distribution.kappa
-        self.q_network = make_network(self.learner_config, self.env_config).to(self.device)
+        self.q_network = self.make_model(self.learner_config, self.env_config).to(self.device)
         if self.q_network.noise is not None:
             self.q_network.noise.generator = self.generator
         self.add_optimizer(

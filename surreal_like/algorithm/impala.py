@@ -15,15 +15,8 @@ from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow import (
-    Flow,
-    Loss,
-    learn_moments,
-    rollouts,
-    train_one_step,
-    update_value_scale,
-)
-from surreal_like.dataflow.rows import flat_actions, policy_columns, state_before
+from surreal_like.dataflow import Loss
+from surreal_like.dataflow.rows import flat_actions, policy_columns
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.learner.on_policy import ActorCriticLearner, explained_variance
 from surreal_like.loss.policy import masked_mean, policy_gradient_loss
@@ -96,25 +89,13 @@ class ImpalaLearner(ActorCriticLearner):
         _check(kwargs["learner_config"].algo)
         super().__init__(**kwargs)
 
-    def execution_plan(self) -> Flow:
-        """Makes one update from each batch of unrolls."""
-        flow = rollouts(self).for_each(train_one_step(self))
-        if self.value_scale is not None:
-            # Behind the update: in place, it would change weights that the gradients need.
-            flow = flow.for_each(update_value_scale(self.value_scale))
-        return flow.for_each(learn_moments(self.network))
-
     def loss(self, batch: Batch) -> Loss:
         """Returns the loss of a batch of unrolls."""
-        policy, values = self.network.unroll(batch.obs, state_before(batch), batch.first)
-        # The last row of each stream has no action.
-        here = self.network.head.of({k: x[:-1] for k, x in policy.columns().items()})
-        actions = flat_actions(batch.actions)
-        log_prob = here.log_prob(actions)
+        log_prob, entropies, values, bootstrap = self.evaluate_actions(batch)
         with torch.no_grad():
             acted = self.network.head.of(policy_columns(batch))
-            log_rhos = log_prob.detach() - acted.log_prob(actions)
-            corrected = self.correct(batch, log_rhos, values)
+            log_rhos = log_prob.detach() - acted.log_prob(flat_actions(batch.actions))
+            corrected = self.correct(batch, log_rhos, values, bootstrap)
         entropy_weight = self.entropy.at(self)
         # Advantages in units of the values too, or one of both losses drowns the other: Hessel et
         # al. 2019, Multi-task deep reinforcement learning with PopArt, equation 6.
@@ -122,16 +103,16 @@ class ImpalaLearner(ActorCriticLearner):
         gains = policy_gradient_loss(log_prob, corrected.advantages)
         policy_loss = masked_mean(gains, batch.mask) / unit
         batch["value_targets"] = corrected.targets
-        errors = squared_loss(values[:-1], corrected.targets)
+        errors = squared_loss(values, corrected.targets)
         value_loss = masked_mean(errors, batch.mask) / unit**2
-        entropy = masked_mean(here.entropy(), batch.mask)
+        entropy = masked_mean(entropies, batch.mask)
         metrics = {
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),
             "rho": masked_mean(log_rhos.exp(), batch.mask),
             "explained_variance": explained_variance(
-                values[:-1].detach(), corrected.targets, batch.mask
+                values.detach(), corrected.targets, batch.mask
             ),
             "entropy_weight": entropy_weight,
             **self.value_metrics(),
@@ -139,15 +120,17 @@ class ImpalaLearner(ActorCriticLearner):
         total = policy_loss + self.algo.value_weight * value_loss - entropy_weight * entropy
         return Loss(total, metrics)
 
-    def correct(self, batch: Batch, log_rhos: torch.Tensor, values: torch.Tensor) -> VTrace:
-        """Returns targets and advantages `[T, B]`, from values `[T + 1, B]`."""
+    def correct(
+        self, batch: Batch, log_rhos: torch.Tensor, values: torch.Tensor, bootstrap: torch.Tensor
+    ) -> VTrace:
+        """Returns targets and advantages `[T, B]`, from values `[T, B]` and the bootstrap `[B]`."""
         algo = self.algo
         return vtrace(
             log_rhos,
             batch.rewards,
             batch.discounts,
-            values[:-1],
-            values[-1],
+            values,
+            bootstrap,
             mask=batch.mask,
             lambda_=algo.vtrace_lambda,
             clip_c=algo.clip_c,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, SurrealError
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.base import Algorithm, check_arguments
 from surreal_like.algorithm.catalog import list_algorithms
 
 
@@ -64,10 +63,7 @@ def find_plan(name: str) -> Callable[[Any], Any]:
     if not callable(plan):
         hint = did_you_mean(function, [key for key in vars(module) if key[0] != "_"], lead="; ")
         raise ConfigError(f"{key} {name!r}: {module.__file__} has no function {function!r}{hint}")
-    try:
-        inspect.signature(plan).bind(None)
-    except TypeError as error:
-        raise ConfigError(f"{key} {name!r} must take one argument, the learner: {error}") from None
+    check_arguments(f"{key} {name!r}", plan, ("learner",))
     found: Callable[[Any], Any] = plan
     return found
 

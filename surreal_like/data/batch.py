@@ -34,12 +34,19 @@ class Batch(dict[str, Any]):
         mask = self.get("mask")
         return len(self["rewards"]) if mask is None else int((mask != 0).sum())
 
+    def __missing__(self, name: str) -> Any:
+        raise MissingColumn(f"the batch has no '{name}'; it has {', '.join(self)}")
+
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            known = ", ".join(self)
-            raise MissingColumn(f"the batch has no '{name}'; it has {known}") from None
+        return self[name]
+
+
+class Extras(dict[str, Any]):
+    """The columns ``extras/...`` of a batch: of the agent, and ``env_config.info_keys``."""
+
+    def __missing__(self, name: str) -> Any:
+        known = ", ".join(f"extras/{key}" for key in self) or "none below extras/"
+        raise MissingColumn(f"the batch has no 'extras/{name}'; it has {known}")
 
 
 def make_batch(columns: Mapping[str, Any]) -> Batch:
@@ -55,7 +62,7 @@ def make_batch(columns: Mapping[str, Any]) -> Batch:
             batch[name] = column
         elif root not in batch:
             batch[root] = nest.unflatten(columns, root)
-    batch.setdefault("extras", {})
+    batch["extras"] = Extras(batch.get("extras", {}))
     return batch
 
 

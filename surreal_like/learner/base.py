@@ -80,6 +80,7 @@ class Learner:
     """
 
     _has_own_learn = False
+    _adds_optimizers = False
 
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
@@ -110,6 +111,7 @@ class Learner:
         self._metrics_due = self._publish_due
         self.own_metrics: dict[str, float] = {}
         self._unreported: dict[str, float] = {}
+        self.before_init()
 
     @classmethod
     def default_config(cls) -> Mapping[str, Any]:
@@ -220,6 +222,22 @@ class Learner:
         updates, self.updates = self.updates, []
         return updates
 
+    # -- hooks ------------------------------------------------------------------------------------
+
+    def before_init(self) -> None:
+        """Called when the configs and the device are set, before a network is built."""
+
+    def before_loss_init(self) -> None:
+        """Called when the networks are built, before the first optimizer is added."""
+
+    def make_optimizers(self) -> Optimizer | Mapping[str, Optimizer]:
+        """Returns optimizers that take the place of those of the same names; one: `optimizer`."""
+        return {}
+
+    def change_gradients(self, flat: torch.Tensor) -> torch.Tensor:
+        """Returns the gradients ``[P]`` of an optimizer before they are clipped and used."""
+        return flat
+
     # -- optimizers -------------------------------------------------------------------------------
 
     def add_optimizer(
@@ -243,7 +261,16 @@ class Learner:
         Raises:
             ConfigError: the schedule or an option is wrong.
         """
-        return self.optimizers.add(name, module, learning_rate, where=where, **options)
+        if not self._adds_optimizers:
+            self._adds_optimizers = True
+            self.before_loss_init()
+            made = self.make_optimizers()
+            self.optimizers.update({"optimizer": made} if isinstance(made, Optimizer) else made)
+        if name not in self.optimizers:
+            self.optimizers.add(name, module, learning_rate, where=where, **options)
+        if type(self).change_gradients is not Learner.change_gradients:
+            self.optimizers[name].change = self.change_gradients
+        return self.optimizers[name]
 
     def update_priorities(self, priorities: torch.Tensor) -> None:
         """Sets new priorities of the rows of the newest batch; called in :meth:`learn`.

@@ -11,12 +11,21 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.agent.actor import make_network
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow.rows import state_before
-from surreal_like.exploration.schedule import make_schedule
+from surreal_like.dataflow import (
+    Flow,
+    Loss,
+    learn_moments,
+    rollouts,
+    train_one_step,
+    update_value_scale,
+)
+from surreal_like.dataflow.rows import flat_actions, state_before
+from surreal_like.errors import unwritten
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
 from surreal_like.learner.base import Learner
 from surreal_like.learner.value_scale import ValueScale
 from surreal_like.loss.policy import adapted_kl_coefficient, masked_mean
-from surreal_like.network.actor_critic import ActorCritic
+from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ScaledValueHead
 
@@ -25,17 +34,21 @@ class ActorCriticLearner(Learner):
     """Learns a policy and its state values from unrolls.
 
     Attributes:
+        make_model: function of learner_config and env_config that builds the network.
         algo: `learner_config.algo`.
         network: computes both.
         entropy: schedule of the weight of the entropy.
         value_scale: unit of the values with `model.normalize_values`; None without.
     """
 
+    make_model = staticmethod(make_network)
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         algo = self.algo = self.learner_config.algo
-        self.network = make_network(self.learner_config, self.env_config).to(self.device)
-        head = self.network.value_head
+        self.network = self.make_model(self.learner_config, self.env_config).to(self.device)
+        # A network of the author's may have no head of values.
+        head = getattr(self.network, "value_head", None)
         self.value_scale = ValueScale(head) if isinstance(head, ScaledValueHead) else None
         self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy")
         options = algo.get("optimizer") or {"epsilon": algo.adam_epsilon}
@@ -46,6 +59,36 @@ class ActorCriticLearner(Learner):
             max_grad_norm=algo.max_grad_norm,
             **options,
         )
+
+    def execution_plan(self) -> Flow:
+        """Makes one update from each batch of unrolls."""
+        flow = rollouts(self).for_each(train_one_step(self))
+        if self.value_scale is not None:
+            # Behind the update: in place, it would change weights that the gradients need.
+            flow = flow.for_each(update_value_scale(self.value_scale))
+        return flow.for_each(learn_moments(self.network))
+
+    def loss(self, batch: Batch) -> torch.Tensor | Loss:
+        """Returns the loss of a batch of unrolls."""
+        raise unwritten(self, "loss(batch)", "your_own_algorithm.md")
+
+    def evaluate_actions(
+        self, batch: Batch
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Returns log-probabilities, entropies, values `[T, B]`, and the bootstrap values `[B]`.
+
+        Of the actions of a batch of unrolls, under the policy and values of now. Of rows in passes
+        over a batch they are `[M]`, and there are no bootstrap values: `[0]`.
+        """
+        if len(batch.first) == len(batch.rewards):
+            policy, values = see(self.network, batch)
+            log_prob = policy.log_prob(flat_actions(batch.actions, batch.mask.ndim))
+            return log_prob, policy.entropy(), values, values.new_zeros(0)
+        policy, values = self.network.unroll(batch.obs, state_before(batch), batch.first)
+        # The last row of each stream has no action.
+        here = self.network.head.of({k: x[:-1] for k, x in policy.columns().items()})
+        log_prob = here.log_prob(flat_actions(batch.actions))
+        return log_prob, here.entropy(), values[:-1], values[-1]
 
     @property
     def value_unit(self) -> float:
@@ -60,6 +103,39 @@ class ActorCriticLearner(Learner):
     def module_dict(self) -> dict[str, ActorCritic]:
         """Returns the network that agents act with."""
         return {"network": self.network}
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """Returns the defaults of `learner_config`."""
+        return Config(
+            {
+                "algo": {
+                    # Step size of Adam: a schedule.
+                    "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3},
+                    # Weight of the entropy, for losses that use it: a schedule.
+                    "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.0},
+                    # Added to the root of Adam's second moment.
+                    "adam_epsilon": 1e-5,
+                    # Gradients with a larger norm are scaled to this norm; 0: never.
+                    "max_grad_norm": 0.5,
+                    # After each unroll, agents wait for a version that has learned from it.
+                    "synchronous": False,
+                },
+                "model": dict(ACTOR_CRITIC_CONFIG),
+                "replay": {
+                    # Streams per batch: whole unrolls of sender.flush_iteration steps [streams].
+                    "batch_size": 16,
+                    # Rows waiting for the learner, all shards together, before agents wait [rows].
+                    "capacity": 10_000,
+                    # Unrolls of parameters with a larger lag are dropped [versions]; 0: none.
+                    "evict_rule": {"max_version_lag": 8},
+                },
+                "parameter_publish": {
+                    # Shortest time between two publications [seconds].
+                    "min_publish_interval": 0.0,
+                },
+            }
+        )
 
 
 def see(network: ActorCritic, rows: Batch) -> tuple[Distribution, torch.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -144,6 +144,7 @@ class Optimizer:
         nan_updates: number of such updates.
         size: number of parameters.
         schedule: gives the step size; may be replaced.
+        change: called with each gradient `[size]` before it is clipped; returns the one to use.
 
     Raises:
         ConfigError: the rule does not exist.
@@ -169,6 +170,7 @@ class Optimizer:
         if not isinstance(learning_rate, Schedule):
             learning_rate = make_schedule(learning_rate)
         self.schedule: StepSize = learning_rate
+        self.change: Callable[[torch.Tensor], torch.Tensor] | None = None
         parameter, self._gradient = flatten_parameters(module)
         self.size = parameter.numel()
         rate = learning_rate.value(0)
@@ -221,6 +223,8 @@ class Optimizer:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def _update(self, loss: torch.Tensor | float) -> float:
+        if self.change is not None:
+            self._gradient.copy_(self.change(self._gradient))
         norm = torch.linalg.vector_norm(self._gradient)
         # One check for both: Huber's gradient of an infinite error is finite, its loss is not.
         self.skipped = not math.isfinite((norm + loss).item())

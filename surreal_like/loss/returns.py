@@ -44,7 +44,7 @@ def following(steps: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
 def backward_sum(terms: torch.Tensor, decays: torch.Tensor) -> torch.Tensor:
     """Returns the sums `s_t = terms_t + decays_t s_{t+1}`, from 0 after the end; all `[T, B]`."""
     sums = torch.empty_like(terms)
-    after = torch.zeros_like(terms[0])
+    after = terms.new_zeros(terms.shape[1:])
     rows = zip(terms.unbind(), decays.unbind(), sums.unbind(), strict=True)
     for term, decay, out in reversed(list(rows)):
         after = torch.addcmul(term, decay, after, out=out)
