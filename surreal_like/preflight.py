@@ -6,6 +6,7 @@ run folder is made. An error in their code is left to the run, which reports it 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -17,6 +18,8 @@ from session.tensorplex.groups import bin_size_of
 from surreal_like.agent.fetcher import parse_mode
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.dataflow.flow import Flow
 from surreal_like.experience.writer import check_sender
 from surreal_like.learner.base import Learner
 from surreal_like.learner.content import PARAMETERS
@@ -63,6 +66,24 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
         sender, streams = config.session_config.sender, config.env_config.num_envs
         _try(lambda: check_sender(sender, streams, replay.overlap))
         _try(lambda: replay(**configs).check_start(replay_need(config).row_bytes))
+
+
+def flow_of(config: Config) -> Flow | None:
+    """Returns the execution plan of a resolved experiment, to be shown; None if a bug prevents it.
+
+    Builds the learner on the CPU.
+
+    Raises:
+        ConfigError: the learner or the plan rejects a setting.
+    """
+    paths = config.session_config.import_path
+    sys.path.extend(path for path in paths if path not in sys.path)
+    config = config.copy()
+    config.learner_config.device = "cpu"
+    names = ("learner_config", "env_config", "session_config")
+    configs = {name: config[name] for name in names}
+    with torch.random.fork_rng(devices=[]):
+        return _try(lambda: find_algorithm(config.algorithm).learner(**configs).flow)
 
 
 def _check_start(learner: Learner, start_from: str) -> None:

@@ -1,11 +1,15 @@
-"""``plan --format mermaid``: a diagram of the processes of a run and the sockets between them."""
+"""``plan --format mermaid``: processes and the sockets between them; the learner's dataflow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from session.component import Component, Topology
+
+if TYPE_CHECKING:
+    from surreal_like.dataflow.flow import Flow
 
 # All components connect to these: one separate box, as its arrows would hide the others.
 _TELEMETRY = ("tensorplex", "loggerplex")
@@ -40,6 +44,19 @@ def mermaid(topology: Topology) -> str:
     telemetry = [group[0].name for group in groups if group[0].kind in _TELEMETRY]
     lines.append(f'    all(["all components"]) -. "metrics, logs" .-> {_box(telemetry)}')
     return "\n".join(lines)
+
+
+def dataflow(flow: Flow) -> Iterator[str]:
+    """Yields the lines of a box with one node per operator of a learner's plan."""
+    numbers = {id(part): number for number, part in enumerate(flow.parts(), 1)}
+    yield '    subgraph dataflow["dataflow of the learner"]'
+    for part in flow.parts():
+        name = part.name.replace('"', "'")
+        yield f'        operator{numbers[id(part)]}["{name}"]'
+    for part in flow.parts():
+        for source in part.inputs:
+            yield f"        operator{numbers[id(source)]} --> operator{numbers[id(part)]}"
+    yield "    end"
 
 
 def _names(group: Sequence[Component]) -> str:

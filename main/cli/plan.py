@@ -10,9 +10,10 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from main.cli.arguments import add_experiment, request_of
-from main.cli.diagram import mermaid
+from main.cli.diagram import dataflow, mermaid
 from main.cli.parser import Parser
 from session.component import Component, Topology
 from session.config import Config
@@ -25,6 +26,9 @@ from surreal_like.machine import replay_need
 from surreal_like.planning import Plan
 from surreal_like.run_folder import new_path
 from surreal_like.run_request import RunRequest
+
+if TYPE_CHECKING:
+    from surreal_like.dataflow.flow import Flow
 
 _EXAMPLES = """examples:
   surreal-like plan configs/cartpole_dqn.yaml
@@ -148,7 +152,22 @@ def _table(plan: Plan, folder: Path) -> str:
         for component in plan.topology
     ]
     head = ["component", "started as", "binds", "connects to"]
-    return "\n\n".join([columns([], _facts(config)), columns(head, rows)])
+    flow = _flow(config)
+    operators = [f"  {line}" for line in flow.outline()] if flow is not None else []
+    parts = [columns([], _facts(config)), columns(head, rows)]
+    return "\n\n".join([*parts, "\n".join(["dataflow of the learner", *operators])])
+
+
+def _flow(config: Config) -> Flow | None:
+    # Not at the top: it imports torch, which the other formats do not need.
+    from surreal_like.preflight import flow_of
+
+    return flow_of(config)
+
+
+def _mermaid(plan: Plan, folder: Path) -> str:
+    flow = _flow(plan.config)
+    return "\n".join([mermaid(plan.topology), *(dataflow(flow) if flow is not None else ())])
 
 
 def _connects(component: Component) -> list[str]:
@@ -197,5 +216,5 @@ _FORMATS: Mapping[str, Callable[[Plan, Path], str]] = {
     "table": _table,
     "shell": _shell,
     "procfile": _procfile,
-    "mermaid": lambda plan, folder: mermaid(plan.topology),
+    "mermaid": _mermaid,
 }

@@ -13,6 +13,7 @@ from session.errors import ConfigError
 from session.merge import join, shown, spell_out
 from session.placeholder import is_unresolved
 from surreal_like.algorithm.catalog import describe_algorithms
+from surreal_like.algorithm.updates import updated
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
@@ -100,9 +101,8 @@ class Algorithm:
         Raises:
             ConfigError: an unknown part, or a function that takes other arguments.
         """
-        from surreal_like.algorithm.builder import updated
-
-        return updated(cls, cls.__name__ if name is None else name, changes)
+        made: type[Algorithm] = updated(cls, cls.__name__ if name is None else name, changes)
+        return made
 
     @classmethod
     def check_replay(cls, learner_config: Mapping[str, Any]) -> None:
@@ -157,17 +157,6 @@ def session_defaults_of(algorithm: type[Algorithm]) -> Config:
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
     return given
-
-
-def check_arguments(what: str, function: Any, names: tuple[str, ...]) -> None:
-    """Raises ConfigError unless a function can be called with so many arguments."""
-    wanted = f"expected a function of ({', '.join(names)})"
-    if not callable(function):
-        raise ConfigError(f"{what} is {shown(function)}, {wanted}")
-    try:
-        inspect.signature(function).bind(*names)
-    except TypeError as error:
-        raise ConfigError(f"{what} takes other arguments ({error}), {wanted}") from None
 
 
 def _combined(algorithm: type[Algorithm]) -> Config:

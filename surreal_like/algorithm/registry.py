@@ -20,8 +20,9 @@ from typing import Any
 
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, SurrealError
-from surreal_like.algorithm.base import Algorithm, check_arguments
+from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms
+from surreal_like.algorithm.updates import check_arguments
 
 
 def find_algorithm(name: str) -> type[Algorithm]:

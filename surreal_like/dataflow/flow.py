@@ -209,6 +209,17 @@ class Flow:
             return [*lines[:-1], f"{lines[-1]} -> {self.name}"]
         return [*(f"  {line}" for flow in self.inputs for line in flow._lines()), self.name]
 
+    def outline(self) -> list[str]:
+        """Returns the operators in order, one a line; branches indented, a dash at each start."""
+        if len(self.inputs) == 1:
+            return [*self.inputs[0].outline(), self.name]
+        lines = [
+            f"{'  ' if row else '- '}{line}"
+            for flow in self.inputs
+            for row, line in enumerate(flow.outline())
+        ]
+        return [*lines, self.name]
+
     def counts(self) -> dict[str, dict[str, float]]:
         """Returns of each operator and source, by name, `items` and `rows`.
 
@@ -402,6 +413,10 @@ class _Clone(Flow):
 
     def _lines(self) -> list[str]:
         return super()._lines() if self._own is self._queues[0] else [self.name]
+
+    def outline(self) -> list[str]:
+        """Returns what all clones share only for the first of them."""
+        return super().outline() if self._own is self._queues[0] else [self.name]
 
 
 def check_several(flows: Sequence[Flow]) -> None:

@@ -135,6 +135,11 @@ class Learner:
         """Returns the loss of a batch, or of rows of it: a scalar, or a `Loss` with metrics."""
         raise unwritten(self, "loss(batch) or learn(batch)", "your_own_algorithm.md")
 
+    @classmethod
+    def uses_loss(cls) -> bool:
+        """Returns False if the class has a plan, but no loss: its plan has losses of its own."""
+        return cls.loss is not Learner.loss or cls.execution_plan is Learner.execution_plan
+
     def stats(self, batch: Batch) -> Mapping[str, Any]:
         """Returns further metrics of an update; called after it, with the rows of its batch."""
         return {}

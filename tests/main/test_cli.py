@@ -201,10 +201,15 @@ def test_lists(command: Command) -> None:
 def test_plan_shows_components_and_starts_nothing(command: Command, tmp_path: Path) -> None:
     said = command("plan", "small.yaml", "--agents", "3")
     assert said.code == 0, said.err
-    first_words = [line.split()[0] for line in said.out.splitlines() if line]
-    assert first_words[-9:] == [
+    components, dataflow = said.out.split("\n\n")[1:]
+    assert [line.split()[0] for line in components.splitlines()[1:]] == [
         *("loggerplex", "tensorplex", "ps", "replay-0", "learner"),
         *("agent-0", "agent-1", "agent-2", "eval-0"),
+    ]
+    operators = ["replay", "train_one_step", "learn_moments", "update_target", "update_priorities"]
+    assert [line.strip() for line in dataflow.splitlines()] == [
+        "dataflow of the learner",
+        *operators,
     ]
     assert "2,000 rows of 65 B: 130 kB" in said.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"]

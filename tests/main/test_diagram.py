@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from main.cli.diagram import mermaid
+from main.cli.diagram import dataflow, mermaid
 from session.component import Topology
 from session.config import Config
 from session.default_configs import BASE_CONFIG
+from surreal_like.dataflow import Operator, from_items
 from surreal_like.topology import make_topology
 from tests.main.conftest import Command
 
@@ -47,6 +48,26 @@ def test_every_endpoint_of_the_topology_is_on_an_arrow() -> None:
     ends = {end.rpartition(".")[2] for end in every.endpoints if "plex." not in end}
     on_arrows = {what.partition(":")[0] for _, what, _ in arrows(text)}
     assert on_arrows == ends
+
+
+def test_operators_of_a_plan_are_in_a_box() -> None:
+    one, other = from_items([1]).for_each(str).duplicate(2)
+    lines = list(dataflow(one.for_each(Operator('say("x")', str)).union(other)))
+    assert [line.strip() for line in lines[1:-1]] == [
+        'operator1["from_items"]',
+        'operator2["str"]',
+        'operator3["clone 1 of 2"]',
+        """operator4["say('x')"]""",
+        'operator5["clone 2 of 2"]',
+        'operator6["concurrently(async)"]',
+        "operator1 --> operator2",
+        "operator2 --> operator3",
+        "operator3 --> operator4",
+        "operator2 --> operator5",
+        "operator4 --> operator6",
+        "operator5 --> operator6",
+    ]
+    assert lines[0].strip().startswith("subgraph dataflow")
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,14 @@ def test_a_flow_is_described_by_its_operators() -> None:
         "  clone 2 of 2",
         "concurrently(async) -> abs",
     ]
+    assert both.outline() == [
+        "- from_items",
+        "  clone 1 of 2",
+        "  str",
+        "- clone 2 of 2",
+        "concurrently(async)",
+        "abs",
+    ]
 
 
 @pytest.mark.parametrize(
