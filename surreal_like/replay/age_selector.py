@@ -100,23 +100,19 @@ class AgeSelector(UniformSelector):
         return float((np.exp(self._log_weights()) * self._runs.ready).sum())
 
     def mark(self, first: int, ready: Flags) -> None:
-        """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
         super().mark(first, ready)
         flags = ready.reshape(-1)
         self._runs.append(first, self._versions(np.arange(first, first + len(flags))), flags)
 
     def mark_earlier(self, numbers: Rows) -> None:
-        """Marks earlier rows, none of them marked before, as sampleable."""
         super().mark_earlier(numbers)
         self._runs.count(numbers)
 
     def unmark(self, numbers: Rows) -> int:
-        """Marks existing rows, each once, as not sampleable; returns how many of them were."""
         self._runs.count(numbers.compress(self.is_ready(numbers)), -1)
         return super().unmark(numbers)
 
     def evict(self, oldest: int) -> int:
-        """Removes rows older than ``oldest``; returns how many of them were sampleable."""
         end = min(max(oldest, self._oldest), self._next_number)
         gone = [
             self._oldest + part.start + np.flatnonzero(self._bits[slots])
@@ -182,6 +178,5 @@ class AgeSelector(UniformSelector):
         return places
 
     def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
-        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
         self._runs = VersionRuns()
         super().restore(state, oldest, ready)

@@ -56,17 +56,6 @@ def check_chunk(chunk: Chunk, manifest: Manifest | None) -> tuple[int, int]:
     return shape
 
 
-def check_lead_in(chunk: Chunk, frames: int) -> None:
-    """Raises DataError unless an unroll has ``frames`` frames before its first row."""
-    observed = [name for name in chunk.columns if name.partition("/")[0] == "obs"]
-    found = {name: len(lead) for name, lead in chunk.lead_in.items()}
-    if found != dict.fromkeys(observed if frames else (), frames):
-        raise DataError(
-            f"unroll from {chunk.sender}: lead-in frames {found or 'none'}, expected {frames} of "
-            f"{', '.join(observed)}: env_config.frame_stack must be the same everywhere"
-        )
-
-
 def _difference(manifest: Manifest, columns: Iterable[str]) -> str:
     missing = sorted(manifest.keys() - set(columns))
     unknown = sorted(set(columns) - manifest.keys())

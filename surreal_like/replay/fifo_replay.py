@@ -1,48 +1,39 @@
-"""Replay of whole unrolls: each is learned from once, oldest first, or again beside new ones."""
+"""The table of whole unrolls: each is learned from once, oldest first, or again beside new ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from session.config import Config
-from session.errors import SurrealError
-from session.nest import Array
-from surreal_like.data.batch import Collate, Columns
+from surreal_like.data.batch import Collate
 from surreal_like.data.frames import stack_size
-from surreal_like.data.unroll import UnrollBuffer
-from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.age_selector import AgeRule
-from surreal_like.replay.base import Replay
-from surreal_like.replay.column_spec import Manifest, check_chunk, check_lead_in, manifest_of
-from surreal_like.replay.storage import LINK_BYTES
+from surreal_like.replay.fifo_selector import FIFOSelector
+from surreal_like.replay.limiter import Limiter
+from surreal_like.replay.selector import Sample
+from surreal_like.replay.sequence_view import SequenceView, Stacker
+from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
+from surreal_like.replay.table import Table
 from surreal_like.replay.unroll_plan import plan_unrolls
-from surreal_like.replay.unroll_queue import Unroll, UnrollQueue, pack, unpack
-from surreal_like.replay.unroll_ring import UnrollRing
 from surreal_like.transform.reward import make_reward_transform
 
-_REPLAYED = "replayed"
 
+class FIFOReplay(Table):
+    """A queue of whole unrolls for on-policy learners, and those already learned from.
 
-class FIFOReplay(Replay):
-    """A queue of whole unrolls for on-policy learners, and a ring of those already learned from.
+    An unroll has ``session_config.sender.flush_iteration`` steps (T) of all streams of one agent.
+    ``learner_config.replay.batch_size`` counts streams, ``capacity`` rows. A full queue makes
+    agents wait, or drops its oldest unrolls where ``when_full`` is ``drop_oldest``; unrolls that
+    were acted with parameters more than ``evict_rule.max_version_lag`` versions old are never
+    learned from. Lost unrolls are counted.
 
-    An unroll has ``session_config.sender.flush_iteration`` steps (T) of all streams of one agent
-    and is passed on as received, without a copy. ``learner_config.replay.batch_size`` counts
-    streams, ``capacity`` rows. A full queue makes agents wait, or drops its oldest unrolls where
-    ``when_full`` is ``drop_oldest``; unrolls that were acted with parameters more than
-    ``evict_rule.max_version_lag`` versions old are never learned from. Lost unrolls are counted.
-
-    ``replay_proportion`` of the streams of each batch are drawn from the ring, which keeps the
-    newest ``replay_capacity`` rows that have been learned from; until the ring has enough of them,
-    batches hold new unrolls only. ``max_version_lag`` does not apply to replayed unrolls, which are
-    old by intention; ``age`` bounds them. ``replayed``, bool ``[B]`` in each batch, flags their
-    streams. They count as ``replayed``, not as ``sampled`` once more.
+    ``replay_proportion`` of the streams of each batch are drawn from the newest
+    ``replay_capacity`` rows that have been learned from; until there are enough of them, batches
+    hold new unrolls only. ``max_version_lag`` does not apply to replayed unrolls, which are old by
+    intention; ``age`` bounds them. ``replayed``, bool ``[B]`` in each batch, flags their streams.
+    They count as ``replayed``, not as ``sampled`` once more.
 
     Raises:
         ConfigError: a batch is no whole number of unrolls, or there is no room for one.
@@ -50,217 +41,130 @@ class FIFOReplay(Replay):
 
     overlap = 1
     consumes = True
+    selector: FIFOSelector
 
-    def __init__(
-        self, *, learner_config: Config, env_config: Config, session_config: Config
-    ) -> None:
-        super().__init__(
-            learner_config=learner_config, env_config=env_config, session_config=session_config
+    def make_parts(self) -> None:
+        """Makes a view of sequences, and a queue of them."""
+        configs = (self.learner_config, self.env_config, self.session_config)
+        plan = self._plan = plan_unrolls(*configs)
+        replay, algo = self.learner_config["replay"], self.learner_config["algo"]
+        frames = stack_size(self.env_config)
+        # Rows of an unroll, with the row after it and the frames before it.
+        self._lead = (frames - 1) * plan.num_envs
+        self._rows_each = self._lead + (plan.steps + 1) * plan.num_envs
+        transform = make_reward_transform(algo)
+        self.view = SequenceView(
+            plan.steps, plan.num_envs, algo["gamma"], transform=transform, frame_stack=frames
         )
-        replay = learner_config["replay"]
-        self._plan = plan_unrolls(learner_config, env_config, session_config)
-        self._max_lag: int = replay["evict_rule"]["max_version_lag"]
-        self._lead = stack_size(env_config) - 1
-        self._manifest: Manifest | None = None
-        self._queue = UnrollQueue(
-            self._plan.queue, drops_oldest=replay["when_full"] == "drop_oldest"
-        )
-        self._ring = UnrollRing(
-            self._plan.ring, AgeRule.of(replay), seed=settings.default_seed(session_config)
-        )
-        self._unroll_bytes = 0
-        # In unrolls, since the start.
-        self._inserted = self._sampled = self._replayed = self._evicted = 0
-        self._newest_fresh: list[Unroll] = []
-        self._newest_again = 0
-
-    def check_start(self, row_bytes: int) -> None:
-        """Raises ConfigError if there is no room for a batch of such rows, or no message for it."""
-        plan, row_bytes = self._plan, row_bytes - LINK_BYTES
-        unroll_rows = (plan.steps + 1) * plan.num_envs
-        plan.within_bytes(unroll_rows * row_bytes)
-        settings.require_messages(
-            self.env_config,
-            self.session_config,
-            row_bytes=row_bytes,
-            rows=plan.batch * unroll_rows,
+        self.limiter = Limiter(1)
+        self._drops_oldest = replay["when_full"] == "drop_oldest"
+        # Room for whole unrolls, so that none is evicted in part. It grows when more wait at once,
+        # because a queue is mostly much emptier than its bound.
+        self.storage = ColumnStorage(self._rows_each)
+        self.selector = FIFOSelector(
+            plan.num_envs,
+            versions=self.versions,
+            newest_version=lambda: self.newest_version,
+            replayed=(plan.again, plan.batch),
+            keep=plan.ring,
+            rule=AgeRule.of(replay),
+            seed=settings.default_seed(self.session_config),
         )
 
     def refusal(self, chunk: Chunk) -> str | None:
         """Refuses the last rows of an agent that ends: they are no whole unroll."""
         return "short unroll" if chunk.tail or not chunk.overlap else None
 
-    def insert(self, experience: Chunk) -> None:
-        """Inserts an unroll, without a copy.
+    def check_start(self, row_bytes: int) -> None:
+        """Raises ConfigError if there is no room for a batch of such rows, or no message for it."""
+        self._plan.within_bytes(self._rows_each * row_bytes)
+        settings.require_messages(
+            self.env_config,
+            self.session_config,
+            row_bytes=row_bytes - LINK_BYTES,
+            rows=self._plan.batch * (self._plan.steps + 1) * self._plan.num_envs,
+        )
 
-        Raises:
-            DataError: it is not as long or wide as the others, or has other columns.
-            ConfigError: unrolls of so many bytes must deadlock.
-        """
-        chunk, plan = experience, self._plan
-        shape = check_chunk(chunk, self._manifest)
-        if shape != (plan.steps + 1, plan.num_envs):
-            raise DataError(
-                f"unroll of {shape[0] - 1} steps x {shape[1]} streams, expected "
-                f"{plan.steps} x {plan.num_envs}"
-            )
-        check_lead_in(chunk, self._lead)
-        if self._manifest is None:
-            self._open(chunk)
-        self._evicted += self._queue.push(Unroll.of(chunk))
-        self._inserted += 1
-        newest = int(chunk.columns["version"].max())
-        self.newest_version = max(self.newest_version, newest)
-
-    def _open(self, chunk: Chunk) -> None:
+    def _check_room(self) -> None:
         """Applies ``max_bytes`` by the size of the first unroll: all are equally large."""
-        self._plan = self._plan.within_bytes(chunk.size_bytes)
-        self._queue.places = self._plan.queue
-        self._ring.bound(self._plan.ring)
-        self._unroll_bytes = chunk.size_bytes
-        self._manifest = manifest_of(chunk.columns, axes=2)
+        self._plan = self._plan.within_bytes(self._rows_each * self.storage.row_bytes)
+        self.selector.keep = self._plan.ring
+
+    def insert(self, experience: Chunk) -> None:
+        """Inserts an unroll; raises as :meth:`Table.insert`."""
+        self._make_room()
+        super().insert(experience)
+        if self._drops_oldest:
+            self.limiter.evict(self.selector.keep_newest(self._plan.queue))
+
+    def _make_room(self) -> None:
+        """Makes sure that another unroll takes the room of one that is not needed any more.
+
+        Those that wait are never lost, also beyond the bound when the run ends.
+        """
+        storage, plan, each = self.storage, self._plan, self._rows_each
+        excess = max(self.selector.waiting - plan.queue + 1, 0) if self._drops_oldest else 0
+        needed = self.selector.needed(excess)
+        if len(needed) * each >= storage.capacity:
+            most, twice = (plan.queue + plan.ring) * each, 2 * storage.capacity
+            storage.grow(min(twice, most) if storage.capacity < most else twice)
+        while (oldest := storage.next_number - storage.capacity + self._lead) in needed:
+            storage.renew(each)
+            self.selector.renumber(oldest, oldest + storage.capacity)
 
     def evict(self) -> int:
         """Removes unrolls that are too old to be learned from; returns how many rows these were."""
-        if not self._max_lag:
+        if not self._rule["max_version_lag"]:
             return 0
-        gone = self._queue.drop_older(self.newest_version - self._max_lag)
-        self._evicted += gone
-        return gone * self._plan.rows
+        gone = self.selector.drop_older(self.newest_version - self._rule["max_version_lag"])
+        self.limiter.evict(gone)
+        return gone * self._plan.steps
 
-    def sample(self, batch_size: int) -> list[Unroll]:
-        """Pops the oldest unrolls from the queue, and draws the replayed ones from the ring.
+    def can_insert(self) -> bool:
+        """True if the queue has room for another unroll, or makes room."""
+        return self._drops_oldest or self.selector.waiting < self._plan.queue
 
-        Args:
-            batch_size: number of streams of both.
+    def can_sample(self, batch_size: int) -> bool:
+        """True if there are unrolls of so many streams that are young enough."""
+        self.evict()
+        return len(self.selector) >= self.selector.fresh(batch_size)
 
-        Raises:
-            SurrealError: there are fewer, or ``batch_size`` is no whole number of unrolls.
-        """
-        again = self._again(batch_size)
-        fresh, rest = divmod(batch_size, self._plan.num_envs)
-        fresh -= again
-        if rest or fresh > len(self._queue):
-            raise SurrealError(
-                f"{batch_size} streams asked for, but there are {len(self._queue)} unrolls "
-                f"of {self._plan.num_envs}: ask can_sample() first"
-            )
-        replayed = self._ring.draw(again, self.newest_version)
-        taken = self._queue.pop(fresh)
-        self._ring.add(taken)
-        self._sampled += fresh
-        self._replayed += again
-        self._newest_fresh, self._newest_again = taken, again
-        return taken + replayed
+    def needed_rows(self, batch_size: int) -> int:
+        """Rows of the unrolls of a batch that must be new."""
+        return self.selector.fresh(batch_size) * self._plan.steps
 
     def undo_sample(self) -> None:
         """Puts the unrolls of the newest batch back to the front of the queue."""
-        fresh = self._newest_fresh
-        self._queue.put_back(fresh)
-        self._ring.undo_sample(len(fresh))
-        self._sampled -= len(fresh)
-        self._replayed -= self._newest_again
-        self._newest_fresh, self._newest_again = [], 0
-
-    def _again(self, batch_size: int) -> int:
-        """Number of replayed unrolls in a batch: the full share, or none if the ring has fewer."""
-        plan = self._plan
-        count = batch_size // plan.num_envs
-        wanted = count * plan.again // plan.batch
-        if not wanted or self._ring.drawable(self.newest_version) < wanted:
-            return 0
-        return wanted
-
-    def aggregate_batch(self, sample: Sequence[Unroll]) -> dict[str, Array]:
-        """The unrolls side by side; see :meth:`UnrollBuffer.lay`, and ``replayed`` bool ``[B]``."""
-        buffer = _make_buffer(self.learner_config)
-        return _lay(buffer, [unroll.chunk.arrays for unroll in sample], _flags(sample))
-
-    def sample_columns(self, batch_size: int) -> dict[str, Array]:
-        """Returns the unrolls as they are; the learner lays them side by side."""
-        sample = self.sample(batch_size)
-        columns = {
-            f"{number}/{name}": column
-            for number, unroll in enumerate(sample)
-            for name, column in unroll.chunk.arrays.items()
-        }
-        return {**columns, _REPLAYED: _flags(sample)}
-
-    @classmethod
-    def collate(cls, learner_config: Mapping[str, Any]) -> Collate:
-        """Returns a function that lays the unrolls side by side, one batch at a time."""
-        buffer = _make_buffer(learner_config)
-
-        def lay(columns: Mapping[str, Array], batches: int) -> Iterator[Columns]:
-            unrolls: dict[str, Columns] = {}
-            for path, column in columns.items():
-                number, slash, name = path.partition("/")
-                if slash:
-                    unrolls.setdefault(number, {})[name] = column
-            each = list(unrolls.values())
-            width = len(each) // batches
-            for first in range(0, len(each), width):
-                part = slice(first, first + width)
-                yield _lay(buffer, each[part], columns[_REPLAYED][part])
-
-        return lay
-
-    def rows_in(self, batch_size: int) -> int:
-        """Rows of the batch just sampled that are sampled for the first time."""
-        return len(self._newest_fresh) * self._plan.rows
+        self.selector.undo_sample()
+        self.limiter.sample(-self._newest.fresh)
+        self.limiter.evict(-self._newest.fresh)
+        self._newest = Sample(self._newest.numbers[:0], {})
 
     def batches_at_once(self, asked: int) -> int:
         """One, because batches that wait in the learner grow older."""
         return 1
 
-    def start_sample_condition(self) -> bool:
-        """True if there is an unroll."""
-        return bool(len(self._queue))
-
-    def can_insert(self) -> bool:
-        """True if there is room for another unroll."""
-        return self._queue.can_push()
-
-    def can_sample(self, batch_size: int) -> bool:
-        """True if there are unrolls of so many streams that are young enough."""
-        self.evict()
-        fresh = batch_size - self._again(batch_size) * self._plan.num_envs
-        return fresh <= len(self._queue) * self._plan.num_envs
-
-    def needed_rows(self, batch_size: int) -> int:
-        """Rows of the unrolls of a batch that must be new."""
-        fresh = batch_size // self._plan.num_envs - self._again(batch_size)
-        return fresh * self._plan.rows
-
-    def reseed(self, seed: int) -> None:
-        """Draws replayed unrolls with another seed from now on."""
-        self._ring.reseed(seed)
-
     def statistics(self) -> dict[str, float]:
-        """Rows: in the queue, in the ring, and since the start; bytes of both.
+        """Rows that wait, that may be replayed, and since the start; bytes of the storage.
 
         ``inserted = size + sampled + evicted``.
         """
-        rows = self._plan.rows
-        return {
-            "size": len(self._queue) * rows,
-            "sampleable": len(self._queue) * rows,
-            "replayable": len(self._ring) * rows,
-            "inserted": self._inserted * rows,
-            "sampled": self._sampled * rows,
-            "replayed": self._replayed * rows,
-            "evicted": self._evicted * rows,
-            "size_bytes": (len(self._queue) + len(self._ring)) * self._unroll_bytes,
+        limiter, selector = self.limiter, self.selector
+        samples = {
+            "size": limiter.size,
+            "sampleable": limiter.size,
+            "replayable": selector.replayable,
+            "inserted": limiter.inserted,
+            "sampled": limiter.sampled,
+            "replayed": selector.replayed,
+            "evicted": limiter.inserted - limiter.sampled - limiter.size,
         }
+        rows = {name: count * self._plan.steps for name, count in samples.items()}
+        return {**rows, "size_bytes": self.storage.size_bytes}
 
     def state(self) -> dict[str, Any]:
-        """Everything that is kept, copied."""
-        return {
-            "queue": pack(self._queue),
-            "ring": self._ring.state(),
-            "counts": [self._inserted, self._sampled, self._evicted],
-            "newest_version": self.newest_version,
-        }
+        """Everything that is kept; see :meth:`Table.state`."""
+        return {**super().state(), "unroll": self._unroll}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state` gave; a shorter queue accepts nothing until it has room.
@@ -270,29 +174,19 @@ class FIFOReplay(Replay):
         Raises:
             ConfigError: unrolls of so many bytes must deadlock.
         """
-        queue, again = unpack(state["queue"]), unpack(state["ring"]["unrolls"])
-        self.newest_version = state["newest_version"]
-        first = next(iter(queue + again), None)
-        if first is None or first.chunk.shape != (self._plan.steps + 1, self._plan.num_envs):
+        if state["unroll"] != self._unroll:
+            self.newest_version = state["newest_version"]
             return
-        self._open(first.chunk)
-        self._queue.restore(queue)
-        self._ring.restore(again, state["ring"]["generator"])
-        # Replayed unrolls are counted by the process that gave them out.
-        self._inserted, self._sampled, self._evicted = state["counts"]
+        self.storage.capacity = max(self.storage.capacity, state["storage"]["capacity"])
+        super().restore(state)
+        if self.storage.names:
+            self._check_room()
 
+    @property
+    def _unroll(self) -> list[int]:
+        return [self._plan.steps, self._plan.num_envs, self._rows_each]
 
-def _make_buffer(learner_config: Mapping[str, Any]) -> UnrollBuffer:
-    algo = learner_config["algo"]
-    return UnrollBuffer(algo["gamma"], transform=make_reward_transform(algo))
-
-
-def _flags(unrolls: Sequence[Unroll]) -> npt.NDArray[np.bool_]:
-    return np.array([unroll.replayed for unroll in unrolls], np.bool_)
-
-
-def _lay(
-    buffer: UnrollBuffer, unrolls: Sequence[Mapping[str, Array]], replayed: npt.NDArray[np.bool_]
-) -> dict[str, Array]:
-    widths = [unroll["step_type"].shape[1] for unroll in unrolls]
-    return {**buffer.lay(unrolls), _REPLAYED: np.repeat(replayed, widths)}
+    @classmethod
+    def collate(cls, learner_config: Mapping[str, Any]) -> Collate:
+        """Returns a function that makes the stacks of a batch, where observations are stacks."""
+        return Stacker()

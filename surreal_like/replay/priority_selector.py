@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import ConfigError, SurrealError
-from surreal_like.replay.selector import Flags, Sample, Selector
+from surreal_like.replay.selector import Flags, RingSelector, Sample
 from surreal_like.replay.stream_table import Rows
 from surreal_like.replay.sum_tree import SumTree
 
 Priorities = npt.NDArray[np.float32]
 
 
-class PrioritySelector(Selector):
+class PrioritySelector(RingSelector):
     """Draws sampleable rows in proportion to ``priority ** alpha``, with replacement.
 
     New rows have the highest priority that any row has had, so each is likely to be drawn soon. A
@@ -74,7 +74,6 @@ class PrioritySelector(Selector):
         return self._tree.least
 
     def is_ready(self, numbers: Rows) -> Flags:
-        """True where an existing row is sampleable."""
         ready: Flags = self._tree.get(numbers & (self._slots - 1)) > 0.0
         return ready
 
@@ -95,7 +94,7 @@ class PrioritySelector(Selector):
         # (N p / total) ** -beta over the same of the least p: N and total cancel out.
         least = min(self._tree.least, self._least_elsewhere())
         weights = (self._tree.get(slots) / least) ** -self._beta()
-        return Sample(numbers, weights.astype(np.float32))
+        return Sample(numbers, {"weights": weights.astype(np.float32)})
 
     def update(self, numbers: Rows, priorities: Priorities) -> None:
         """Sets priorities, 0 or above, of rows; counts and ignores those of rows that are gone.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import SurrealError
+from session.nest import Array
 from surreal_like.replay.storage import spans
 from surreal_like.replay.stream_table import Rows
 
@@ -17,18 +18,102 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Sample(NamedTuple):
-    """Row numbers, ``[B]`` int64, and importance weights, ``[B]`` float32."""
+    """Rows at which the samples of a batch start.
+
+    Attributes:
+        numbers: of the rows, ``[B]`` int64.
+        columns: further columns of the batch, ``[B]`` each: ``weights`` float32 of draws with
+            replacement; ``replayed`` bool of a queue, True for samples that were drawn before.
+    """
 
     numbers: Rows
-    weights: npt.NDArray[np.float32]
+    columns: Mapping[str, Array]
+
+    @property
+    def fresh(self) -> int:
+        """Number of samples that count as sampled now."""
+        return len(self.numbers) - int(np.count_nonzero(self.columns.get("replayed", False)))
 
 
 class Selector(ABC):
-    """Keeps the set of sampleable rows, and draws from it.
+    """Keeps the set of sampleable rows, those at which a sample may start, and draws from it.
 
-    A ring holds one entry per row, which is off where the row is not sampleable. A subclass is one
-    such ring (:meth:`_fill`, :meth:`_put`, :meth:`_clear`, :meth:`is_ready`) and one way to draw
-    from it (:meth:`_draw`).
+    Args:
+        seed: of the generator.
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of sampleable rows."""
+
+    @property
+    def drawable(self) -> int:
+        """Number of these that may be drawn now."""
+        return len(self)
+
+    @property
+    def mass(self) -> float:
+        """Sum of their weights, which is comparable to that of another shard; here all are 1."""
+        return float(len(self))
+
+    @abstractmethod
+    def mark(self, first: int, ready: Flags) -> None:
+        """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
+
+    @abstractmethod
+    def mark_earlier(self, numbers: Rows) -> None:
+        """Marks earlier rows, none of them marked before, as sampleable."""
+
+    @abstractmethod
+    def unmark(self, numbers: Rows) -> int:
+        """Marks existing rows, each once, as not sampleable; returns how many of them were."""
+
+    @abstractmethod
+    def evict(self, oldest: int) -> int:
+        """Removes rows older than ``oldest``; returns how many of them were sampleable."""
+
+    def fresh(self, batch_size: int) -> int:
+        """Returns how many sampleable rows a batch of this size needs."""
+        return batch_size
+
+    @abstractmethod
+    def sample(self, batch_size: int) -> Sample:
+        """Draws rows.
+
+        Raises:
+            SurrealError: there are too few.
+        """
+
+    def update(  # noqa: B027 - most selectors have no priorities
+        self, numbers: Rows, priorities: npt.NDArray[np.float32]
+    ) -> None:
+        """Sets priorities of rows; a selector without priorities ignores them."""
+
+    def reseed(self, seed: int) -> None:
+        """Starts a new random generator."""
+        self._generator = np.random.default_rng(seed)
+
+    def statistics(self) -> dict[str, float]:
+        """Returns numbers for metrics, in addition to those of every replay."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Returns what :meth:`restore` needs beside the rows: here the generator."""
+        return {"generator": self._generator.bit_generator.state}
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
+        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
+
+
+class RingSelector(Selector):
+    """Draws from a ring with one entry per row, which is off where the row is not sampleable.
+
+    A subclass is one such ring (:meth:`_fill`, :meth:`_put`, :meth:`_clear`, :meth:`is_ready`) and
+    one way to draw from it (:meth:`_draw`).
 
     Args:
         capacity: at least the most rows that exist at once.
@@ -36,25 +121,14 @@ class Selector(ABC):
     """
 
     def __init__(self, capacity: int, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
         self._slots = 1 << max(capacity - 1, 0).bit_length()
         self._oldest = 0
         self._next_number = 0
         self._size = 0
-        self._generator = np.random.default_rng(seed)
 
     def __len__(self) -> int:
-        """Number of sampleable rows."""
         return self._size
-
-    @property
-    def drawable(self) -> int:
-        """Number of these that may be drawn now."""
-        return self._size
-
-    @property
-    @abstractmethod
-    def mass(self) -> float:
-        """Sum of their weights, which is comparable to that of another shard."""
 
     @abstractmethod
     def is_ready(self, numbers: Rows) -> Flags:
@@ -77,7 +151,6 @@ class Selector(ABC):
         """Draws rows; some are sampleable."""
 
     def mark(self, first: int, ready: Flags) -> None:
-        """Adds new rows, numbered from ``first`` on; ``ready`` flags the sampleable ones."""
         flags = ready.reshape(-1)
         for slots, part in spans(first, len(flags), self._slots):
             self._fill(slots, flags[part])
@@ -85,13 +158,11 @@ class Selector(ABC):
         self._next_number = first + len(flags)
 
     def mark_earlier(self, numbers: Rows) -> None:
-        """Marks earlier rows, none of them marked before, as sampleable."""
         if len(numbers):
             self._put(numbers & (self._slots - 1), True)
             self._size += len(numbers)
 
     def unmark(self, numbers: Rows) -> int:
-        """Marks existing rows, each once, as not sampleable; returns how many of them were."""
         gone = int(np.count_nonzero(self.is_ready(numbers)))
         if gone:
             self._put(numbers & (self._slots - 1), False)
@@ -99,7 +170,6 @@ class Selector(ABC):
         return gone
 
     def evict(self, oldest: int) -> int:
-        """Removes rows older than ``oldest``; returns how many of them were sampleable."""
         end = min(max(oldest, self._oldest), self._next_number)
         gone = 0
         for slots, _ in spans(self._oldest, end - self._oldest, self._slots):
@@ -109,40 +179,18 @@ class Selector(ABC):
         return gone
 
     def sample(self, batch_size: int) -> Sample:
-        """Draws rows, with replacement.
-
-        Raises:
-            SurrealError: no row is sampleable.
-        """
+        """Draws rows, with replacement; raises SurrealError if none is sampleable."""
         if not self._size:
             raise SurrealError("no row can be sampled yet: ask start_sample_condition() first")
         return self._draw(batch_size)
 
-    def update(  # noqa: B027 - most selectors have no priorities
-        self, numbers: Rows, priorities: npt.NDArray[np.float32]
-    ) -> None:
-        """Sets priorities of rows; a selector without priorities ignores them."""
-
-    def reseed(self, seed: int) -> None:
-        """Starts a new random generator."""
-        self._generator = np.random.default_rng(seed)
-
-    def statistics(self) -> dict[str, float]:
-        """Returns numbers for metrics, in addition to those of every replay."""
-        return {}
-
-    def state(self) -> dict[str, Any]:
-        """Returns what :meth:`restore` needs beside the rows: here the generator."""
-        return {"generator": self._generator.bit_generator.state}
-
     def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
-        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
         self._size, self._oldest = 0, oldest
         self.mark(oldest, ready)
         self._generator.bit_generator.state = state["generator"]
 
 
-class UniformSelector(Selector):
+class UniformSelector(RingSelector):
     """Draws sampleable rows uniformly, with replacement; all weights are 1.
 
     A ring of bits flags the sampleable rows. Rows are drawn from the whole range and drawn
@@ -154,13 +202,7 @@ class UniformSelector(Selector):
         super().__init__(capacity, seed=seed)
         self._bits = np.zeros(self._slots, np.bool_)
 
-    @property
-    def mass(self) -> float:
-        """Number of sampleable rows: all weights are 1."""
-        return float(self._size)
-
     def is_ready(self, numbers: Rows) -> Flags:
-        """True where an existing row is sampleable."""
         return self._bits.take(numbers & (self._slots - 1))
 
     def _fill(self, slots: slice, ready: Flags) -> None:
@@ -173,7 +215,7 @@ class UniformSelector(Selector):
         return int(np.count_nonzero(self._bits[slots]))
 
     def _draw(self, batch_size: int) -> Sample:
-        return Sample(self._choose(batch_size), np.ones(batch_size, np.float32))
+        return Sample(self._choose(batch_size), {"weights": np.ones(batch_size, np.float32)})
 
     def _choose(self, batch_size: int) -> Rows:
         span = self._next_number - self._oldest

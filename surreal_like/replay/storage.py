@@ -13,7 +13,7 @@ from session.nest import Array
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.column_spec import Manifest, check_chunk, manifest_of, row_bytes
-from surreal_like.replay.stream_table import NO_ROW, Rows, StreamTable
+from surreal_like.replay.stream_table import Rows, StreamTable
 
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
@@ -82,30 +82,37 @@ class ColumnStorage:
     def insert(self, chunk: Chunk) -> Rows:
         """Copies a chunk in, evicting as many of the oldest rows as it needs room.
 
+        A whole unroll (``overlap`` 1) has no links: its rows of a stream are N apart, and its
+        lead-in frames are rows before its first one that hold observations only. So it needs no
+        other chunk to be sampled.
+
         Returns:
-            The new rows' numbers, ``[T, N]`` int64, rising along time first.
+            The new rows' numbers, ``[T, N]`` int64, rising along time first, without the lead-in.
 
         Raises:
             DataError: the columns are not those of the first chunk, or the chunk holds more rows
                 than the ring. Nothing is changed then.
         """
-        steps, streams = self._admit(chunk)
-        rows = steps * streams
-        first = self.next_number
-        numbers = np.arange(first, first + rows).reshape(steps, streams)
-        previous = self._streams.advance(chunk, numbers[-1])
+        lead, rows, streams = self._admit(chunk)
+        first = self.next_number + lead
+        numbers = np.arange(first, first + rows).reshape(-1, streams)
+        previous = None if chunk.overlap else self._streams.advance(chunk, numbers[-1])
         self.evict(first + rows - self.capacity)
         self.next_number = first + rows
+        if lead:
+            self._copy(chunk.lead_in, first - lead, lead)
         self._copy(chunk.columns, first, rows)
-        self._link(first, numbers, previous)
+        if previous is not None:
+            self._link(first, numbers, previous)
         if first // self.capacity != self.next_number // self.capacity:
             self._streams.forget(self.oldest)
         return numbers
 
     def _copy(self, columns: Mapping[str, Array], first: int, rows: int) -> None:
         places = spans(first, rows, self.capacity)
-        for name, ring in self._columns.items():
-            block = columns[name].reshape(rows, *ring.shape[1:])
+        for name, column in columns.items():
+            ring = self._columns[name]
+            block = column.reshape(rows, *ring.shape[1:])
             for slots, part in places:
                 ring[slots] = block[part]
 
@@ -127,8 +134,19 @@ class ColumnStorage:
 
     def oldest_after(self, chunk: Chunk) -> int:
         """Number of the oldest row after an insert of a chunk. Raises as :meth:`insert`."""
-        steps, streams = self._admit(chunk)
-        return max(self.oldest, self.next_number + steps * streams - self.capacity)
+        lead, rows, _ = self._admit(chunk)
+        return max(self.oldest, self.next_number + lead + rows - self.capacity)
+
+    def renew(self, rows: int) -> None:
+        """Gives the oldest rows of a full ring the newest numbers; they stay in their slots."""
+        self.next_number += rows
+        self.evict(self.next_number - self.capacity)
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for ``capacity`` rows, more than before; all rows stay."""
+        saved = self.state()
+        self.capacity = capacity
+        self.restore(saved)
 
     def evict(self, oldest: int) -> int:
         """Removes rows before ``oldest``, if there are any; returns how many were removed."""
@@ -137,23 +155,22 @@ class ColumnStorage:
         self._base = self.oldest - self.oldest % self.capacity
         return self.oldest - before
 
-    def _admit(self, chunk: Chunk) -> tuple[int, int]:
-        """Returns T and N of a chunk that can be inserted; allocates columns for the first one."""
+    def _admit(self, chunk: Chunk) -> tuple[int, int, int]:
+        """Returns rows of lead-in, rows, and streams of a chunk; allocates for the first one."""
         manifest = self._manifest
         steps, streams = check_chunk(chunk, manifest)
-        if chunk.overlap:
-            raise DataError(f"chunk from {chunk.sender}: an unroll, whose last row comes twice")
         if manifest is None:
             manifest = manifest_of(chunk.columns, axes=2)
         capacity = self._capacity_for(manifest)
-        if steps * streams > capacity:
+        lead = len(next(iter(chunk.lead_in.values()), ())) if chunk.overlap else 0
+        if (lead + steps) * streams > capacity:
             raise DataError(
                 f"chunk from {chunk.sender}: {steps} x {streams} rows do not fit into a replay of "
                 f"{capacity} rows; raise the capacity or send smaller chunks"
             )
         if self._manifest is None:
             self._allocate(manifest)
-        return steps, streams
+        return lead * streams, steps * streams, streams
 
     def _capacity_for(self, manifest: Manifest) -> int:
         if not self._max_bytes or self._manifest is not None:
@@ -227,16 +244,6 @@ class ColumnStorage:
             found.append(after[(distance > 0) & (after >= oldest)])
         return self.locate(np.concatenate(found))
 
-    def gather(self, numbers: Rows, names: Iterable[str]) -> dict[str, Array]:
-        """Returns values of some columns at rows; each ``numbers.shape + trailing shape``.
-
-        Raises:
-            DataError: a row has been evicted or has not come yet.
-        """
-        self.require(numbers)
-        positions = self.locate(numbers)
-        return {name: self.take(name, positions) for name in names}
-
     def read(self, name: str) -> list[Array]:
         """One column of all rows, the oldest first, as one or two views on the ring."""
         ring = self._columns[name]
@@ -250,16 +257,6 @@ class ColumnStorage:
                 f"row {wrong} is not in this replay, which holds rows {self.oldest} "
                 f"to {self.next_number - 1}"
             )
-
-    def successor(self, numbers: Rows) -> Rows:
-        """The next row of each row's stream, ``NO_ROW`` where it has not come."""
-        distance = self._to_next.take(numbers - self._base, mode="wrap")
-        return np.where(distance > 0, numbers + distance, NO_ROW)
-
-    def predecessor(self, numbers: Rows) -> Rows:
-        """The previous row of each row's stream, ``NO_ROW`` where there is none any more."""
-        before = numbers - self._to_previous.take(numbers - self._base, mode="wrap")
-        return np.where(before >= self.oldest, before, NO_ROW)
 
     # -- saving ----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from surreal_like.replay.limiter import Limiter
 from surreal_like.replay.selector import Sample, Selector
 from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
 from surreal_like.replay.stream_table import Rows
+from surreal_like.replay.view import View
 
 _NONE: Rows = np.zeros(0, np.int64)
 
@@ -46,30 +47,38 @@ class Table(Replay):
             learner_config=learner_config, env_config=env_config, session_config=session_config
         )
         replay = learner_config["replay"]
-        capacity = settings.shard_of(replay["capacity"], learner_config)
-        self.view = settings.make_view(learner_config, env_config)
-        configs = (learner_config, env_config, session_config)
-        self._waiting_rows = settings.waiting_rows(*configs, n=self.view.waiting)
-        self._waiting_words = settings.waiting_words(*configs[1:], n=self.view.waiting)
-        self.limiter = Limiter(**settings.limits(*configs, n=self.view.n))
-        self._capacity = capacity
-        self._max_bytes = settings.shard_of(replay["max_bytes"], learner_config)
-        settings.require_none_replayed(learner_config)
-        self._require_room(capacity)
-        self.storage = ColumnStorage(capacity, self._max_bytes)
-        self.selector = self.make_selector(capacity, settings.default_seed(session_config))
+        self.make_parts()
         self._rule = dict(replay["evict_rule"])
         self._rule["max_rows"] = settings.shard_of(self._rule["max_rows"], learner_config)
-        self._minds_versions = bool(self._rule["max_version_lag"]) or AgeRule.of(replay).matters
+        lag = bool(self._rule["max_version_lag"])
+        self._minds_versions = self.consumes or lag or AgeRule.of(replay).matters
         self._ages: deque[tuple[int, float]] = deque()  # (row after a chunk, time of its insert)
+        self._newest = Sample(_NONE, {})
+
+    def make_parts(self) -> None:
+        """Makes the four parts; here those of a table of rows."""
+        configs = (self.learner_config, self.env_config, self.session_config)
+        replay = self.learner_config["replay"]
+        view = settings.make_view(*configs[:2])
+        capacity = settings.shard_of(replay["capacity"], self.learner_config)
+        self.view: View = view
+        self._waiting_rows = settings.waiting_rows(*configs, n=view.waiting)
+        self._waiting_words = settings.waiting_words(*configs[1:], n=view.waiting)
+        self.limiter: Limiter = Limiter(**settings.limits(*configs, n=view.n))
+        self._capacity = capacity
+        self._max_bytes = settings.shard_of(replay["max_bytes"], self.learner_config)
+        settings.require_none_replayed(self.learner_config)
+        self._require_room(capacity)
+        self.storage = ColumnStorage(capacity, self._max_bytes)
+        self.selector = self.make_selector(capacity, settings.default_seed(self.session_config))
 
     def make_selector(self, capacity: int, seed: int) -> Selector:
         """Makes the selector of this kind, for at most ``capacity`` rows."""
         raise unwritten(self, "make_selector(capacity, seed)", "your_own_replay.md")
 
     def versions(self, numbers: Rows) -> Versions:
-        """Returns the versions of the parameters that acted at existing rows, ``[rows]`` int64."""
-        return self.storage.take("version", self.storage.locate(numbers))
+        """Returns the oldest version that acted in each sample, by its first row, ``[B]`` int64."""
+        return self.view.versions(self.storage, numbers)
 
     def check_start(self, row_bytes: int) -> None:
         """Raises ConfigError if rows of so many bytes must deadlock."""
@@ -99,6 +108,11 @@ class Table(Replay):
             return self._capacity, ""
         return rows, f"{self._max_bytes} bytes of max_bytes / {row_bytes} bytes of a row"
 
+    def _check_room(self) -> None:
+        """Raises ConfigError if rows are too large; the first chunk shows how large they are."""
+        rows, why = self._room(self.storage.row_bytes)
+        self._require_room(rows, why)
+
     def insert(self, experience: Chunk) -> None:
         """Inserts a chunk; the oldest rows make room for it.
 
@@ -107,16 +121,16 @@ class Table(Replay):
             ConfigError: chunks of this size, or rows of this size, must deadlock.
         """
         chunk, storage = experience, self.storage
-        opening = not storage.names
+        self.view.check(chunk)
+        opening = not storage.next_number
         losing = _NONE
         if self.view.lead:
             losing = self.view.losing(storage, storage.oldest_after(chunk))
         numbers = storage.insert(chunk)
         steps, streams = numbers.shape
         self.limiter.expect(chunk_rows=(steps + self.view.n - 1) * streams)
-        if opening:  # the first chunk shows how many rows max_bytes allows
-            rows, why = self._room(storage.row_bytes)
-            self._require_room(rows, why)
+        if opening:
+            self._check_room()
         self._clear(losing)
         ready, earlier = self.view.ready(storage, numbers, chunk.columns["step_type"])
         before = len(self.selector)
@@ -127,8 +141,7 @@ class Table(Replay):
         if self._rule["max_age_seconds"]:
             self._ages.append((storage.next_number, self.clock.now()))
         if self._minds_versions:
-            newest = int(chunk.columns["version"][-1].max())
-            self.newest_version = max(self.newest_version, newest)
+            self.newest_version = max(self.newest_version, int(chunk.columns["version"].max()))
 
     def _clear(self, losing: Rows) -> None:
         """Removes evicted rows, and rows that need them for their stacks, from the selector."""
@@ -141,24 +154,28 @@ class Table(Replay):
             self._ages.popleft()
 
     def sample(self, batch_size: int) -> Sample:
-        """Returns numbers of rows where transitions start, and their weights.
+        """Returns numbers of rows where samples start, and further columns such as weights.
 
         Raises:
             SurrealError: no row can be sampled now.
         """
-        sample = self.selector.sample(batch_size)
-        self.limiter.sample(batch_size)
+        before = len(self.selector)
+        sample = self._newest = self.selector.sample(batch_size)
+        self.limiter.sample(sample.fresh)
+        self.limiter.evict(before - len(self.selector))  # those that are given only once
         return sample
 
     def aggregate_batch(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
-        """Returns transitions as columns; see :meth:`NStepView.gather`, and ``weights`` float32.
+        """Returns the samples as columns; see ``gather`` of the view, and :class:`Sample`.
 
         Raises:
             DataError: a row has been evicted since.
         """
-        batch = self.view.gather(self.storage, sample.numbers, self.empty)
-        batch["weights"] = sample.weights
-        return batch
+        return {**self.view.gather(self.storage, sample.numbers, self.empty), **sample.columns}
+
+    def rows_in(self, batch_size: int) -> int:
+        """Returns how many rows of the newest batch count as sampled."""
+        return self._newest.fresh * self.view.rows_each
 
     @property
     def mass(self) -> float:
@@ -215,7 +232,7 @@ class Table(Replay):
         """True if there is enough to sample from and the limiter allows so many rows."""
         self.limiter.expect(request_rows=batch_size)
         enough = self.start_sample_condition() and self.selector.drawable > 0
-        return enough and self.limiter.can_sample(batch_size)
+        return enough and self.limiter.can_sample(self.selector.fresh(batch_size))
 
     def needed_rows(self, batch_size: int) -> int:
         """Minimum size while there are fewer sampleable rows, else 0."""

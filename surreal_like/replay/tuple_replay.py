@@ -157,6 +157,7 @@ class Cutter:
 
     def cut(self, chunk: Chunk) -> Iterator[ExpTuple]:
         """Returns the transitions that the chunk completes, in order of time."""
+        self.view.check(chunk)
         _, streams = check_chunk(chunk, self._manifest)
         self._manifest = manifest_of(chunk.columns, axes=2)
         columns, done = dict(chunk.columns), np.zeros((0, streams), np.bool_)

@@ -39,24 +39,14 @@ class UnrollPlan:
     ring: int
     max_bytes: int
 
-    @property
-    def rows(self) -> int:
-        """Rows of one unroll."""
-        return self.steps * self.num_envs
-
     def within_bytes(self, unroll_bytes: int) -> UnrollPlan:
         """Returns the same plan, scaled down in proportion where ``max_bytes`` requires it.
-
-        Args:
-            unroll_bytes: of one unroll.
 
         Raises:
             ConfigError: no batch has room.
         """
-        if not self.max_bytes:
-            return self
-        room = self.max_bytes // max(unroll_bytes, 1)
         wanted = self.queue + self.ring
+        room = self.max_bytes // max(unroll_bytes, 1) if self.max_bytes else wanted
         if wanted <= room:
             return self
         queue = room * self.queue // wanted
@@ -80,8 +70,7 @@ def plan_unrolls(learner_config: Config, env_config: Config, session_config: Con
             replay's.
     """
     replay = learner_config["replay"]
-    num_envs: int = env_config["num_envs"]
-    steps: int = session_config["sender"]["flush_iteration"]
+    num_envs, steps = env_config["num_envs"], session_config["sender"]["flush_iteration"]
     _require_own_settings(replay, learner_config["algo"]["n_step"])
     batch, rest = divmod(replay["batch_size"], num_envs)
     if rest:
@@ -93,15 +82,9 @@ def plan_unrolls(learner_config: Config, env_config: Config, session_config: Con
     capacity = settings.shard_of(replay["capacity"], learner_config)
     ring = settings.shard_of(replay["replay_capacity"], learner_config) if share else 0
     again = _replayed(share, batch, num_envs)
-    plan = UnrollPlan(
-        steps=steps,
-        num_envs=num_envs,
-        batch=batch,
-        again=again,
-        queue=capacity // (steps * num_envs),
-        ring=ring // (steps * num_envs),
-        max_bytes=settings.shard_of(replay["max_bytes"], learner_config),
-    )
+    rows = steps * num_envs
+    most_bytes = settings.shard_of(replay["max_bytes"], learner_config)
+    plan = UnrollPlan(steps, num_envs, batch, again, capacity // rows, ring // rows, most_bytes)
     _require_room(plan, "capacity", capacity, batch, "sampling would never start")
     _require_room(plan, "replay_capacity", ring, again, "nothing would ever be replayed")
     return plan
@@ -126,7 +109,6 @@ def _require_own_settings(replay: Mapping[str, Any], n_step: int) -> None:
 
 
 def _replayed(share: float, batch: int, num_envs: int) -> int:
-    """Unrolls of a batch that are replayed."""
     wanted = share * batch
     again = round(wanted)
     if abs(wanted - again) > _ROUNDING or (share and not 0 < again < batch):
@@ -140,7 +122,7 @@ def _replayed(share: float, batch: int, num_envs: int) -> int:
 
 
 def _require_room(plan: UnrollPlan, name: str, rows: int, unrolls: int, else_: str) -> None:
-    needed = unrolls * plan.rows
+    needed = unrolls * plan.steps * plan.num_envs
     if needed > rows:
         raise ConfigError(
             f"learner_config.replay.{name} leaves {rows} rows to a shard, but one batch takes "

@@ -1,4 +1,4 @@
-"""N-step transitions, gathered from rows when they are sampled.
+"""Views on stored rows: samples are made when they are drawn. Here: n-step transitions.
 
 Observations may be stacks of frames, see :mod:`surreal_like.replay.frame_stacks`.
 
@@ -10,6 +10,7 @@ to LAST)``, bootstrapped from the observation m rows on with ``gamma^m prod_{i<=
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ import numpy.typing as npt
 from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.timestep import StepType
+from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.frame_stacks import FrameStacks
 from surreal_like.replay.storage import ColumnStorage, Empty
 from surreal_like.replay.stream_table import Rows
@@ -26,7 +29,7 @@ from surreal_like.transform.reward import RewardTransform
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 
-LAST = int(StepType.LAST)
+FIRST, LAST = int(StepType.FIRST), int(StepType.LAST)
 
 
 class Transitions(NamedTuple):
@@ -47,7 +50,68 @@ class Transitions(NamedTuple):
     truncated: Flags
 
 
-class NStepView:
+class View(ABC):
+    """Says at which rows samples start, and gathers the samples that start at some rows.
+
+    Attributes:
+        n: rows of one stream that a chunk of one step can make sampleable.
+        rows_each: rows that count in one sample.
+        lead: rows before a row that its sample may need, and that may be evicted before it.
+    """
+
+    n = rows_each = 1
+    lead = 0
+
+    @abstractmethod
+    def check(self, chunk: Chunk) -> None:
+        """Raises DataError for a chunk of which this view cannot make samples."""
+
+    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+        """Numbers of rows that would stay unsampleable if ``oldest`` were the oldest row.
+
+        Call this before the eviction.
+        """
+        return np.zeros(0, np.int64)
+
+    @abstractmethod
+    def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
+        """Finds the rows that an insert has made sampleable.
+
+        Args:
+            storage: with the new rows in it.
+            numbers: of the new rows, ``[T, N]``.
+            step_type: of the new rows, ``[T, N]``.
+
+        Returns:
+            Flags of the new rows ``[T, N]``, and the numbers of earlier rows that the new ones
+            have completed.
+        """
+
+    @abstractmethod
+    def ready_rows(self, storage: ColumnStorage) -> Flags:
+        """Flags the sampleable rows, ``[rows]``, the oldest first; for a restored ring."""
+
+    @abstractmethod
+    def versions(self, storage: ColumnStorage, numbers: Rows) -> Rows:
+        """Returns the oldest version that acted in each sample, ``[B]`` int64."""
+
+    @abstractmethod
+    def gather(
+        self, storage: ColumnStorage, numbers: Rows, empty: Empty | None = None
+    ) -> dict[str, Array]:
+        """Returns the samples that start at sampleable rows, as the columns of a batch.
+
+        Args:
+            storage: that holds the rows.
+            numbers: of the first rows, ``[B]``.
+            empty: creates the arrays of observations.
+
+        Raises:
+            DataError: a row has been evicted.
+        """
+
+
+class NStepView(View):
     """Makes a row the start of a transition over n steps, fewer where the episode ends before.
 
     A row is sampleable when n successors or a LAST before that have come, and all rows of its stack
@@ -76,36 +140,22 @@ class NStepView:
         self._gamma = np.float32(gamma)
         self._transform = transform or RewardTransform()
         self._stacks = FrameStacks(frame_stack)
+        self.lead = frame_stack - 1
+
+    def check(self, chunk: Chunk) -> None:
+        """Raises DataError for an unroll."""
+        if chunk.overlap:
+            raise DataError(f"chunk from {chunk.sender}: an unroll, whose last row comes twice")
 
     @property
     def waiting(self) -> int:
         """Rows of one stream that lack later or older rows at any time, and cannot be sampled."""
         return self.n + self.lead
 
-    @property
-    def lead(self) -> int:
-        """Rows before a row that its stack may need."""
-        return self._stacks.size - 1
-
     def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
-        """Numbers of rows that would stay unsampleable if ``oldest`` were the oldest row.
-
-        Call this before the eviction.
-        """
         return self._stacks.losing(storage, oldest)
 
     def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
-        """Finds the rows that an insert has made sampleable.
-
-        Args:
-            storage: with the new rows in it.
-            numbers: of the new rows, ``[T, N]``.
-            step_type: of the new rows, ``[T, N]``.
-
-        Returns:
-            Flags of the new rows ``[T, N]``, and the numbers of earlier rows that the new ones
-            have completed.
-        """
         last = step_type == LAST
         flags = ~last
         steps = len(last)
@@ -144,7 +194,6 @@ class NStepView:
         return storage.number(rows[self._stacks.complete(storage, rows)] if self.lead else rows)
 
     def ready_rows(self, storage: ColumnStorage) -> Flags:
-        """Flags the sampleable rows, ``[rows]``, the oldest first; for a restored ring."""
         if not len(storage):
             return np.zeros(0, np.bool_)
         end = storage.locate(np.arange(storage.oldest, storage.next_number))
@@ -157,25 +206,20 @@ class NStepView:
             going &= storage.take("step_type", end) != LAST
         return ready
 
+    def versions(self, storage: ColumnStorage, numbers: Rows) -> Rows:
+        """Returns the versions that acted at the rows."""
+        return storage.take("version", storage.locate(numbers))
+
     def gather(
         self, storage: ColumnStorage, numbers: Rows, empty: Empty | None = None
     ) -> dict[str, Array]:
-        """Returns the transitions that start at sampleable rows.
-
-        Args:
-            storage: that holds the rows.
-            numbers: ``[B]``.
-            empty: creates the arrays of observations.
+        """Returns the transitions that start at sampleable rows; see :meth:`View.gather`.
 
         Returns:
             ``[B, ...]`` each: ``obs``, ``actions``, ``obs_next`` (for nests ``obs/<path>``, and so
             on; stacks ``[B, k, ...]``) and ``extras/<name>`` in the dtypes of their columns;
-            ``rewards``, ``discounts``
-            (of the bootstrap value, gamma included) and ``dones`` (1 where it ends in a
-            termination) float32; ``version`` and ``indices`` int64.
-
-        Raises:
-            DataError: a row has been evicted.
+            ``rewards``, ``discounts`` (of the bootstrap value, gamma included) and ``dones`` (1
+            where it ends in a termination) float32; ``version`` and ``indices`` int64.
         """
         storage.require(numbers)
         start = storage.locate(numbers)

@@ -165,7 +165,7 @@ def test_stacks_of_transitions_are_those_that_were_acted_on(
         if not replay.start_sample_condition():
             continue
         numbers = np.unique(replay.sample(200).numbers)
-        batch = replay.aggregate_batch(Sample(numbers, np.ones(len(numbers), np.float32)))
+        batch = replay.aggregate_batch(Sample(numbers, {}))
         assert batch["obs/image"].shape[1:] == ((frames, 2, 3) if frames > 1 else (2, 3))
         for obs in ("obs", "obs_next"):
             shape = (len(numbers), frames)

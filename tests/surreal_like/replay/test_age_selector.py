@@ -216,7 +216,7 @@ def check(rows: Rows) -> None:
     if shares:
         sample = rows.selector.sample(30)
         assert set(sample.numbers.tolist()) <= set(shares)
-        assert sample.weights.tolist() == [1.0] * 30
+        assert sample.columns["weights"].tolist() == [1.0] * 30
 
 
 def drawn_from(rows: Rows, state: dict[str, Any]) -> list[int]:

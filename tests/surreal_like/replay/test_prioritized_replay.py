@@ -66,7 +66,7 @@ def test_weights_make_up_for_more_and_more_as_the_learner_goes_on() -> None:
     told = []
     for replay.iteration in (0, 50, 100, 1000):
         sample = replay.sample(100)
-        told.append(float(sample.weights[sample.numbers == 0][0]))
+        told.append(float(sample.columns["weights"][sample.numbers == 0][0]))
         numbers = replay.statistics()
         assert numbers["priority_least"] == 1.0
         assert numbers["priority_beta"] == min(1.0, 0.5 + replay.iteration / 200)
@@ -118,7 +118,7 @@ def test_restored_replay_goes_on_as_the_saved_one() -> None:
     for _ in range(3):
         ours, theirs = saved.sample(16), again.sample(16)
         assert ours.numbers.tolist() == theirs.numbers.tolist()
-        assert ours.weights.tolist() == theirs.weights.tolist()
+        assert ours.columns["weights"].tolist() == theirs.columns["weights"].tolist()
 
 
 class OneTable:
@@ -165,7 +165,7 @@ def test_shards_together_draw_and_weigh_as_one_table_would(seed: int) -> None:
         assert chosen is not None
         sample = shards[chosen].sample(64)
         seen.update((chosen, int(row)) for row in sample.numbers)
-        for row, weight in zip(sample.numbers, sample.weights, strict=True):
+        for row, weight in zip(sample.numbers, sample.columns["weights"], strict=True):
             expected = (shares[chosen, int(row)] / min(shares.values())) ** -0.7
             assert weight == pytest.approx(expected, rel=1e-4)
     assert seen.keys() == shares.keys()

@@ -85,8 +85,8 @@ def test_weights_by_hand() -> None:
     # Masses 1, 2 and 4: P = 1/7, 2/7, 4/7; (3 P) ** -0.5 over that of the first, the largest.
     by_hand = np.array([1.0, 0.5**0.5, 0.5])
     assert set(sample.numbers.tolist()) == {0, 1, 2}
-    assert np.allclose(sample.weights, by_hand[sample.numbers])
-    assert sample.weights.dtype == np.float32
+    assert np.allclose(sample.columns["weights"], by_hand[sample.numbers])
+    assert sample.columns["weights"].dtype == np.float32
 
 
 def test_priorities_of_rows_that_are_gone_are_counted() -> None:

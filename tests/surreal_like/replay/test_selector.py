@@ -105,8 +105,8 @@ def test_weights_are_one() -> None:
     selector = UniformSelector(8)
     selector.mark(0, np.ones(8, np.bool_))
     sample = selector.sample(5)
-    assert sample.weights.dtype == np.float32
-    np.testing.assert_array_equal(sample.weights, np.ones(5))
+    assert sample.columns["weights"].dtype == np.float32
+    np.testing.assert_array_equal(sample.columns["weights"], np.ones(5))
 
 
 def test_nothing_to_sample_is_an_error() -> None:

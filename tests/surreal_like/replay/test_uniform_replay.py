@@ -137,6 +137,15 @@ def test_samples_per_insert_holds_both_sides_back() -> None:
     assert replay.can_insert()
 
 
+def test_an_unroll_is_refused_and_changes_nothing() -> None:
+    replay = filled(10)
+    before, unroll = replay.statistics(), chunk_of("FMMMT", "FMMMM", sequence=2)
+    unroll.overlap = 1
+    with pytest.raises(DataError, match="an unroll, whose last row comes twice"):
+        replay.insert(unroll)
+    assert replay.statistics() == before
+
+
 def test_R5_the_oldest_rows_make_room() -> None:
     replay = filled(5000, capacity=100)
     statistics = replay.statistics()

@@ -21,7 +21,14 @@ def plan(**replay: Any) -> UnrollPlan:
 
 def test_numbers_are_those_of_a_shard() -> None:
     made = plan(replay_proportion=0.25)
-    assert (made.rows, made.batch, made.again, made.queue, made.ring) == (6, 4, 1, 8, 10)
+    assert (made.steps, made.num_envs, made.batch, made.again, made.queue, made.ring) == (
+        3,
+        2,
+        4,
+        1,
+        8,
+        10,
+    )
     made = plan(replay_proportion=0.75, replay_shards=2, max_bytes=1001)
     assert (made.batch, made.again, made.queue, made.ring, made.max_bytes) == (4, 3, 4, 5, 501)
     assert plan().ring == plan().again == 0

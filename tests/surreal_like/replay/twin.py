@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from session import nest
+from session.nest import Array
 from surreal_like.experience.chunk import Chunk
+from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.stream_table import NO_ROW, Rows
+
+
+def values_of(storage: ColumnStorage, numbers: Rows, names: Iterable[str]) -> dict[str, Array]:
+    """Values of some columns at rows."""
+    storage.require(numbers)
+    return {name: storage.take(name, storage.locate(numbers)) for name in names}
+
+
+def successor(storage: ColumnStorage, numbers: Rows) -> Rows:
+    """The next row of each row's stream, ``NO_ROW`` where it has not come."""
+    distance = storage.distance(storage.locate(numbers))
+    return np.where(distance > 0, numbers + distance, NO_ROW)
+
+
+def predecessor(storage: ColumnStorage, numbers: Rows) -> Rows:
+    """The previous row of each row's stream, ``NO_ROW`` where there is none any more."""
+    before, there = storage.step_back(storage.locate(numbers))
+    return np.where(there, storage.number(before), NO_ROW)
 
 
 @dataclass(eq=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from session.errors import ConfigError
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
-from tests.surreal_like.replay.chunks import chunk_of, columns_of
+from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
 
 GIVEN = {"reward_clip": 2.0, "reward_scale": 0.5, "reward_shift": 1.0}
@@ -41,11 +39,17 @@ def test_rows_are_transformed_before_they_are_summed() -> None:
     np.testing.assert_array_equal(replay.aggregate_batch(replay.sample(1))["rewards"], [expected])
 
 
-def test_unrolls_are_transformed_where_they_are_laid() -> None:
-    config: Any = configs(algo={"gamma": 0.5, **GIVEN})["learner_config"]
-    columns = columns_of(["FMMT"], rewards=[0, 5, -5, 1])
-    sent = {f"0/{name}": column for name, column in columns.items()}
-    [batch] = FIFOReplay.collate(config)({**sent, "replayed": np.zeros(1, np.bool_)}, 1)
-    np.testing.assert_array_equal(batch["rewards"][:, 0], [slow(5), slow(-5), slow(1)])
-    # What came is left as it was: it may be replayed.
-    np.testing.assert_array_equal(columns["reward"][:, 0], [0, 5, -5, 1])
+def test_unrolls_are_transformed_when_they_are_sampled() -> None:
+    session = {"sender": {"flush_iteration": 3}}
+    mix = {"batch_size": 4, "replay_proportion": 0.5}
+    replay = FIFOReplay(**configs(algo={"gamma": 0.5, **GIVEN}, session=session, **mix))
+    for number in (1, 2, 3):
+        chunk = chunk_of("FMMT", "FMMM", sequence=number, rewards=[0, 5, -5, 1])
+        chunk.overlap = 1
+        replay.insert(chunk)
+    replay.sample(4)
+    batch = replay.aggregate_batch(replay.sample(4))
+    # What is stored is left as it came: it is transformed once more when it is replayed.
+    assert batch["replayed"].any()
+    for stream in range(4):
+        np.testing.assert_array_equal(batch["rewards"][:, stream], [slow(5), slow(-5), slow(1)])
