@@ -42,6 +42,7 @@ EXTRAS = {
     "plot": ["matplotlib>=3.8"],
     "video": ["imageio[ffmpeg]>=2.34", "gymnasium[classic-control]>=1.1"],
     "notebook": ["jupyterlab>=4.1", "ipywidgets>=8.1", "nbclient>=0.10", "matplotlib>=3.8"],
+    "gateway": ["websockets>=14"],  # browsers as clients
     "s3": ["s3fs>=2024.2"],
 }
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
@@ -56,6 +57,7 @@ EXTRAS["dev"] = [
     "types-PyYAML",
     "types-psutil",
     "websocket-client>=1.8",  # drives a browser
+    "websockets>=14",
 ]
 
 setup(

@@ -19,7 +19,7 @@ LIFELINE = "SURREAL_LIKE_LIFELINE"
 # Metrics group of scripts that are no components; their names begin with it.
 CLIENT = "client"
 
-_SEVERAL = ("agent", "eval")
+_SEVERAL = ("agent", "gateway", "eval")
 _INDEX_DIGITS = 5
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 

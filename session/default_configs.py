@@ -173,6 +173,33 @@ BASE_SESSION_CONFIG = Config(
             # Threads for the computations of one agent [threads].
             "threads": 1,
         },
+        # The processes that serve environments outside of the run: clients that connect.
+        "gateway": {
+            # Number at the start [processes].
+            "num": 0,
+            # Address to listen on; beyond this machine clients need tokens and TLS.
+            "host": "127.0.0.1",
+            # TCP port of gateway-0; gateway-1 has the next one, and so on; 0: any free one.
+            "port": 7100,
+            # Environments that each session steps together [streams].
+            "num_envs": 1,
+            # Maximum sessions of one gateway [sessions].
+            "max_clients": 256,
+            # Maximum requests that are answered together [requests].
+            "max_batch": 256,
+            # Time after which a client is told that its answer is late [seconds].
+            "answer_seconds": 60.0,
+            # Time for which a session waits for a client that has lost its connection [seconds].
+            "grace_seconds": 30.0,
+            # Time after which a silent client is sent away [seconds]; 0: never.
+            "idle_seconds": 300.0,
+            # Origins of web pages that may connect, besides the gateway's own.
+            "origins": [],
+            # Names of this machine that may stand in the address of a browser.
+            "hosts": [],
+            # Threads for the computations of one gateway [threads].
+            "threads": 1,
+        },
         # The processes that play without exploration to measure scores.
         "evaluator": {
             # Number at the start [processes].
@@ -295,7 +322,8 @@ BASE_SESSION_CONFIG = Config(
             "seconds": None,
             # Length of one evaluation [episodes].
             "eval_episodes": 100,
-            # Name of a metric that is the goal together with above; None: none.
+            # Name of a metric that is the goal together with above; None: none. return/train is the
+            # mean return of the last 100 training episodes.
             "metric": None,
             # Threshold of that metric: the goal is reached above it; None: no goal.
             "above": None,
@@ -328,6 +356,15 @@ BASE_SESSION_CONFIG = Config(
         "resources": {
             # One agent.
             "agent": {
+                # Processor time [cores].
+                "cpu": 1.0,
+                # Memory, and the limit of it [bytes].
+                "memory_bytes": 1_073_741_824,
+                # Graphics processors [devices].
+                "gpu": 0,
+            },
+            # One gateway.
+            "gateway": {
                 # Processor time [cores].
                 "cpu": 1.0,
                 # Memory, and the limit of it [bytes].

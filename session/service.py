@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import zmq
@@ -21,7 +21,7 @@ from session.errors import (
 from session.handshake import ANSWERS, Handshake
 from session.periodic import Every
 from session.state import State
-from session.wire.sockets import Socket, poll
+from session.wire.sockets import Pollable, poll
 
 _CHORES_SECONDS = 0.05
 _FLUSH_SECONDS = 0.2
@@ -69,7 +69,7 @@ class Service:
         """Exit code of the process once it is done."""
         return 0
 
-    def wait_on(self) -> list[Socket]:
+    def wait_on(self) -> Sequence[Pollable]:
         """Sockets that wake an idle service."""
         return []
 

@@ -134,6 +134,7 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
             support them.
     """
     from surreal_like.algorithm.registry import find_algorithm
+    from surreal_like.gateway.settings import REMOTE, remote_specs
     from surreal_like.preflight import rehearse
 
     if must_be_installed:
@@ -145,7 +146,10 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     check_ranges(config)
     check_resolved(config)
     env = config.env_config
-    env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
+    if env.env_name == REMOTE:
+        env.obs_spec, env.action_spec = remote_specs(config)
+    else:
+        env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
     algorithm = find_algorithm(config.algorithm)
     algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
     algorithm.check_replay(config.learner_config)
@@ -207,10 +211,11 @@ def _check_modes(evaluator: Config) -> None:
 def _check_parts(session: Config) -> None:
     """Rejects a run without environment steps, and a heartbeat timeout that would end all parts."""
     agent, host = session.agent, session.launcher.host
-    if agent.num < 1 and agent.max < 1 and not host:
+    if agent.num < 1 and agent.max < 1 and session.gateway.num < 1 and not host:
         raise ConfigError(
             "session_config.agent.num is 0, so nothing would step the environment: set it to 1 or "
-            "more, or give session_config.launcher.host, so that agents of other machines can join"
+            "more, or session_config.gateway.num for clients that connect, or give "
+            "session_config.launcher.host, so that agents of other machines can join"
         )
     beat = session.heartbeat
     if beat.timeout < 2 * beat.interval:

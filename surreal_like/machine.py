@@ -12,6 +12,7 @@ from session import nest
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.launcher import free_ports, resolve_host
+from session.wire.endpoint import LOOPBACK
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.replay.storage import LINK_BYTES
@@ -90,20 +91,32 @@ def check_ports(config: Config) -> None:
     host: str | None = config.session_config.launcher.host
     if host is not None:
         free_ports(["any"], resolve_host(host))
-    port: int = config.session_config.tensorplex.prometheus_port
-    if port <= 0:
-        return
-    reason = "there is no such port" if port > _LAST_PORT else ""
-    try:
-        if not reason:
-            socket.create_server(("127.0.0.1", port)).close()
-    except OSError as error:
-        reason = str(error.strerror or error).lower()
-    if reason:
+    session = config.session_config
+    port: int = session.tensorplex.prometheus_port
+    if port > 0 and (reason := _taken(LOOPBACK, port)):
         raise UsageError(
             f"session_config.tensorplex.prometheus_port is {port}: {reason}; choose another, or 0 "
             "for none"
         )
+    gateway = session.gateway
+    for index in range(gateway.num if gateway.port else 0):
+        reason = _taken(gateway.host, gateway.port + index)
+        if reason:
+            raise UsageError(
+                f"session_config.gateway.port is {gateway.port}, and gateway-{index} needs port "
+                f"{gateway.port + index} of {gateway.host}: {reason}; choose another"
+            )
+
+
+def _taken(host: str, port: int) -> str:
+    """Returns why a port cannot be bound; empty if it can."""
+    if port > _LAST_PORT:
+        return "there is no such port"
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        return str(error.strerror or error).lower()
+    return ""
 
 
 def find_available_bytes() -> int:

@@ -21,6 +21,7 @@ from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.dataflow.flow import Flow
 from surreal_like.experience.writer import check_sender
+from surreal_like.gateway.settings import check_gateway
 from surreal_like.learner.base import Learner
 from surreal_like.learner.content import PARAMETERS
 from surreal_like.learner.on_policy import check_synchronous
@@ -55,7 +56,9 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     # Networks use the global generator: later code must find its state unchanged.
     with torch.random.fork_rng(devices=[]):
         agent = _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
-        if agent is not None and agent.synchronous:
+        synchronous = agent is not None and agent.synchronous
+        check_gateway(config, overlap=replay.overlap, synchronous=synchronous)
+        if synchronous:
             check_synchronous(**configs, unrolls=bool(replay.overlap))
         learner = _try(lambda: algorithm.learner(**configs))
         start_from = config.session_config.checkpoint.start_from

@@ -114,7 +114,16 @@ class SerialStarter:
         return resolve_elsewhere(user)
 
     def launch(self, config: Config, topology: Topology, folder: RunFolder) -> SerialRun:
-        """Starts every component as a service that is ticked in turn."""
+        """Starts every component as a service that is ticked in turn.
+
+        Raises:
+            UsageError: there is a gateway, whose clients are outside of the counted clock.
+        """
+        if topology.of_kind("gateway"):
+            raise UsageError(
+                "clients of a gateway cannot take part in a serial run: set "
+                "session_config.gateway.num to 0, or use another launcher"
+            )
         self._run = SerialRun(config, topology, folder, self._began)
         return self._run
 

@@ -25,6 +25,7 @@ PRELOAD = Preload(
         "surreal_like.env.native",
         "main.learner",
         "main.agent",
+        "main.gateway",
         "main.evaluator",
     ),
 )
@@ -42,6 +43,7 @@ def make_topology(config: Config) -> Topology:
     """
     session = config.session_config
     _at_least(0, "session_config.agent.num", session.agent.num)
+    _at_least(0, "session_config.gateway.num", session.gateway.num)
     _at_least(0, "session_config.evaluator.num", session.evaluator.num)
     replay_shards = config.learner_config.replay.replay_shards
     _at_least(1, "learner_config.replay.replay_shards", replay_shards)
@@ -105,6 +107,15 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
             f"agent-{index}",
             "agent",
             "main.agent",
+            index,
+            connects=(*_of_shards(shards, "experience", "acks"), *_EVERYONE),
+            needs_torch=True,
+        )
+    for index in range(session.gateway.num):
+        yield Component(
+            f"gateway-{index}",
+            "gateway",
+            "main.gateway",
             index,
             connects=(*_of_shards(shards, "experience", "acks"), *_EVERYONE),
             needs_torch=True,

@@ -61,6 +61,13 @@ COMMANDS = (
         "main.cli.join",
     ),
     Command(
+        "client",
+        "run",
+        "HOST:PORT --env NAME",
+        "play an environment for the gateway of a run",
+        "main.cli.client",
+    ),
+    Command(
         "status", "watch", "RUN", "progress of a run and state of its components", "main.cli.status"
     ),
     Command("logs", "watch", "RUN", "log lines of all components of a run", "main.cli.logs"),

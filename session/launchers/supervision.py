@@ -27,7 +27,7 @@ from session.service import START_AGAIN
 from session.state import State
 from session.string_enum import StringEnum
 
-_CLIENTS = ("agent", "evaluator")
+_CLIENTS = ("agent", "gateway", "evaluator")
 _TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
 _ABSENCE_SECONDS = 5.0
 _SCALE_LIMIT = 1000

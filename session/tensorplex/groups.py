@@ -19,7 +19,7 @@ _ID_LIMIT = 200
 _TAG_LIMIT = 300
 _AUTO_BIN = 8
 NORMAL_GROUPS = ("learner", "session")
-INDEXED_GROUPS = ("agent", "eval", "replay")
+INDEXED_GROUPS = ("agent", "gateway", "eval", "replay")
 
 
 def check_client_id(client_id: Any) -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import zmq
 
@@ -75,7 +75,20 @@ class Counters:
     unanswered: int = 0
 
 
-def poll(sockets: Sequence[Socket], timeout_seconds: float) -> None:
+class Pollable(Protocol):
+    """What :func:`poll` can wait for; its attributes are those of :class:`Socket`."""
+
+    descriptor: int
+    pending: bool
+    silent: bool
+    looked: bool
+
+    def look(self) -> object:
+        """Updates ``pending``."""
+        ...
+
+
+def poll(sockets: Sequence[Pollable], timeout_seconds: float) -> None:
     """Sleeps until one of the sockets can be read, at most ``timeout_seconds``.
 
     The next :meth:`Socket.readable` of each socket uses the result. libzmq's own poll makes two

@@ -55,10 +55,11 @@ class Agent:
 
     Attributes:
         first: True for streams whose episode begins now, bool ``[N]``; set before each :meth:`act`.
+        streams: numbers of the streams of the rows, int64 ``[N]``; set before each :meth:`act`.
         state: recurrent state of the streams after the newest call of :meth:`act`, ``[N, ...]``;
             None without a memory, and before the first call.
         progress: state of the run; schedules read it and keep no count of their own.
-        num_agents: number of agents that the run was planned with.
+        num_agents: number of agents that the run was planned with, gateways included.
         rng: source of this agent's randomness, a numpy Generator.
         generator: the same for torch.
         synchronous: after each sent unroll, wait for parameters newer than those that acted in it,
@@ -82,10 +83,11 @@ class Agent:
         self.session_config = session_config
         self.agent_id = agent_id
         self.agent_mode = AgentMode(agent_mode)
-        self.num_agents: int = session_config.agent.num
+        self.num_agents: int = session_config.agent.num + session_config.gateway.num
         self.progress = Progress()
         self.version = 0
         self.first: npt.NDArray[np.bool_] = np.ones(1, np.bool_)
+        self.streams: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.state: Any = None
         training = self.agent_mode is AgentMode.training
         self._kind, self._group = ("agent", "agent") if training else ("evaluator", "eval")

@@ -15,6 +15,7 @@ from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.hooks import Hooks
+from surreal_like.agent.leaving import Leaving
 from surreal_like.agent.mode import AgentMode
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.data.episodes import EpisodeSummary, mean_metrics
@@ -24,10 +25,6 @@ from surreal_like.experience.wrapper import ExpSenderWrapper
 from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
-
-# Shares of the grace period: for the last acks, then for the leave message.
-_ACKS_SHARE = 0.7
-_FAREWELL_SHARE = 0.2
 
 
 class AgentService(Service):
@@ -48,6 +45,7 @@ class AgentService(Service):
         self._agent = agent
         agent.attach(context)
         streams: int = config.env_config.num_envs
+        agent.streams = np.arange(streams)
         self._stepping = Stepping(context, streams)
         self._env = ExpSenderWrapper(
             make_vector_env(
@@ -69,9 +67,9 @@ class AgentService(Service):
             interval_seconds=session.agent.fetch_interval_seconds,
             account=self._account,
         )
-        self._grace_seconds: float = session.launcher.grace_seconds
+        self._leaving = Leaving(context, self._sender, self._fetcher.client)
         self._leaves_at_end = session.at_end == "exit"
-        self._report = _Report(context, session.tensorplex.update_schedule.agent)
+        self._report = Report(context, session.tensorplex.update_schedule.agent)
         # Without overridden hooks a step has no cost for them.
         self._hooks = Hooks(agent) if Hooks.any_of(agent) else None
         self._inference = torch.inference_mode()
@@ -80,15 +78,14 @@ class AgentService(Service):
         # incarnation of the replay that has it, and the number of rows dropped before it.
         self._behind: tuple[int, int] | None = None
         self._holder = self._dropped = 0
-        self._phase = "acting"
-        self._deadline = 0.0
         self._stop_received = False
 
     def tick(self) -> bool:
         """Makes one step of all environments, or continues leaving the run."""
-        if self._phase == "acting":
+        if not self._leaving.begun:
             return self._act()
-        return self._leave()
+        self._leaving.tick()
+        return False
 
     def _act(self) -> bool:
         fetcher, env = self._fetcher, self._env
@@ -167,32 +164,16 @@ class AgentService(Service):
 
     def _begin_leaving(self) -> None:
         """Flushes the experience and starts to wait for its acks."""
-        self._phase = "acks"
-        share = 0.0 if self._context.orphaned else _ACKS_SHARE
-        self._deadline = self._context.clock.now() + share * self._grace_seconds
+        self._leaving.begin()
         self._env.finish()
         if self._report.steps:
             # Reports the steps since the last report.
             self._tell()
 
-    def _leave(self) -> bool:
-        """Waits for the last acks, then for the parameter server's reply to the leave message."""
-        now = self._context.clock.now()
-        if self._phase == "acks":
-            self._env.pump()
-            if self._sender.window.empty or now >= self._deadline:
-                self._phase = "leave"
-                self._deadline = now + _FAREWELL_SHARE * self._grace_seconds
-        elif self._phase == "leave":
-            noted = self._fetcher.client.leave(self._sender.account())
-            if noted or now >= self._deadline:
-                self._phase = "left"
-        return False
-
     def drain(self) -> None:
         """Handles the stop request: sends the collected experience first."""
         self._stop_received = True
-        if self._phase == "acting":
+        if not self._leaving.begun:
             self._begin_leaving()
 
     @property
@@ -203,12 +184,12 @@ class AgentService(Service):
     @property
     def done(self) -> bool:
         """True once everything is sent, unless the process has to stay."""
-        return self._phase == "left" and (self._leaves_at_end or self._stop_received)
+        return self._leaving.over and (self._leaves_at_end or self._stop_received)
 
     @property
     def ready(self) -> bool:
         """False once the run is over."""
-        return self._phase == "acting"
+        return not self._leaving.begun
 
     def wait_on(self) -> list[Socket]:
         """Returns the sockets of acks and of parameters."""
@@ -240,7 +221,7 @@ class AgentService(Service):
         self._env.close()
 
 
-class _Report:
+class Report:
     """Numbers since the last report."""
 
     def __init__(self, context: Context, seconds: float) -> None:
@@ -269,13 +250,16 @@ class _Report:
         self._since, self.steps = now, 0
 
 
-def make_agent(context: Context, agent: type[Agent], mode: AgentMode | str) -> Agent:
+def make_agent(
+    context: Context, agent: type[Agent], mode: AgentMode | str, agent_id: int | None = None
+) -> Agent:
     """Seeds torch and builds the agent of a component.
 
     Args:
         context: of the process.
         agent: its class.
         mode: an :class:`AgentMode` or its name.
+        agent_id: its number; None: that of the component.
     """
     config = context.config
     # Forked processes inherit identical generators.
@@ -284,6 +268,6 @@ def make_agent(context: Context, agent: type[Agent], mode: AgentMode | str) -> A
         learner_config=config.learner_config,
         env_config=config.env_config,
         session_config=config.session_config,
-        agent_id=context.component.index,
+        agent_id=context.component.index if agent_id is None else agent_id,
         agent_mode=mode,
     )

@@ -114,7 +114,8 @@ class DDPGAgent(Agent):
             return torch.empty_like(unit).uniform_(-1.0, 1.0, generator=self.generator)
         # `first` may have another length if a user calls `act` directly.
         first = self.first if len(self.first) == len(unit) else np.ones(len(unit), np.bool_)
-        noise = torch.from_numpy(self.noise.draw(first, self.scale.size, self.rng))
+        streams = self.streams if len(self.streams) == len(unit) else None
+        noise = torch.from_numpy(self.noise.draw(first, self.scale.size, self.rng, streams))
         return (unit + noise).clamp(-1.0, 1.0)
 
     def module_dict(self) -> dict[str, nn.Module]:

@@ -22,6 +22,8 @@ from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.ps.tokens import FIRST_INDEX
 
 _RECENT_EPISODES = 100
+# Metric of the stop rule: mean return of the last 100 training episodes, once there are so many.
+TRAINING_RETURN = "return/train"
 # Counters whose rates a line of progress contains.
 _COUNTED = ("env_steps", "updates")
 # Key in a line of progress -> key in the counts of a shard.
@@ -100,9 +102,11 @@ class RunStats:
 
     def progress(self) -> RunProgress:
         """Returns the counters and metrics for the stop rule."""
-        return RunProgress(
-            self.accounts.env_steps, self.iterations, self.wall_seconds, self.user_metrics()
-        )
+        metrics = self.user_metrics()
+        mean = self.train()["mean_return_100"]
+        if mean is not None and len(self._episodes) == self._episodes.maxlen:
+            metrics[TRAINING_RETURN] = mean
+        return RunProgress(self.accounts.env_steps, self.iterations, self.wall_seconds, metrics)
 
     def train(self) -> dict[str, float | None]:
         """Returns means over the last 100 training episodes, None before the first."""

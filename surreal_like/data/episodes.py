@@ -47,6 +47,19 @@ class EpisodeCounter:
         self._begun_at = [self._step] * len(self._begun_at)
         self._metrics = [{} for _ in self._metrics]
 
+    def discard(self) -> None:
+        """Counts one vector step that ends every stream; open episodes are discarded.
+
+        As after an end, the next row of each stream is FIRST, and no step.
+        """
+        self._step += 1
+        self.env_steps += len(self._begun_at) - self._beginning
+        self._beginning = len(self._begun_at)
+        self._rewards.clear()
+        self._returns[:] = 0.0
+        self._begun_at = [self._step + 1] * len(self._begun_at)
+        self._metrics = [{} for _ in self._metrics]
+
     def update(
         self,
         reward: npt.NDArray[Any],

@@ -60,15 +60,27 @@ class FrameStack(VectorWrapper):
 
     def _push(self, path: str, frames: npt.NDArray[Any], first: Flags) -> npt.NDArray[Any]:
         """Returns the stacks with the newest frames; new episodes have no other frames."""
-        newest = frames[:, None]
-        if first.all():
-            stacks = np.repeat(newest, self._size, axis=1)
-        else:
-            stacks = np.concatenate((self._stacks[path][:, 1:], newest), axis=1)
-            if first.any():
-                stacks[first] = newest[first]
-        self._stacks[path] = stacks
+        if path not in self._stacks:
+            self._stacks[path] = np.repeat(frames[:, None], self._size, axis=1)
+        stacks = self._stacks[path] = pushed(self._stacks[path], frames, first)
         return stacks
+
+
+def pushed(stacks: npt.NDArray[Any], frames: npt.NDArray[Any], first: Flags) -> npt.NDArray[Any]:
+    """Returns stacks with their newest frames.
+
+    Args:
+        stacks: ``[N, k, ...]``, unchanged.
+        frames: ``[N, ...]``.
+        first: True where an episode begins: its first frame fills all k places, ``[N]``.
+    """
+    newest = frames[:, None]
+    if first.all():
+        return np.repeat(newest, stacks.shape[1], axis=1)
+    found: npt.NDArray[Any] = np.concatenate((stacks[:, 1:], newest), axis=1)
+    if first.any():
+        found[first] = newest[first]
+    return found
 
 
 def stack_frames(env: VectorEnv, env_config: Mapping[str, Any]) -> VectorEnv:

@@ -50,6 +50,8 @@ def make_env(env_config: Config, evaluation: bool = False) -> Env:
     Raises ConfigError for an unknown name (with the nearest ones) or a wrong argument, and
     MissingExtra, which names what to install.
     """
+    if env_config.get("env_name") == "remote":
+        raise ConfigError("env_name remote: only clients of its gateway have this environment")
     env = _build(env_config, evaluation)
     try:
         return _wrap(env, env_config, evaluation)

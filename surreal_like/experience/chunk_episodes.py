@@ -59,6 +59,15 @@ class ChunkEpisodes:
         else:
             self._uncounted.append(row)
 
+    def discard(self) -> None:
+        """Adds a step at which all streams end without an episode of their own."""
+        self.count()
+        if self.waiting:
+            # The previous row has been written before this one came.
+            self.write({})
+        self._counter.discard()
+        self._newest = []
+
     @property
     def newest(self) -> list[EpisodeSummary]:
         """Summaries of the episodes that ended at the newest step."""

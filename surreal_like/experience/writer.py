@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,6 +54,7 @@ class ChunkWriter:
         settings: ``session_config.sender``.
         overlap: of the replay's class, rows that stand in two chunks.
         send: called with each chunk.
+        ids: source of the ids of streams, shared by all writers of one sender; None: 0, 1, 2, ...
 
     Attributes:
         first: True where an episode begins at the newest row, bool ``[N]``.
@@ -70,6 +72,7 @@ class ChunkWriter:
         settings: Config,
         overlap: int,
         send: SendChunk,
+        ids: Iterator[int] | None = None,
     ) -> None:
         check_sender(settings, num_streams, overlap)
         self._send = send
@@ -87,7 +90,8 @@ class ChunkWriter:
         self._action_dtype = parse_action_spec(action_spec).array.dtype
         self._episodes = ChunkEpisodes(num_streams)
         self._lead_in = LeadIn(0)
-        self._streams = list(range(num_streams))
+        self._ids = itertools.count() if ids is None else ids
+        self._streams = list(itertools.islice(self._ids, num_streams))
         self._first_at = 0.0
         self._cut_at_ends = settings.cut == "episodes"
         self._flush_seconds = flush_seconds(settings, overlap)
@@ -136,7 +140,14 @@ class ChunkWriter:
         self._begin_row(obs, np.zeros(streams, np.float32), no, no, info)
 
     def observe(
-        self, obs: Nest, reward: Array, terminated: Flags, truncated: Flags, info: Info
+        self,
+        obs: Nest,
+        reward: Array,
+        terminated: Flags,
+        truncated: Flags,
+        info: Info,
+        *,
+        counted: bool = True,
     ) -> None:
         """Begins a row with the outcome of the last action.
 
@@ -147,9 +158,13 @@ class ChunkWriter:
             truncated: True where the episode was cut off, bool ``[N]``.
             info: further columns; ``raw_reward``, ``metrics`` and ``life_lost`` go into the
                 summaries of episodes.
+            counted: False: every stream ends here without an end of its own; this is no episode.
         """
         self._begin_row(obs, reward, terminated, truncated, info)
-        self._episodes.observe(self._row, info)
+        if counted:
+            self._episodes.observe(self._row, info)
+        else:
+            self._episodes.discard()
 
     def convert(self, actions: Any) -> Array:
         """Returns actions as an array of the dtype that the spec demands.
@@ -157,12 +172,7 @@ class ChunkWriter:
         Raises:
             DataError: their own dtype is of another kind.
         """
-        if type(actions) is np.ndarray and actions.dtype is self._action_dtype:
-            return actions
-        array, wanted = _array(actions), self._action_dtype
-        if not np.can_cast(array.dtype, wanted, "same_kind"):
-            raise DataError(f"action: {array.dtype} given, expected {wanted}")
-        return array.astype(wanted)
+        return converted(actions, self._action_dtype)
 
     def act(
         self,
@@ -199,6 +209,22 @@ class ChunkWriter:
         if not buffer.rows:
             self._first_at = now
         buffer.write(row)
+        return self._cut_if_full(metrics)
+
+    def close(self, *, now: float, metrics: Mapping[str, float]) -> bool:
+        """Completes the newest row, at which every stream ends: no action is taken at it.
+
+        Its action and extras are zero. Arguments, result and errors are those of :meth:`act`.
+        """
+        row, self._row = self._row, {}
+        if not self._buffer.rows:
+            self._first_at = now
+        self._buffer.write_end(row)
+        return self._cut_if_full(metrics)
+
+    def _cut_if_full(self, metrics: Mapping[str, float]) -> bool:
+        """Counts the episodes that ended at the row just written; cuts a chunk if it is time."""
+        buffer = self._buffer
         if metrics:
             self._episodes.count()
         if self._episodes.waiting:
@@ -237,6 +263,8 @@ class ChunkWriter:
             final: True if no row follows: what is left is cut into the last chunk.
         """
         self._episodes.count()
+        if self._episodes.waiting and not self._row:
+            self._episodes.write(metrics)
         row, self._row = self._row, {}
         # Without a newest row the last step has failed: its action was not taken.
         tail = final and not row and self._buffer.rows > 0
@@ -250,7 +278,7 @@ class ChunkWriter:
             self._cut(tail=tail)
         if tail:
             self._buffer.begin()
-            self._streams = [stream + len(self._streams) for stream in self._streams]
+            self._streams = list(itertools.islice(self._ids, len(self._streams)))
 
     def _begin_row(
         self, obs: Nest, reward: Array, terminated: Flags, truncated: Flags, info: Info
@@ -279,6 +307,20 @@ class ChunkWriter:
             overlap=overlap,
             lead_in=self._lead_in.take(columns, overlap=overlap),
         )
+
+
+def converted(actions: Any, wanted: np.dtype[Any]) -> Array:
+    """Returns actions as an array of a dtype.
+
+    Raises:
+        DataError: their own dtype is of another kind.
+    """
+    if type(actions) is np.ndarray and actions.dtype is wanted:
+        return actions
+    array = _array(actions)
+    if not np.can_cast(array.dtype, wanted, "same_kind"):
+        raise DataError(f"action: {array.dtype} given, expected {wanted}")
+    return array.astype(wanted)
 
 
 def flush_seconds(settings: Config, overlap: int) -> float:

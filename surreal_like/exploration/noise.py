@@ -77,13 +77,32 @@ class Noise:
         self._remembers = config["kind"] == "ou"
         self._state: Array = np.zeros((0, 0), np.float32)
 
-    def draw(self, first: npt.NDArray[np.bool_], size: int, rng: np.random.Generator) -> Array:
-        """Draws noise, float32 `[N, size]`; `first` `[N]` is True where an episode begins."""
+    def draw(
+        self,
+        first: npt.NDArray[np.bool_],
+        size: int,
+        rng: np.random.Generator,
+        streams: npt.NDArray[np.int64] | None = None,
+    ) -> Array:
+        """Draws noise, float32 `[N, size]`.
+
+        Args:
+            first: True where an episode begins, `[N]`.
+            size: of one action.
+            rng: source of randomness.
+            streams: numbers of the streams, whose noise is remembered, `[N]`; None: 0 to N - 1.
+        """
         fresh = rng.standard_normal((len(first), size), np.float32) * np.float32(self.sigma)
         if not self._remembers:
             return fresh
-        if self._state.shape != fresh.shape:
-            self._state = np.zeros_like(fresh)
-        self._state[first] = 0.0
-        self._state = ((1.0 - self._theta) * self._state + fresh).astype(np.float32)
-        return self._state
+        if streams is None:
+            streams = np.arange(len(first))
+        missing = int(streams.max(initial=-1)) + 1 - len(self._state)
+        if missing > 0:
+            grown = np.zeros((missing, size), np.float32)
+            self._state = np.concatenate((self._state.reshape(-1, size), grown))
+        before = self._state[streams]
+        before[first] = 0.0
+        now: Array = ((1.0 - self._theta) * before + fresh).astype(np.float32)
+        self._state[streams] = now
+        return now

@@ -66,6 +66,7 @@ SHOWN = {
         "draws what was trained above",
         "trains for a quarter of an hour to half an hour, and installs a peer",
     ],
+    "gateway.md": ["tests/runs/test_gateway.py runs it, beside a run"],
     "debugging.md": [
         "pdb waits for somebody who types",
         "the file of an editor",

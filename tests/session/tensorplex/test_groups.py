@@ -131,7 +131,9 @@ def test_other_names_of_scripts_are_refused(client_id: str) -> None:
 
 def test_unknown_groups_and_names_in_a_counted_group_are_refused() -> None:
     groups = standard_groups(0)
-    with pytest.raises(UsageError, match="the groups are learner, session, agent, eval, replay"):
+    with pytest.raises(
+        UsageError, match="the groups are learner, session, agent, gateway, eval, replay"
+    ):
         groups.place("other/1", "x")
     with pytest.raises(UsageError, match="group agent counts its clients"):
         groups.place("agent/one", "x")

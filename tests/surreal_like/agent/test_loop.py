@@ -206,7 +206,7 @@ def test_without_replay_the_leave_has_a_deadline(rig: Rig) -> None:
     learner.publish()
     rig.until(lambda: frame._service and service(frame)._sender.window.pushed)
     learner.publish(final=True)
-    rig.until(lambda: service(frame)._phase == "acks")
+    rig.until(lambda: service(frame)._leaving.begun)
     began = rig.clock.now()
     for _ in range(400):
         rig.step(0.05)
@@ -408,7 +408,7 @@ def test_an_agent_has_one_connection_to_the_parameter_server() -> None:
     with make_rig(agent={"num": 4}) as rig:
         server = rig.start("ps", main.ps.build)
         rig.until(lambda: server._service)
-        router = server._service.wait_on()[0]  # type: ignore[union-attr]
+        router: Any = server._service.wait_on()[0]  # type: ignore[union-attr]
         assert router.endpoint == "ps.requests"
         monitor = Monitor(router.raw, ACCEPTED)
         learner, replay = LearnerPeer(rig), ReplayPeer(rig)
@@ -417,8 +417,8 @@ def test_an_agent_has_one_connection_to_the_parameter_server() -> None:
         rig.until(lambda: replay.chunks and all(frame._service for frame in frames))
         rig.until(lambda: all(service(frame)._agent.version for frame in frames))
         learner.publish(final=True)
-        rig.until(lambda: all(service(frame)._phase != "acting" for frame in frames))
+        rig.until(lambda: all(service(frame)._leaving.begun for frame in frames))
         rig.pass_time(100.0)
-        assert all(service(frame)._phase == "left" for frame in frames)
+        assert all(service(frame)._leaving.over for frame in frames)
         assert len(list(monitor.events())) == 4
         monitor.close()

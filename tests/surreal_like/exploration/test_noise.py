@@ -41,6 +41,20 @@ def test_ou_noise_is_the_recursion() -> None:
         assert found == pytest.approx(state, abs=1e-5)
 
 
+def test_ou_noise_is_remembered_by_stream() -> None:
+    noise = make(kind="ou", sigma=0.3, theta=0.25)
+    rng, twin, order = (np.random.default_rng(0) for _ in range(3))
+    state = np.zeros((6, 2))
+    for _ in range(50):
+        streams = order.permutation(6)[: order.integers(1, 7)]
+        first = order.random(len(streams)) < 0.2
+        found = noise.draw(first, 2, rng, streams)
+        fresh = 0.3 * twin.standard_normal((len(streams), 2), np.float32)
+        state[streams[first]] = 0.0
+        state[streams] = 0.75 * state[streams] + fresh
+        assert found == pytest.approx(state[streams], abs=1e-5)
+
+
 def test_noise_without_deviation_is_none() -> None:
     assert not make(sigma=0.0).draw(nowhere(5), 2, np.random.default_rng(0)).any()
 

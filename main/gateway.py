@@ -1,0 +1,36 @@
+"""A gateway's process: ``python -P -m main.gateway --name gateway-0 --folder RUN``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from session.context import Context
+from session.process import run_service
+from session.service import Service
+from surreal_like.agent.loop import make_agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.experiment import algorithm_of
+from surreal_like.gateway.service import GatewayService
+
+
+def build(context: Context) -> Service:
+    """Builds the agent of the run's algorithm, and the port for its clients."""
+    session = context.config.session_config
+    torch.set_num_threads(session.gateway.threads)
+    context.busy(60.0, "building the agent")
+    algorithm = algorithm_of(context.config, context.folder)
+    # Its exploration follows that of the agents.
+    number = session.agent.num + context.component.index
+    agent = make_agent(context, algorithm.agent, AgentMode.training, number)
+    return GatewayService(context, agent)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the process; returns its exit code."""
+    return run_service("gateway", build, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,50 @@
+"""The end of a process that sends experience: the last acks, then the leave message."""
+
+from __future__ import annotations
+
+from session.context import Context
+from surreal_like.experience.sender import ExpSender
+from surreal_like.ps.client import ParameterClient
+
+# Shares of the grace period: for the last acks, then for the leave message.
+_ACKS_SHARE = 0.7
+_FAREWELL_SHARE = 0.2
+
+
+class Leaving:
+    """Waits for the last acks, then for the parameter server's reply to the leave message.
+
+    Args:
+        context: of the process.
+        sender: of its experience.
+        client: of the parameter server.
+
+    Attributes:
+        begun: True once no more experience is made.
+        over: True once everything is sent, or the time is up.
+    """
+
+    def __init__(self, context: Context, sender: ExpSender, client: ParameterClient) -> None:
+        self.begun = self.over = False
+        self._context, self._sender, self._client = context, sender, client
+        self._grace_seconds: float = context.config.session_config.launcher.grace_seconds
+        self._acked = False
+        self._deadline = 0.0
+
+    def begin(self) -> None:
+        """Begins to wait; the caller sends its last rows and the goodbye."""
+        self.begun = True
+        share = 0.0 if self._context.orphaned else _ACKS_SHARE
+        self._deadline = self._context.clock.now() + share * self._grace_seconds
+
+    def tick(self) -> None:
+        """Continues with what can be done now."""
+        now = self._context.clock.now()
+        if not self._acked:
+            self._sender.pump()
+            if self._sender.window.empty or now >= self._deadline:
+                self._acked = True
+                self._deadline = now + _FAREWELL_SHARE * self._grace_seconds
+        elif not self.over:
+            noted = self._client.leave(self._sender.account())
+            self.over = bool(noted) or now >= self._deadline

@@ -1,0 +1,1 @@
+"""Gateway: environments outside of the run drive an agent over a socket."""

@@ -1,0 +1,116 @@
+"""Environments of this library as clients of a gateway."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+from session.default_configs import BASE_ENV_CONFIG
+from session.errors import SurrealError, UsageError
+from surreal_like.env.base import Env
+from surreal_like.env.registry import make_env
+from surreal_like.gateway.clients.surreal_client import (
+    Finished,
+    InvalidAddress,
+    Refused,
+    Session,
+    Unavailable,
+    connect,
+)
+
+
+def drive(
+    address: str,
+    env_name: str,
+    *,
+    episodes: int = 0,
+    say: Callable[[str], object] = lambda line: None,
+    **options: Any,
+) -> int:
+    """Plays an environment for a gateway until its run is over.
+
+    Args:
+        address: ``host:port`` of the gateway.
+        env_name: such as ``gym:CartPole-v1``.
+        episodes: to play; 0: until the run is over.
+        say: called with a line for each episode.
+        options: of :func:`~surreal_like.gateway.clients.surreal_client.connect`.
+
+    Returns:
+        The number of episodes that were played.
+
+    Raises:
+        ConfigError: there is no such environment.
+        UsageError: the gateway refuses this client, or the environment has other specs.
+        SurrealError: the gateway cannot be reached any more.
+    """
+    env_config = BASE_ENV_CONFIG.copy()
+    env_config.env_name = env_name
+    played = 0
+    try:
+        with closing(make_env(env_config)) as env, connect(address, **options) as session:
+            for episode in session.episodes():
+                if 0 < episodes <= played:
+                    break
+                env.seed(episode.seed)
+                total, length = _play(env, session)
+                played += 1
+                say(f"episode {played}: return {total:g} in {length} steps")
+    except Finished:
+        # Before the first episode.
+        pass
+    except InvalidAddress as error:
+        raise UsageError(str(error)) from None
+    except Refused as error:
+        raise UsageError(f"{address}: {error}") from None
+    except Unavailable as error:
+        raise SurrealError(f"{address} cannot be reached: {error}") from None
+    return played
+
+
+def _play(env: Env, session: Session) -> tuple[float, int]:
+    """Plays one episode; returns its return and its length."""
+    obs, _ = env.reset()
+    action = session.reset(_sendable(obs))
+    while True:
+        obs, reward, terminated, truncated, info = env.step(action)
+        metrics = info.get("metrics")
+        if terminated or truncated:
+            result = session.end(
+                float(reward),
+                _sendable(obs),
+                truncated=bool(truncated and not terminated),
+                metrics=metrics,
+            )
+            return result.total, result.length
+        action = session.step(float(reward), _sendable(obs), metrics=metrics)
+
+
+def _sendable(obs: Any) -> Any:
+    """Returns a nest of arrays in the form of the protocol: a tuple has the keys "0", "1"."""
+    if isinstance(obs, tuple):
+        return {str(index): _sendable(each) for index, each in enumerate(obs)}
+    if isinstance(obs, dict):
+        return {key: _sendable(each) for key, each in obs.items()}
+    return obs
+
+
+def drive_in_processes(number: int, words: Sequence[str]) -> int:
+    """Runs ``surreal-like client`` in several processes; returns the largest exit code.
+
+    Args:
+        number: of processes.
+        words: arguments of the command.
+    """
+    command = [sys.executable, "-P", "-m", "main.cli", "client", *words]
+    processes = [subprocess.Popen(command) for _ in range(number)]
+    try:
+        return max(process.wait() for process in processes)
+    except KeyboardInterrupt:
+        # They have got the signal, too, and say goodbye.
+        for process in processes:
+            process.wait()
+        raise

@@ -1,0 +1,75 @@
+"""Times of a gateway's answers, between two reports."""
+
+from __future__ import annotations
+
+from collections import deque
+
+# Of more times, the newest are used.
+_KEPT = 4096
+
+
+class Quantiles:
+    """The newest times since the last report."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=_KEPT)
+
+    def add(self, seconds: float) -> None:
+        """Adds one time."""
+        self._seconds.append(seconds)
+
+    def pop(self, *shares: float) -> list[float]:
+        """Returns the quantiles of these shares, nearest rank, and forgets all times.
+
+        Returns nothing if there is no time.
+        """
+        ordered = sorted(self._seconds)
+        self._seconds.clear()
+        count = len(ordered)
+        return [ordered[min(count - 1, int(share * count))] for share in shares] if ordered else []
+
+
+class Mean:
+    """A mean since the last report."""
+
+    def __init__(self) -> None:
+        self._total, self._count = 0.0, 0
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Adds values by their sum and their number."""
+        self._total += value
+        self._count += count
+
+    def pop(self) -> float | None:
+        """Returns the mean and begins anew; None without values."""
+        mean = self._total / self._count if self._count else None
+        self._total, self._count = 0.0, 0
+        return mean
+
+
+class Times:
+    """What a gateway reports of its requests.
+
+    Attributes:
+        latency: from a complete request to its answer, in seconds.
+        think: from an answer to the next request of the same session, in seconds.
+        batch: requests that are answered together.
+        queue: time of a request before its batch begins, in seconds.
+        inference: time of one batch, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self.latency, self.think = Quantiles(), Quantiles()
+        self.batch, self.queue, self.inference = Mean(), Mean(), Mean()
+
+    def pop(self) -> dict[str, float]:
+        """Returns the metrics since the last report; those without values are left out."""
+        latency, think = self.latency.pop(0.5, 0.99), self.think.pop(0.5)
+        values = dict(zip(("latency_p50_seconds", "latency_p99_seconds"), latency, strict=False))
+        values |= dict(zip(("think_p50_seconds",), think, strict=False))
+        means = {
+            "batch": self.batch.pop(),
+            "queue_seconds": self.queue.pop(),
+            "inference_seconds": self.inference.pop(),
+        }
+        return values | {name: mean for name, mean in means.items() if mean is not None}

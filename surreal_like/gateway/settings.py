@@ -1,0 +1,94 @@
+"""Settings of gateways that are refused before a run is started."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+from session.config import Config
+from session.errors import ConfigError
+from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.spec import parse_action_spec, parse_obs_spec
+
+# Name of an environment that nothing here can build.
+REMOTE = "remote"
+_LOCALHOST = "localhost"
+
+
+def check_gateway(config: Config, *, overlap: int, synchronous: bool) -> None:
+    """Rejects settings that contradict each other where there are gateways.
+
+    Args:
+        config: the resolved experiment.
+        overlap: of the replay's class; 1: it takes whole unrolls.
+        synchronous: True if agents wait for a version after each unroll.
+
+    Raises:
+        ConfigError: names both settings.
+    """
+    gateway, env = config.session_config.gateway, config.env_config
+    if not gateway.num:
+        return
+    if synchronous:
+        raise ConfigError(
+            f"session_config.gateway.num is {gateway.num}, but learner_config.algo.synchronous is "
+            "true: clients come and go, so a batch might never fill; set synchronous to false"
+        )
+    if overlap and gateway.num_envs != env.num_envs:
+        raise ConfigError(
+            f"session_config.gateway.num_envs is {gateway.num_envs}, but env_config.num_envs is "
+            f"{env.num_envs}: this replay takes unrolls of one width; set both to the same number"
+        )
+    if env.info_keys:
+        raise ConfigError(
+            f"env_config.info_keys is {list(env.info_keys)}, but clients of a gateway send no "
+            "info: leave it empty"
+        )
+    if not _is_loopback(gateway.host):
+        raise ConfigError(
+            f"session_config.gateway.host is {gateway.host}, which other machines can reach, but a "
+            "gateway has no tokens and no TLS yet: set it to 127.0.0.1"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == _LOCALHOST or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def remote_specs(config: Config) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Returns observation and action spec of an experiment whose environments are all clients.
+
+    Args:
+        config: with ``env_name: remote``, whose ``env_config`` has both specs.
+
+    Raises:
+        ConfigError: something of the run would have to build the environment.
+        SpecError: a spec is missing or wrong.
+    """
+    env, session = config.env_config, config.session_config
+    for key in ("obs_spec", "action_spec"):
+        if not env[key]:
+            raise ConfigError(
+                f"env_config.{key} is empty, but env_name remote builds no environment that has "
+                "one: write it; surreal-like list environments --specs NAME prints that of a "
+                "similar environment"
+            )
+    for key in ("agent", "evaluator"):
+        if session[key].num:
+            raise ConfigError(
+                f"session_config.{key}.num is {session[key].num}, but with env_name remote only "
+                "clients have the environment: set it to 0"
+            )
+    if not session.gateway.num:
+        raise ConfigError(
+            "session_config.gateway.num is 0, but with env_name remote clients step the "
+            "environment: set it to 1 or more"
+        )
+    parse_obs_spec(env.obs_spec)
+    frame_spec(env.obs_spec, stack_size(env))
+    parse_action_spec(env.action_spec)
+    return env.obs_spec, env.action_spec

@@ -1,0 +1,191 @@
+"""Slots of a gateway: the rows of the streams of its sessions.
+
+A row is an observation, and the action taken at it. It is written when the next request of its slot
+comes: until then the client may correct the action. A slot outlives its sessions: the rows of the
+next one follow in the same stream and chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from session import nest
+from session.nest import Array, Nest
+from surreal_like.agent.actor_state import ActorState
+from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.experience.chunk_episodes import Flags
+from surreal_like.experience.writer import ChunkWriter
+from surreal_like.gateway.protocol import Request
+
+
+class Advice(NamedTuple):
+    """Answer of an agent to one observation.
+
+    Args:
+        action: ``[N, ...]``, of the dtype of the spec.
+        extras: nest of arrays ``[N, ...]``, or None.
+        version: of the parameters.
+    """
+
+    action: Array
+    extras: Nest
+    version: int
+
+
+class Slot:
+    """Rows of one session after the other.
+
+    Args:
+        writer: of its streams; None: rows are not recorded.
+        num_envs: N.
+        acting: of the agent, for the metrics of episodes.
+        now: returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        writer: ChunkWriter | None,
+        num_envs: int,
+        acting: ActorState,
+        now: Callable[[], float],
+    ) -> None:
+        self.writer = writer
+        self._acting, self._now = acting, now
+        self._num_envs = num_envs
+        self._request: Request | None = None
+        self._advice: Advice | None = None
+        self._begun = False
+        self.first: Flags = np.ones(num_envs, np.bool_)
+        self.returns = np.zeros(num_envs)
+        self.lengths = np.zeros(num_envs, np.int64)
+
+    @property
+    def open(self) -> bool:
+        """True while an observation waits for the next request."""
+        return self._request is not None
+
+    def ended(self) -> list[dict[str, Any]]:
+        """Returns ``stream``, ``return`` and ``length`` of the episodes that ended just now."""
+        request = self._request
+        if request is None:
+            return []
+        return [
+            {
+                "stream": int(stream),
+                "return": float(self.returns[stream]),
+                "length": int(self.lengths[stream]),
+            }
+            for stream in np.flatnonzero(request.terminated | request.truncated)
+        ]
+
+    def begin(self, request: Request) -> None:
+        """Begins an episode in every stream; the one before has ended or was cut."""
+        self._request, self._advice = request, None
+        self.first = np.ones(self._num_envs, np.bool_)
+        self.returns = np.zeros(self._num_envs)
+        self.lengths = np.zeros(self._num_envs, np.int64)
+
+    def advise(self, advice: Advice) -> None:
+        """Sets the answer to the newest observation."""
+        self._advice = advice
+
+    def step(self, request: Request) -> None:
+        """Writes the row before, and keeps the new observation.
+
+        Raises:
+            DataError: replay would refuse the row; nothing has changed.
+        """
+        before = self._write_row(request)
+        ended = before.terminated | before.truncated
+        self.returns[ended], self.lengths[ended] = 0.0, -1
+        self.returns += request.reward
+        self.lengths += 1
+        self.first = ended
+        self._request, self._advice = request, None
+
+    def end(self, request: Request) -> EpisodeSummary:
+        """Writes the row before, and the last one of the episode; returns its summary."""
+        before = self._write_row(request)
+        obs = before.obs if request.obs is None else request.obs
+        self._close(request._replace(obs=obs))
+        summary = {
+            "return": float(self.returns[0] + request.reward[0]),
+            "length": int(self.lengths[0]) + 1,
+        }
+        self._request = self._advice = None
+        return summary
+
+    def cut(self) -> bool:
+        """Ends the open episode, as a truncation that is no episode of its own.
+
+        Returns:
+            False if only its first observation has come: then nothing is recorded.
+        """
+        request, self._request, self._advice = self._request, None, None
+        if request is None or request.kind == "reset":
+            return False
+        if self._num_envs > 1:
+            self._observe(request)
+            if self.writer is not None:
+                self.writer.end(self._acting.metrics)
+                self._begun = False
+        else:
+            yes = np.ones(self._num_envs, np.bool_)
+            self._close(request._replace(truncated=yes), counted=False)
+        return True
+
+    def _write_row(self, request: Request) -> Request:
+        before, advice = self._request, self._advice
+        assert before is not None  # an episode is open
+        assert advice is not None  # the session has answered
+        self._observe(before)
+        if self.writer is not None:
+            action = advice.action if request.action is None else request.action
+            self.writer.act(
+                action,
+                advice.extras,
+                version=advice.version,
+                now=self._now(),
+                metrics=self._acting.metrics,
+            )
+        return before
+
+    def _close(self, request: Request, *, counted: bool = True) -> None:
+        self._observe(request, counted=counted)
+        if self.writer is not None:
+            self.writer.close(now=self._now(), metrics=self._acting.metrics)
+
+    def _observe(self, request: Request, *, counted: bool = True) -> None:
+        if self.writer is None:
+            return
+        info: dict[str, Any] = {} if request.metrics is None else {"metrics": [request.metrics]}
+        if not self._begun:
+            self._begun = True
+            self.writer.begin(request.obs, info)
+            return
+        self.writer.observe(
+            request.obs,
+            request.reward,
+            request.terminated,
+            request.truncated,
+            info,
+            counted=counted,
+        )
+
+    def finish(self) -> None:
+        """Sends all rows; the open episode was cut before."""
+        if self.writer is not None:
+            self.writer.end(self._acting.metrics, final=True)
+
+    def flush(self, now: float) -> None:
+        """Sends the rows of a chunk that has waited long enough."""
+        if self.writer is not None and self.writer.flush_due(now):
+            self.writer.flush(self._acting.metrics)
+
+
+def split(advice: Mapping[str, Any] | Nest, start: int, stop: int) -> Nest:
+    """Returns the rows of some streams of a nest of arrays ``[n, ...]``."""
+    return None if advice is None else nest.map(lambda leaf: leaf[start:stop], advice)

@@ -1,0 +1,94 @@
+"""Clients of a gateway in processes of their own drive whole runs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.launchers.launcher import free_ports
+from tests.runs.command import CARTPOLE, ROOT, Process, Train, balanced, clean
+
+PAGE = (ROOT / "docs" / "gateway.md").read_text()
+ADDRESS = "127.0.0.1:7100"
+REMOTE = (
+    "env_config.env_name=remote",
+    "env_config.obs_spec={type: float32, dim: [4]}",
+    "env_config.action_spec={type: discrete, dim: [2]}",
+    "session_config.evaluator.num=0",
+)
+
+
+def quickstart() -> str:
+    """The program of the page, as it stands there."""
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert ADDRESS in block
+    return str(block)
+
+
+@contextmanager
+def clients(number: int, port: int, folder: Path) -> Iterator[list[Process]]:
+    """Some processes, each of which plays CartPole for the gateway."""
+    code = quickstart().replace(ADDRESS, f"127.0.0.1:{port}")
+    with ExitStack() as stack:
+        argv = [sys.executable, "-c", code]
+        yield [
+            stack.enter_context(Process(argv, folder / f"client-{index}.txt"))
+            for index in range(number)
+        ]
+
+
+def gateway(*words: str) -> tuple[int, tuple[str, ...]]:
+    """A free port, and the settings of a run whose only rows come through it."""
+    (port,) = free_ports(["gateway"], "127.0.0.1").values()
+    numbers = ("session_config.agent.num=0", "session_config.gateway.num=1")
+    return port, (*numbers, f"session_config.gateway.port={port}", *words)
+
+
+def said(all_of: list[Process]) -> str:
+    return "\n".join(each.words for each in all_of)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_cartpole_is_solved_by_clients_alone(run_folder: Path) -> None:
+    port, words = gateway()
+    with (
+        Train(run_folder, CARTPOLE, "--quiet", *words) as train,
+        clients(4, port, run_folder.parent) as players,
+    ):
+        assert train.wait(200) == 0, train.words
+        assert [each.wait(20) for each in players] == [0] * 4, said(players)
+        assert said(players).strip() == ""
+    assert train.result["goal_met"] is True
+    assert clean(train.result)
+    names = {event["component"] for event in train.events_of("client_joined")}
+    assert names == {"gateway-0"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_S5_clients_and_a_gateway_that_are_killed_hurt_nobody(run_folder: Path) -> None:
+    stop = "session_config.stop={metric: return/train, above: 60, seconds: 120}"
+    port, words = gateway(*REMOTE, stop)
+    with (
+        Train(run_folder, CARTPOLE, "--quiet", *words) as train,
+        clients(5, port, run_folder.parent) as players,
+    ):
+        train.steps(1500)
+        players[0].end()
+        train.kill("gateway-0")
+        before = train.line["env_steps"]
+        train.until(lambda: train.line["env_steps"] > before + 500)
+        players[1].end()
+        assert train.wait(150) == 0, train.words
+        assert [each.wait(20) for each in players[2:]] == [0] * 3, said(players)
+    result: dict[str, Any] = train.result
+    assert result["goal_met"] is True
+    assert balanced(result)
+    assert result["components"]["gateway-0"]["restarts"] == 1

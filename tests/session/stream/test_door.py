@@ -1,0 +1,247 @@
+"""The protocols of a connection, byte for byte, without a socket."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from session.errors import DecodeError, OversizeError
+from session.stream.door import DoorSettings, Encoding, Page
+from session.stream.doorway import Doorway
+from session.wire.stream import framed
+
+SETTINGS = DoorSettings(limit_bytes=100, hosts=("lab",), origins=("https://ok.example",))
+GET = "GET {} HTTP/1.1\r\nHost: 127.0.0.1:7100\r\n{}\r\n"
+
+
+def http(path: str, headers: str = "", settings: DoorSettings = SETTINGS) -> str:
+    return asked(GET.format(path, headers).encode(), settings)
+
+
+def asked(request: bytes, settings: DoorSettings = SETTINGS) -> str:
+    """The answer to a request; the connection is over."""
+    way = Doorway(settings)
+    way.feed(request)
+    door = way.opened()
+    assert door.next() is None
+    assert door.over
+    return door.answers().decode()
+
+
+def websocket(name: str, settings: DoorSettings = SETTINGS) -> tuple[ClientProtocol, Doorway]:
+    """A client after its handshake, with the door that it speaks to."""
+    client = ClientProtocol(
+        parse_uri("ws://127.0.0.1:7100/v1"), subprotocols=[Subprotocol(name)], max_size=None
+    )
+    client.send_request(client.connect())
+    way = Doorway(settings)
+    exchange(client, way)
+    return client, way
+
+
+def exchange(client: ClientProtocol, way: Doorway) -> list[bytes]:
+    """Passes the client's bytes to the door one by one, and the answers back."""
+    payloads = []
+    for data in client.data_to_send():
+        for at in range(len(data)):
+            way.feed(data[at : at + 1])
+            while way.door is not None and (payload := way.door.next()) is not None:
+                payloads.append(payload)
+    if way.door is not None:
+        client.receive_data(way.door.answers())
+    return payloads
+
+
+def test_P1_the_first_bytes_choose_the_protocol() -> None:
+    way = Doorway(SETTINGS)
+    way.feed(framed(b"{}")[:3])
+    assert way.door is None
+    assert way.begun
+    way.feed(framed(b"{}")[3:])
+    assert way.opened().next() == b"{}"
+    assert way.opened().wrapped(b"ab") == b"\x02\0\0\0ab"
+    assert http("/healthz").startswith("HTTP/1.1 200 OK\r\n")
+
+
+def test_P1_nothing_is_known_before_four_bytes() -> None:
+    with pytest.raises(DecodeError, match="nothing"):
+        Doorway(SETTINGS).opened()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/", 404), ("/v2", 404), ("/healthz", 200), ("/healthz?a=1", 200)]
+)
+def test_P1_other_paths_are_not_found(path: str, status: int) -> None:
+    assert http(path).startswith(f"HTTP/1.1 {status} ")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+def test_P1_other_methods_are_refused(method: str) -> None:
+    assert asked(f"{method} /v1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()).startswith("HTTP/1.1 405 ")
+
+
+def test_a_page_is_served_with_its_type() -> None:
+    settings = DoorSettings(100, pages={"/": Page("text/html", b"<p>")})
+    answer = http("/", settings=settings)
+    assert "Content-Type: text/html\r\nContent-Length: 3\r\n" in answer
+    assert answer.endswith("\r\n\r\n<p>")
+
+
+def test_the_health_says_when_the_port_is_full() -> None:
+    assert http("/healthz", settings=DoorSettings(100, healthy=lambda: False))[9:12] == "503"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n",
+        "GET /\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nnonsense\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n",
+        "GET /" + "a" * 9000,
+        "GET / HTTP/1.1\r\nA: " + "a" * 9000 + "\r\n\r\n",
+    ],
+)
+def test_a_malformed_request_is_refused(request_: str) -> None:
+    assert asked(request_.encode()).startswith("HTTP/1.1 400 ")
+
+
+def test_a_request_may_come_in_pieces() -> None:
+    way = Doorway(SETTINGS)
+    for byte in GET.format("/healthz", "").encode():
+        way.feed(bytes([byte]))
+        if way.door is not None:
+            assert way.door.next() is None
+    assert way.opened().answers().startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "allowed"),
+    [
+        ("127.0.0.1:7100", None, True),
+        ("[::1]:7100", None, True),
+        ("[::1]", None, True),
+        ("10.1.2.3", None, True),
+        ("localhost:7100", None, True),
+        ("lab:7100", None, True),
+        ("evil.example", None, False),
+        ("evil.example:7100", None, False),
+        ("", None, False),
+        ("localhost:7100", "http://localhost:7100", True),
+        ("localhost:7100", "https://localhost:7100", True),
+        ("localhost:7100", "https://ok.example", True),
+        ("localhost:7100", "http://localhost:7101", False),
+        ("localhost:7100", "https://evil.example", False),
+        ("localhost:7100", "null", False),
+        ("localhost:7100", "", False),
+    ],
+)
+def test_A5_pages_of_other_sites_are_refused(host: str, origin: str | None, allowed: bool) -> None:
+    given = "" if origin is None else f"Origin: {origin}\r\n"
+    answer = asked(f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n{given}\r\n".encode())
+    assert answer[9:12] == ("200" if allowed else "403")
+
+
+@pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
+def test_P3_messages_travel_in_a_websocket(name: str) -> None:
+    client, way = websocket(name)
+    assert client.subprotocol == name
+    assert way.opened().encoding == name.rpartition(".")[2]
+    send = client.send_text if name.endswith("json") else client.send_binary
+    send(b"one")
+    send(b"tw", fin=False)
+    client.send_ping(b"?")
+    client.send_continuation(b"o", fin=True)
+    assert exchange(client, way) == [b"one", b"two"]
+    pong, *_ = client.events_received()[1:]
+    assert isinstance(pong, Frame)
+    assert pong.opcode is Opcode.PONG
+    client.receive_data(way.opened().wrapped(b"three"))
+    (answer,) = client.events_received()
+    assert isinstance(answer, Frame)
+    assert answer.data == b"three"
+    assert answer.opcode is (Opcode.TEXT if name.endswith("json") else Opcode.BINARY)
+
+
+def test_P3_nothing_is_compressed() -> None:
+    head = (
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        "Sec-WebSocket-Extensions: permessage-deflate\r\n"
+        "Sec-WebSocket-Protocol: surreal.v1.json\r\n"
+    )
+    way = Doorway(SETTINGS)
+    way.feed(GET.format("/v1", head).encode())
+    way.opened().next()
+    answer = way.opened().answers().decode()
+    assert answer.startswith("HTTP/1.1 101 ")
+    assert "Extensions" not in answer
+
+
+@pytest.mark.parametrize("offered", ["", "Sec-WebSocket-Protocol: surreal.v2.json\r\n"])
+def test_P3_another_subprotocol_is_refused_with_both_names(offered: str) -> None:
+    head = (
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{offered}"
+    )
+    answer = http("/v1", head)
+    assert answer.startswith("HTTP/1.1 400 ")
+    assert "surreal.v1.msgpack or surreal.v1.json" in answer
+
+
+@pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
+def test_P3_the_other_kind_of_message_is_refused(name: str) -> None:
+    client, way = websocket(name)
+    send = client.send_binary if name.endswith("json") else client.send_text
+    send(b"one")
+    with pytest.raises(DecodeError, match=r"expected (text|binary) messages"):
+        exchange(client, way)
+
+
+def test_a_large_message_closes_a_websocket() -> None:
+    client, way = websocket("surreal.v1.json")
+    client.send_text(b"a" * 60, fin=False)
+    client.send_continuation(b"a" * 41, fin=True)
+    assert exchange(client, way) == []
+    assert way.opened().over
+    assert client.close_rcvd is not None
+    assert client.close_rcvd.code == 1009
+
+
+def test_a_websocket_is_closed_by_either_side() -> None:
+    client, way = websocket("surreal.v1.json")
+    client.send_close(1000)
+    exchange(client, way)
+    assert way.opened().over
+    assert way.opened().wrapped(b"too late") == b""
+    client, way = websocket("surreal.v1.json")
+    client.receive_data(way.opened().last_words())
+    assert client.close_rcvd is not None
+    assert client.close_rcvd.code == 1000
+
+
+def test_a_request_that_is_no_websocket_is_refused() -> None:
+    assert http("/v1")[9:12] in ("400", "426")
+
+
+def test_without_the_package_a_browser_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "session.stream.websocket", None)
+    answer = http("/v1")
+    assert answer.startswith("HTTP/1.1 501 ")
+    assert "'gateway'" in answer
+
+
+def test_a_frame_above_the_limit_is_refused() -> None:
+    way = Doorway(SETTINGS)
+    way.feed(framed(b"a" * 101))
+    with pytest.raises(OversizeError, match="101 bytes, the limit is 100"):
+        way.opened().next()
+    assert way.opened().encoding is None
+    assert Encoding("json") is Encoding.json

@@ -1,0 +1,164 @@
+"""A gateway over real sockets, with a learner and a replay that the test plays, and its clients."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import main.ps
+from session.context import Context
+from session.stream.door import Encoding
+from session.wire.stream import FrameReader, framed
+from surreal_like.agent.loop import make_agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.gateway.protocol import decode, encode
+from surreal_like.gateway.service import GatewayService
+from tests.surreal_like.agent.rig import LearnerPeer, LineAgent, ReplayPeer, Rig, make_rig
+
+
+def build(context: Context) -> GatewayService:
+    return GatewayService(context, make_agent(context, LineAgent, AgentMode.training, 0))
+
+
+class Client:
+    """A client that is played by hand, one message after the other."""
+
+    def __init__(self, stage: Stage, encoding: Encoding = Encoding.msgpack) -> None:
+        self.stage, self.encoding = stage, encoding
+        self.socket = socket.create_connection(("127.0.0.1", stage.port))
+        self.socket.setblocking(False)
+        self.reader = FrameReader(1 << 20)
+        self.closed = False
+        self.seq = 0
+        stage.clients.append(self)
+
+    def send(self, **fields: Any) -> None:
+        self.send_bytes(framed(encode(fields, self.encoding)))
+
+    def send_bytes(self, data: bytes) -> None:
+        self.socket.setblocking(True)
+        self.socket.sendall(data)
+        self.socket.setblocking(False)
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next message, if there is one."""
+        try:
+            data = self.socket.recv(1 << 16)
+            self.closed = not data
+            self.reader.feed(data)
+        except BlockingIOError:
+            pass
+        except ConnectionResetError:
+            self.closed = True
+        payload = self.reader.next()
+        return None if payload is None else dict(decode(payload, None)[0])
+
+    def next(self) -> dict[str, Any]:
+        """Waits for the next message."""
+        found: list[dict[str, Any]] = []
+
+        def arrived() -> bool:
+            message = self.receive()
+            if message is not None:
+                found.append(message)
+            assert found or not self.closed, "the connection was closed"
+            return bool(found)
+
+        self.stage.rig.until(arrived)
+        return found[0]
+
+    def ask(self, **fields: Any) -> dict[str, Any]:
+        self.send(**fields)
+        return self.next()
+
+    def hello(self, **fields: Any) -> dict[str, Any]:
+        return self.ask(kind="hello", v=1, **fields)
+
+    def request(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Sends the next request, and waits for its answer."""
+        self.seq += 1
+        fields.setdefault("observation", [0.0, float(self.seq)])
+        if kind != "reset":
+            fields.setdefault("reward", 1.0)
+        return self.ask(kind=kind, seq=self.seq, **fields)
+
+    def gone(self) -> bool:
+        """True once the gateway has closed the connection."""
+        self.stage.rig.until(lambda: self.receive() is None and self.closed)
+        return True
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class Stage:
+    """The rig with a gateway in it.
+
+    Attributes:
+        learner, replay: played by the test.
+        clients: closed at the end.
+    """
+
+    def __init__(self, rig: Rig, *, publish: bool = True) -> None:
+        self.rig = rig
+        self.clients: list[Client] = []
+        rig.start("ps", main.ps.build)
+        self.learner, self.replay = LearnerPeer(rig), ReplayPeer(rig)
+        self.start()
+        if publish:
+            self.learner.publish()
+
+    def start(self, incarnation: int = 5) -> None:
+        self.frame = self.rig.start("gateway-0", build, incarnation=incarnation)
+        self.rig.until(lambda: self.frame._service is not None)
+
+    @property
+    def service(self) -> GatewayService:
+        assert isinstance(self.frame._service, GatewayService)
+        return self.frame._service
+
+    @property
+    def seen_first(self) -> list[list[bool]]:
+        """The flags of each batch that the agent has seen."""
+        agent = self.service._agent
+        assert isinstance(agent, LineAgent)
+        return agent.seen_first
+
+    @property
+    def port(self) -> int:
+        return self.service._listener.port
+
+    def client(self, *, encoding: Encoding = Encoding.msgpack, **fields: Any) -> Client:
+        """A client after its welcome."""
+        made = Client(self, encoding)
+        assert made.hello(**fields)["kind"] == "welcome"
+        return made
+
+    def finish(self) -> dict[str, Any]:
+        """Ends the run; returns the account of the gateway."""
+        self.learner.publish(final=True)
+        self.rig.until(lambda: self.frame.finished or self.service._leaving.over, seconds=20.0)
+        account: dict[str, Any] = self.service._link.sender.account()
+        return account
+
+
+@contextmanager
+def make_stage(
+    *,
+    publish: bool = True,
+    learner: Mapping[str, Any] | None = None,
+    env: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Iterator[Stage]:
+    """A stage with one gateway and no agents; ``changes`` are of ``session_config.gateway``."""
+    gateway = {"num": 1, "port": 0, "max_clients": 4, **changes.pop("gateway", {})}
+    with make_rig(agent={"num": 0}, gateway=gateway, env=env, **changes) as rig:
+        rig.config.learner_config.update(learner or {})
+        stage = Stage(rig, publish=publish)
+        try:
+            yield stage
+        finally:
+            for client in stage.clients:
+                client.close()

@@ -1,0 +1,472 @@
+"""The gateway over real sockets: every row of its protocol, and where the rows of clients go."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from session.stream.door import Encoding
+from session.wire.stream import framed
+from tests.surreal_like.gateway.rig import Client, Stage, make_stage
+
+UNROLLS = {"replay": {"type": "surreal_like.replay.fifo_replay:FIFOReplay"}}
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with make_stage() as made:
+        yield made
+
+
+def test_P7_welcome(stage: Stage) -> None:
+    welcome = Client(stage).hello(name="robot", client="mine 1")
+    assert welcome.pop("resume").startswith("1.")
+    assert 0 <= welcome.pop("seed") < 1 << 31
+    assert welcome.pop("server").startswith("surreal_like ")
+    assert welcome.pop("version") in (0, 1)
+    assert welcome == {
+        "kind": "welcome",
+        "v": 1,
+        "session": 1,
+        "resumed": False,
+        "seq": 0,
+        "mode": "train",
+        "num_envs": 1,
+        "obs_spec": {"type": "float32", "dim": [2]},
+        "action_spec": {"type": "discrete", "dim": [3]},
+        "max_message_bytes": (1 << 16) + 2 * 8 + 32 * 2,
+        "grace_seconds": 30.0,
+        "idle_seconds": 300.0,
+    }
+
+
+@pytest.mark.parametrize("encoding", list(Encoding))
+def test_the_policy_answers_and_the_rows_arrive(stage: Stage, encoding: Encoding) -> None:
+    client = stage.client(encoding=encoding)
+    observations = [[0.0, float(step)] for step in range(1, 10)]
+    with torch.no_grad():
+        best = stage.learner.network(torch.tensor(observations)).argmax(1).tolist()
+    for step, action in enumerate(best):
+        answer = client.request("step" if step else "reset", observation=observations[step])
+        assert answer == {"kind": "action", "seq": step + 1, "action": action, "version": 1}
+    answer = client.request("end", reward=2.0)
+    assert answer.pop("seed") >= 0
+    assert answer == {"kind": "episode", "seq": 10, "return": 10.0, "length": 9}
+    account = stage.finish()
+    replay = stage.replay
+    assert replay.column("obs")[:9, 0].tolist() == observations
+    assert replay.column("step_type")[:, 0].tolist() == [0, *[1] * 8, 2]
+    assert replay.column("action")[:9, 0].tolist() == best
+    assert replay.column("version")[:9, 0].tolist() == [1] * 9
+    assert account["pushed"] == account["inserted"] == 10
+    assert account["unacked"] == 0
+    assert account["env_steps"] == 9
+    assert account["episodes"] == 1
+    assert [goodbye["rows"] for goodbye in replay.goodbyes] == [10]
+
+
+def test_B1_all_requests_that_wait_are_answered_together(stage: Stage) -> None:
+    clients = [stage.client() for _ in range(4)]
+    seen = stage.seen_first
+    seen.clear()
+    for number, client in enumerate(clients):
+        client.send(kind="reset", seq=1, observation=[number, 1.0])
+    assert [client.next()["seq"] for client in clients] == [1] * 4
+    assert sum(map(len, seen)) == 4
+
+
+def test_max_batch_bounds_a_batch() -> None:
+    with make_stage(gateway={"max_batch": 2}, publish=False) as stage:
+        clients = [stage.client() for _ in range(3)]
+        for client in clients:
+            client.send(kind="reset", seq=1, observation=[0, 1])
+        stage.rig.pass_time(0.1)
+        stage.learner.publish()
+        assert [client.next()["kind"] for client in clients] == ["action"] * 3
+        assert [len(each) for each in stage.seen_first] == [2, 1]
+
+
+def test_B4_requests_wait_for_the_first_parameters() -> None:
+    with make_stage(publish=False) as stage:
+        client = stage.client()
+        client.send(kind="reset", seq=1, observation=[0, 1])
+        stage.rig.pass_time(5.1)
+        assert client.next() == {"kind": "wait", "seq": 1, "reason": "parameters"}
+        stage.learner.publish()
+        assert client.next()["version"] == 1
+
+
+def test_P9_a_late_answer_is_announced_and_comes_in_the_end() -> None:
+    with make_stage(publish=False, gateway={"answer_seconds": 3.0}) as stage:
+        client = stage.client()
+        client.send(kind="reset", seq=1, observation=[0, 1])
+        stage.rig.pass_time(3.1)
+        error = client.next()
+        assert (error["code"], error["fatal"], error["seq"]) == ("unavailable", False, 1)
+        client.send(kind="reset", seq=1, observation=[0, 1])
+        stage.learner.publish()
+        assert client.next()["kind"] == "action"
+        assert client.ask(kind="ping", t=1) == {"kind": "pong", "t": 1}
+
+
+def test_E5_a_full_window_holds_requests_back(stage: Stage) -> None:
+    client = stage.client()
+    stage.replay.open = False
+    answered = 0
+    client.request("reset")
+    for _ in range(100):
+        client.seq += 1
+        client.send(kind="step", seq=client.seq, reward=1.0, observation=[0, 1])
+        stage.rig.pass_time(0.05)
+        if client.receive() is None:
+            break
+        answered += 1
+    # Eight chunks of four rows, and the row that waits for the next request.
+    assert answered == 31
+    stage.rig.pass_time(5.1)
+    assert client.next() == {"kind": "wait", "seq": client.seq, "reason": "replay"}
+    stage.replay.open = True
+    assert client.next()["kind"] == "action"
+
+
+def test_E5_the_window_grows_with_the_sessions(stage: Stage) -> None:
+    window = stage.service._link.sender.window
+    for _ in range(3):
+        stage.client()
+    stage.rig.pass_time(0.2)
+    assert window.max_chunks == 24
+
+
+# -- errors
+
+
+def before_welcome(stage: Stage, payload: bytes) -> dict[str, Any]:
+    client = Client(stage)
+    client.send_bytes(framed(payload))
+    answer = client.next()
+    assert client.gone()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [
+        (b"\xc0", "malformed"),
+        (b"", "malformed"),
+        (b'{"kind": "hello", "v": 0}', "bad_version"),
+        (b'{"kind": "hello", "v": 1, "name": "a b"}', "bad_hello"),
+        (b'{"kind": "hello", "v": 1, "mode": "act"}', "not_supported"),
+        (b'{"kind": "step"}', "bad_seq"),
+        (b'{"kind": "bye"}', "wrong_state"),
+        (b'{"kind": "what"}', "unknown_kind"),
+    ],
+)
+def test_P9_before_the_welcome_every_error_is_fatal(
+    stage: Stage, payload: bytes, code: str
+) -> None:
+    answer = before_welcome(stage, payload)
+    assert answer["kind"] == "error"
+    assert answer["code"] == code
+    assert answer["fatal"]
+
+
+def test_P9_errors_that_are_not_fatal_change_nothing(stage: Stage) -> None:
+    client = stage.client()
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("wrong_state", {"kind": "step", "seq": 1, "reward": 1, "observation": [0, 0]}),
+        ("bad_seq", {"kind": "reset", "seq": 2, "observation": [0, 0]}),
+        ("bad_observation", {"kind": "reset", "seq": 1, "observation": [0]}),
+        ("unknown_kind", {"kind": "?"}),
+        ("bad_metric", {"kind": "metrics", "values": 1}),
+        ("wrong_state", {"kind": "hello", "v": 1}),
+    ]
+    for code, fields in wrong:
+        answer = client.ask(**fields)
+        assert (answer["kind"], answer["code"], answer["fatal"]) == ("error", code, False)
+    assert client.request("reset")["kind"] == "action"
+    for code, change in (("bad_reward", {"reward": True}), ("bad_action", {"action": 3})):
+        answer = client.ask(
+            **{"kind": "step", "seq": 2, "reward": 1, "observation": [0, 0], **change}
+        )
+        assert answer["code"] == code
+    assert client.request("step")["kind"] == "action"
+    assert stage.finish()["pushed"] == 2
+
+
+def test_P9_overlap(stage: Stage) -> None:
+    client = stage.client()
+    request = {"reward": 1.0, "observation": [0.0, 0.0]}
+    first, second = (
+        framed(_packed({"kind": kind, "seq": seq, **request}))
+        for kind, seq in (("reset", 1), ("step", 2))
+    )
+    client.send_bytes(first + second)
+    answers = [client.next(), client.next()]
+    assert sorted(each.get("code", "") for each in answers) == ["", "overlap"]
+
+
+def _packed(fields: dict[str, Any]) -> bytes:
+    from surreal_like.gateway.protocol import encode
+
+    return encode(fields, Encoding.msgpack)
+
+
+def test_P9_twenty_errors_in_a_row_are_too_many(stage: Stage) -> None:
+    client = stage.client()
+    for _ in range(19):
+        assert not client.ask(kind="?")["fatal"]
+    client.request("reset")
+    for _ in range(19):
+        assert not client.ask(kind="?")["fatal"]
+    answer = client.ask(kind="?")
+    assert answer["code"] == "too_many_errors"
+    assert answer["fatal"]
+    assert client.gone()
+
+
+def test_P9_a_message_that_is_too_large_ends_the_connection_and_not_the_session(
+    stage: Stage,
+) -> None:
+    client = Client(stage)
+    resume = client.hello()["resume"]
+    client.send_bytes(struct.pack("<I", 1 << 20))
+    answer = client.next()
+    assert (answer["code"], answer["fatal"]) == ("oversize", True)
+    assert "the limit is 65616" in answer["message"]
+    assert client.gone()
+    assert Client(stage).hello(resume=resume)["resumed"]
+
+
+def test_P2_the_other_encoding_is_malformed(stage: Stage) -> None:
+    client = stage.client(encoding=Encoding.json)
+    client.encoding = Encoding.msgpack
+    assert client.ask(kind="ping")["code"] == "malformed"
+    assert client.gone()
+
+
+def test_E2_with_unrolls_the_client_may_not_correct_an_action() -> None:
+    with make_stage(learner=UNROLLS) as stage:
+        client = stage.client()
+        client.request("reset")
+        answer = client.request("step", action=1)
+        assert answer["code"] == "bad_action"
+        assert "leave action out" in answer["message"]
+
+
+# -- sessions
+
+
+def test_S1_a_repeated_request_counts_once(stage: Stage) -> None:
+    client = stage.client()
+    for kind in ("reset", "step", "step", "end"):
+        answer = client.request(kind)
+        client.seq -= 1
+        assert client.request(kind) == answer
+    account = stage.finish()
+    assert account["pushed"] == 4
+    assert account["env_steps"] == 3
+
+
+def test_S2_a_session_goes_on_over_another_connection(stage: Stage) -> None:
+    first = Client(stage)
+    welcome = first.hello()
+    first.request("reset")
+    answer = first.request("step")
+    first.close()
+    second = Client(stage)
+    again = second.hello(resume=welcome["resume"])
+    assert again["resumed"]
+    assert again["session"] == welcome["session"]
+    assert again["seq"] == second.seq + 2
+    assert again["resume"] != welcome["resume"]
+    second.seq = 1
+    assert second.request("step") == answer
+    second.request("end")
+    account = stage.finish()
+    assert (account["pushed"], account["env_steps"], account["episodes"]) == (3, 2, 1)
+
+
+def test_S2_a_session_is_taken_over_from_a_connection_that_stands(stage: Stage) -> None:
+    first = Client(stage)
+    resume = first.hello()["resume"]
+    first.request("reset")
+    second = Client(stage)
+    assert second.hello(resume=resume)["resumed"]
+    assert first.gone()
+    second.seq = 1
+    assert second.request("step")["kind"] == "action"
+
+
+def test_S2_an_answer_that_is_owed_goes_to_the_newest_connection() -> None:
+    with make_stage(publish=False) as stage:
+        first = Client(stage)
+        resume = first.hello()["resume"]
+        first.send(kind="reset", seq=1, observation=[0, 1])
+        stage.rig.pass_time(0.1)
+        first.close()
+        second = Client(stage)
+        assert second.hello(resume=resume)["seq"] == 1
+        stage.learner.publish()
+        assert second.next()["seq"] == 1
+
+
+def test_S2_an_unknown_secret_begins_a_new_session(stage: Stage) -> None:
+    welcome = Client(stage).hello(resume="1.0123")
+    assert not welcome["resumed"]
+    assert welcome["seq"] == 0
+
+
+def test_S3_episodes_that_nobody_ends_are_cut(stage: Stage) -> None:
+    client = stage.client()
+    client.request("reset")
+    client.request("step")
+    client.request("reset")
+    client.request("step")
+    client.request("step")
+    assert client.ask(kind="bye")["reason"] == "bye"
+    assert client.gone()
+    account = stage.finish()
+    assert stage.replay.column("step_type")[:, 0].tolist() == [0, 2, 0, 1, 2]
+    assert set(stage.replay.column("discount").reshape(-1).tolist()) == {1.0}
+    assert account["episodes"] == 0
+    assert account["pushed"] == account["inserted"] == 5
+
+
+def test_S4_a_silent_client_is_sent_away() -> None:
+    with make_stage(gateway={"idle_seconds": 10.0}) as stage:
+        client = stage.client()
+        stage.rig.pass_time(10.2)
+        goodbye = client.next()
+        assert (goodbye["reason"], goodbye["reconnect"]) == ("idle", True)
+        assert client.gone()
+
+
+def test_S5_a_dead_client_frees_its_place_after_the_grace_time() -> None:
+    with make_stage(gateway={"grace_seconds": 5.0, "max_clients": 1}) as stage:
+        client = stage.client()
+        client.request("reset")
+        client.request("step")
+        client.close()
+        stage.rig.pass_time(5.2)
+        assert len(stage.service._sessions) == 0
+        other = stage.client()
+        other.request("reset", observation=[7.0, 7.0])
+        other.request("end")
+        stage.finish()
+        assert stage.replay.column("step_type")[:, 0].tolist() == [0, 2, 0, 2]
+        assert {stream for chunk in stage.replay.chunks for stream in chunk.streams} == {0}
+
+
+def test_S6_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_who_is_away(
+    stage: Stage,
+) -> None:
+    clients = [stage.client() for _ in range(4)]
+    newcomer = Client(stage)
+    busy = newcomer.hello()
+    assert busy["kind"] == "busy"
+    assert busy["retry_after_seconds"] > 0
+    assert newcomer.gone()
+    clients[2].close()
+    stage.rig.pass_time(0.1)
+    assert Client(stage).hello()["session"] == 5
+
+
+def test_S7_a_stopped_gateway_sends_its_rows(stage: Stage) -> None:
+    client = stage.client()
+    client.request("reset")
+    client.request("step")
+    stage.frame.context.stopping = True
+    goodbye = client.next()
+    assert (goodbye["reason"], goodbye["reconnect"]) == ("draining", True)
+    stage.rig.until(lambda: stage.frame.finished, seconds=20.0)
+    assert stage.replay.goodbyes
+    assert stage.replay.rows() == 2
+
+
+def test_S8_when_the_run_is_over_clients_are_told(stage: Stage) -> None:
+    client, silent = stage.client(), stage.client()
+    client.request("reset")
+    stage.finish()
+    goodbye = client.next()
+    assert (goodbye["kind"], goodbye["reason"]) == ("goodbye", "finished")
+    assert not goodbye["reconnect"]
+    assert silent.next()["reason"] == "finished"
+
+
+def test_E8_no_seed_is_given_twice(stage: Stage) -> None:
+    used = []
+    for _ in range(3):
+        clients = [Client(stage) for _ in range(3)]
+        for client in clients:
+            seed = client.hello()["seed"]
+            for _ in range(3):
+                used.append(seed)
+                client.request("reset")
+                seed = client.request("end")["seed"]
+        for client in clients:
+            client.ask(kind="bye")
+    assert len(used) == len(set(used)) == 27
+    assert all(0 <= seed < 1 << 31 for seed in used)
+
+
+def test_P8_several_environments_in_one_message() -> None:
+    with make_stage(gateway={"num_envs": 2}) as stage:
+        client = Client(stage)
+        assert client.hello(num_envs=2)["num_envs"] == 2
+        answer = client.request("reset", observation=[[0, 0], [1, 0]])
+        assert np.shape(answer["action"]) == (2,)
+        assert answer["episodes"] == []
+        ends = {"terminated": [True, False], "truncated": [False, False]}
+        answer = client.request("step", observation=[[0, 1], [1, 1]], reward=[3, 1], **ends)
+        assert answer["episodes"] == [{"stream": 0, "return": 3.0, "length": 1}]
+        no = {"terminated": [False, False], "truncated": [False, False]}
+        client.request("step", observation=[[2, 0], [1, 2]], reward=[0, 1], **no)
+        answer = client.request("step", observation=[[2, 1], [1, 3]], reward=[1, 1], **no)
+        assert answer["episodes"] == []
+        account = stage.finish()
+        assert stage.replay.column("step_type").tolist() == [[0, 0], [2, 1], [0, 1], [1, 1]]
+        assert account["env_steps"] == 5
+
+
+def test_the_account_of_a_gateway_is_that_of_an_agent(stage: Stage) -> None:
+    client = stage.client()
+    for _ in range(3):
+        client.request("reset")
+        for _ in range(5):
+            client.request("step")
+        client.request("end")
+    account = stage.finish()
+    assert account["final"]
+    assert account["pushed"] == account["inserted"] == 3 * 7
+    assert account["env_steps"] == 3 * 6
+    assert account["episodes"] == 3
+    finished = [each for chunk in stage.replay.chunks for each in chunk.finished]
+    assert [(each["return"], each["length"]) for each in finished] == [(6.0, 6)] * 3
+    assert stage.rig.events("client_joined")
+    assert stage.rig.events("client_left")
+
+
+def test_K2_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
+    section = text.partition("### What a gateway counts")[2].partition("\n### ")[0]
+    documented = set(re.findall(r"^\| `gateway/(\w+)`", section, re.MULTILINE))
+    client = stage.client()
+    client.request("reset")
+    for _ in range(5):
+        client.request("step")
+    client.request("end")
+    stage.finish()
+    told = stage.rig.scalars("gateway/0")
+    as_of_an_agent = {"return", "episode_length", "steps_per_second", "version_lag"}
+    of_core = {".core/unacked_bytes", ".core/resent_chunks"}
+    assert told.keys() == documented | as_of_an_agent | of_core
+    assert told["batch"] == 1.0
+    assert told["return"] == 6.0
+    assert 0.0 <= told["latency_p50_seconds"] <= told["latency_p99_seconds"]
