@@ -158,7 +158,7 @@ class Context:
 
     @property
     def incarnation(self) -> int:
-        """Wall clock at this start [ms]; in the serial launcher, the part of the run."""
+        """Wall clock at this start [ms]; in the serial launcher, a number of the start."""
         return self.wire.identity.incarnation
 
     @property

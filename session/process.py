@@ -20,7 +20,7 @@ from session.clock import WallClock
 from session.component import LIFELINE, Topology
 from session.config import Config
 from session.context import Context, Launch
-from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError, describe
+from session.errors import DeadlineError, SurrealError, UsageError, describe
 from session.folder import RunFolder
 from session.loggerplex.terminal import Terminal
 from session.malloc import keep_freed_memory
@@ -92,18 +92,16 @@ def _run(frame: Frame) -> int:
     except SurrealError as error:
         terminal.silence()
         trouble = frame.context.wire.trouble() if isinstance(error, DeadlineError) else None
-        hopeless = frame.is_hopeless(error)
-        frame.fail(error)
+        code = frame.fail(error)
         line = describe(error)
         sys.stderr.write(f"{frame.context.name}: {line}{f': {trouble}' if trouble else ''}\n")
-        return HOPELESS if hopeless else error.exit_code
+        return code
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the run must get every error
         # Caught because only an author's code raises SystemExit here.
         terminal.silence()
-        hopeless = frame.is_hopeless(error)
-        frame.fail(error)
+        code = frame.fail(error)
         traceback.print_exc()
-        return HOPELESS if hopeless else 1
+        return code
     finally:
         # Python restores default handlers at exit; another signal would then kill the process.
         for number in _SIGNALS:

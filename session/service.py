@@ -11,6 +11,7 @@ import zmq
 from session.clock import Clock
 from session.context import Context, Launch, Pause
 from session.errors import (
+    HOPELESS,
     ConfigError,
     DeadlineError,
     SurrealError,
@@ -96,7 +97,7 @@ class Frame:
         build: makes the Service once the parameter server has answered the hello.
         zmq_context: the one context of this process.
         clock: source of time of the component.
-        incarnation: wall clock at the start [ms]; in the serial launcher, the part of the run.
+        incarnation: wall clock at the start [ms]; in the serial launcher, a number of the start.
         pause: called while a request waits for its reply.
     """
 
@@ -237,6 +238,14 @@ class Frame:
         self._beat()
         self.context.close()
 
+    def kill(self) -> None:
+        """Ends it within a process that goes on, like SIGKILL: it sends nothing any more."""
+        self.context.wire.close(0.0)
+        if self._service is not None:
+            # Releases environments and files; a service that sends as it closes fails.
+            with suppress(Exception):
+                self._service.close()
+
     def is_hopeless(self, error: BaseException) -> bool:
         """True if a restart of this component would end with the same error.
 
@@ -249,8 +258,14 @@ class Frame:
         untried = self._service is None or not self._service.proven
         return untried and self.context.welcome.starts <= 1 and not may_pass(error)
 
-    def fail(self, error: BaseException) -> None:
-        """Reports the failure to the supervisor and the log, then closes everything."""
+    def fail(self, error: BaseException) -> int:
+        """Reports the failure to the supervisor and the log, closes everything.
+
+        Returns:
+            The exit code of the process.
+        """
+        code = error.exit_code if isinstance(error, SurrealError) else 1
+        code = HOPELESS if self.is_hopeless(error) else code
         line = describe(error)
         self.context.event("failed", line)
         # An error of an environment worker holds the worker's traceback as a note.
@@ -267,3 +282,4 @@ class Frame:
             with suppress(Exception):
                 self._service.close()
         self.context.close()
+        return code

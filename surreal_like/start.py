@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import tempfile
-import time
-import traceback
-from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from session.component import Topology
 from session.config import Config
 from session.did_you_mean import did_you_mean
-from session.errors import RunError, SurrealError, UsageError
+from session.errors import RunError, UsageError
 from session.folder import RunFolder
-from session.launchers.instruction import Event
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.experiment import read_answer, resolve_elsewhere, write_request
 from surreal_like.topology import PRELOAD
 
 if TYPE_CHECKING:
-    from session.launchers.launcher import Outcome
     from session.launchers.local import LocalLauncher
+    from session.launchers.serial import SerialLauncher
 
 # A run in progress, which advances while it is polled.
-Launched: TypeAlias = "LocalLauncher | SerialRun"
+Launched: TypeAlias = "LocalLauncher | SerialLauncher"
 LAUNCHERS = ("local", "serial")
 
 
@@ -101,7 +99,7 @@ class SerialStarter:
     """Runs all components in this thread, on a counted clock: equal seeds, identical runs."""
 
     def __init__(self) -> None:
-        self._run: SerialRun | None = None
+        self._stack = ExitStack()
         self._began: float | None = None
 
     def started(self, command_started: float) -> float:
@@ -113,7 +111,7 @@ class SerialStarter:
         """Resolves in a separate process: the environment's constructor runs arbitrary code."""
         return resolve_elsewhere(user)
 
-    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> SerialRun:
+    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> SerialLauncher:
         """Starts every component as a service that is ticked in turn.
 
         Raises:
@@ -124,72 +122,17 @@ class SerialStarter:
                 "clients of a gateway cannot take part in a serial run: set "
                 "session_config.gateway.num to 0, or use another launcher"
             )
-        self._run = SerialRun(config, topology, folder, self._began)
-        return self._run
-
-    def close(self) -> None:
-        """Closes the remaining services of the run."""
-        if self._run is not None:
-            self._run.close()
-
-
-class SerialRun:
-    """A serial run, which advances only during a call of :meth:`poll`.
-
-    Args:
-        config: the resolved experiment.
-        topology: its components.
-        folder: the run folder, locked already.
-        began: start time of the command, seconds since 1970; None: now.
-    """
-
-    def __init__(
-        self, config: Config, topology: Topology, folder: RunFolder, began: float | None = None
-    ) -> None:
         import torch
 
         from session.launchers.serial import SerialLauncher
 
-        self._details = ""
-        threads = torch.get_num_threads()
-        self._restore: Callable[[], None] = lambda: torch.set_num_threads(threads)
         # With more threads, the order of summation would depend on the machine.
-        self._launcher = SerialLauncher(
-            config, topology, folder, prepare=lambda: torch.set_num_threads(1), began=began
-        )
-        self._launcher.launch()
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """Outcome of the run, None while it continues."""
-        outcome = self._launcher.outcome
-        return outcome and replace(outcome, details=self._details or outcome.details)
-
-    def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
-        """Ticks all services for that time; the outcome has the error if one ended the run."""
-        until = time.monotonic() + timeout_seconds
-        try:
-            while self._launcher.step() and time.monotonic() < until:
-                pass
-        except SurrealError as error:
-            self._details = str(error)
-        except (Exception, SystemExit):  # noqa: BLE001 - algorithm and environment are the user's
-            self._details = traceback.format_exc().strip()
-        return []
-
-    def components(self) -> Mapping[str, Mapping[str, Any]]:
-        """Returns name -> restarts, exit_code, alive_seconds."""
-        return self._launcher.components()
-
-    def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
-        """Starts the clean shutdown."""
-        self._launcher.stop(interrupted=interrupted, reason=reason)
-
-    def kill(self) -> None:
-        """Ends all components at once."""
-        self._launcher.kill()
+        self._stack.callback(torch.set_num_threads, torch.get_num_threads())
+        one_thread = partial(torch.set_num_threads, 1)
+        launcher = SerialLauncher(config, topology, folder, prepare=one_thread, began=self._began)
+        launcher.launch()
+        return self._stack.enter_context(launcher)
 
     def close(self) -> None:
-        """Ends the remaining services, and restores torch's number of threads."""
-        self._launcher.kill()
-        self._restore()
+        """Ends the remaining services of the run, and restores torch's number of threads."""
+        self._stack.close()

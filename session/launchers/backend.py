@@ -37,7 +37,7 @@ class Exit:
 
 
 class Backend(Protocol):
-    """Runs the components of one run, as processes of this machine or in windows of tmux."""
+    """Runs the components of one run: in this thread, as processes, or in windows of tmux."""
 
     def pid(self, name: str) -> int:
         """Returns the process id of a component, 0 if it has no process."""

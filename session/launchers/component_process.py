@@ -21,11 +21,13 @@ class Limits:
         starting_seconds: from its start until its service runs.
         silent_seconds: between two heartbeats of a running component.
         grace_seconds: from a request to end until the process has ended.
+        restarts: False fails at the first death, whatever the restart rule of the component.
     """
 
     starting_seconds: float
     silent_seconds: float
     grace_seconds: float
+    restarts: bool = True
 
     @property
     def patience_seconds(self) -> float:

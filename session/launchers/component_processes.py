@@ -104,7 +104,7 @@ class ComponentProcesses:
         # A restart cannot correct a wrong config or command.
         wrong = child.exit_code == UsageError.exit_code and not child.ran
         hopeless = wrong or child.exit_code == HOPELESS
-        if hopeless or len(recent) >= limits.max_restarts:
+        if hopeless or not self._limits.restarts or len(recent) >= limits.max_restarts:
             return False
         child.state = State.waiting
         child.due = loss.time + _back_off_seconds(len(child.losses))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import zmq
 
-from session.client import Client
-from session.clock import WallClock
+from session.clock import Clock
 from session.config import Config
 from session.errors import SurrealError
 from session.launchers.commands import ANSWERS, COMMANDS
 from session.launchers.instruction import Event, Stop
 from session.launchers.launcher import SUPERVISOR_CONTROL, Control
 from session.loggerplex.client import make_log
-from session.wire import AddressBook, Message
-from session.wire.requests import Call, RouterSocket
-from session.wire.security import Security
+from session.wire import Message, Wire
+from session.wire.requests import Call
 from session.wire.telemetry_buffer import Channel
 
 NAME = "supervisor"
@@ -33,20 +30,18 @@ class ControlSockets:
 
     Args:
         config: the resolved experiment.
-        addresses: endpoints of the run; a missing learner or Loggerplex is not used.
-        security: keys of the run, if it has any.
+        wire: of the supervisor, closed with this; a missing learner or Loggerplex is not used.
+        clock: of the supervisor.
 
     Raises:
         UsageError: ``supervisor.control`` cannot be bound.
     """
 
-    def __init__(
-        self, config: Config, addresses: AddressBook, security: Security | None = None
-    ) -> None:
-        session = config.session_config
-        self._wire = Client(addresses, NAME, config=config, security=security)
+    def __init__(self, config: Config, wire: Wire, clock: Clock) -> None:
+        session, addresses = config.session_config, wire.addresses
+        self._wire, self._clock = wire, clock
         try:
-            self._router: RouterSocket = self._wire.router(SUPERVISOR_CONTROL, COMMANDS)
+            self._router = wire.router(SUPERVISOR_CONTROL, COMMANDS)
         except BaseException:
             self._wire.close(0.0)
             raise
@@ -55,7 +50,7 @@ class ControlSockets:
         has_log = "loggerplex.records" in addresses
         push = self._wire.push("loggerplex.records", high_water_mark=100) if has_log else None
         self._channel = Channel(push, "loggerplex", buffer=session.tensorplex.buffer)
-        self._log = make_log(NAME, self._channel, level=session.loggerplex.level, clock=WallClock())
+        self._log = make_log(NAME, self._channel, level=session.loggerplex.level, clock=clock)
         self._call: Call | None = None
 
     def serve(self, run: Control) -> None:
@@ -83,7 +78,7 @@ class ControlSockets:
         """Repeats the pending request when it is due."""
         if self._call is None or self._learner is None:
             return
-        answer = self._learner.ask(self._call, time.monotonic())
+        answer = self._learner.ask(self._call, self._clock.now())
         # A refused request stays pending.
         if answer is not None and answer.kind != "refused":
             self._call = None

@@ -1,49 +1,49 @@
 """The serial launcher: every component is a service in this thread, in a fixed order.
 
-Time is counted: one round of turns is one millisecond. Two runs with the same seed are identical.
+Time is counted: one round of turns is one millisecond. Two runs with the same seed are identical,
+also with the same faults: components can be killed, stopped, restarted and scaled between rounds.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import time
+import traceback
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
 
 import zmq
 
 from session.clock import CountedClock
-from session.component import Topology
+from session.component import Component, Topology
 from session.config import Config
 from session.context import Launch, run_part
-from session.errors import DeadlineError, UsageError, describe
+from session.errors import SurrealError, UsageError, describe
 from session.folder import RunFolder
 from session.heartbeat import read_beats
-from session.launchers.instruction import Failure, Stop
-from session.launchers.launcher import (
-    ComponentStatus,
-    Outcome,
-    finish_result,
-    forget_beats,
-    last_lines,
-    write_run_files,
-)
-from session.launchers.serial_end import TELEMETRY, Leaving, Owner
-from session.launchers.status import status_row
+from session.launchers.backend import Exit
+from session.launchers.control import NAME
+from session.launchers.instruction import Event, exit_error
+from session.launchers.launcher import SUPERVISOR_CONTROL, forget_beats, write_run_files
+from session.launchers.supervision import TELEMETRY
+from session.launchers.supervisor import Supervisor
+from session.periodic import Every
 from session.service import Frame
 from session.state import State
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import Socket
 
+# Between two looks of the supervisor while no component ends; each costs as much as many turns.
+_LOOK_SECONDS = 0.05
 # Rounds in which telemetry may flush after an error.
 _LAST_ROUNDS = 200
 
 
-class SerialLauncher:
-    """Runs the components of one run in this thread, in turn; exceptions propagate.
+class SerialLauncher(Supervisor):
+    """Runs the components of one run in this thread, in turn.
 
     Args:
         config: the resolved experiment.
@@ -52,6 +52,8 @@ class SerialLauncher:
         prepare: called once, after the modules of the components have been imported and before
             anything is built, for example to set the number of threads for computation.
         began: start of the command in seconds since 1970; None: now.
+        restarts: True starts components that died again, by their restart rule; else the first
+            error ends the run, for debugging.
     """
 
     def __init__(
@@ -62,260 +64,237 @@ class SerialLauncher:
         *,
         prepare: Callable[[], None] = lambda: None,
         began: float | None = None,
+        restarts: bool = False,
     ) -> None:
-        self.outcome: Outcome | None = None
-        self._config = config
-        self._topology = topology
-        self._folder = folder
+        self._counted = CountedClock()
+        super().__init__(config, topology, folder, clock=self._counted, restarts=restarts)
+        self._look_due = Every(seconds=_LOOK_SECONDS, clock=self._counted.now)
         self._prepare = prepare
-        self._clock = CountedClock()
-        self._zmq_context: zmq.Context[zmq.Socket[bytes]] | None = None
-        self._frames: list[Frame] = []
-        self._stack: list[Frame] = []
-        self._broken: Frame | None = None
-        self._owner: Owner | None = None
-        self._leaving: Leaving | None = None
-        self._started_at = 0.0
+        self._frames: Frames | None = None
         # Counts the user's waiting time, including imports and earlier parts of the run.
         before: float = (folder.read_result() or {}).get("real_seconds", 0.0)
         age = 0.0 if began is None else max(0.0, time.time() - began)
         self._began_at = time.monotonic() - age - before
-        self._alive_seconds: dict[str, float] = {}
-        self._failure: Failure | None = None
-        self._interrupted = False
-        self._locked = False
-
-    def launch(self) -> None:
-        """Makes all components; each builds its service at its first turn.
-
-        Raises:
-            UsageError: the folder is in use.
-        """
-        self._locked = not self._folder.locked
-        self._folder.lock()
-        try:
-            self._open()
-        except BaseException:
-            self._close()
-            raise
-
-    def _open(self) -> None:
-        self._folder.find_modules(self._config.session_config.import_path)
-        modules = [importlib.import_module(each.module) for each in self._topology]
-        self._prepare()
-        addresses = AddressBook.inproc(self._topology.endpoints)
-        write_run_files(self._folder, self._topology, addresses)
-        forget_beats(self._folder)
-        # Between sockets of one process ZeroMQ needs no thread.
-        self._zmq_context = zmq.Context(0)
-        self._started_at = time.monotonic()
-        # Differs between parts of a run; otherwise the accounting of two parts would be mixed.
-        incarnation = run_part(self._config)
-        for component, module in zip(self._topology, modules, strict=True):
-            launch = Launch(component, self._config, self._topology, addresses, self._folder)
-            self._frames.append(
-                Frame(
-                    launch,
-                    module.build,
-                    self._zmq_context,
-                    clock=self._clock,
-                    incarnation=incarnation,
-                    pause=self._pause,
-                )
-            )
-        owner = next((f for f in self._frames if f.context.component.kind == "learner"), None)
-        if owner is not None:
-            self._owner = Owner(owner, self._wire(addresses, self._zmq_context))
-        grace_seconds = self._config.session_config.launcher.grace_seconds
-        self._leaving = Leaving(self._frames, grace_seconds)
-
-    def _wire(self, addresses: AddressBook, context: zmq.Context[zmq.Socket[bytes]]) -> Wire:
-        fingerprint = bytes.fromhex(self._config.fingerprint()[:16])
-        return Wire(context, addresses, Identity("supervisor", 1, fingerprint))
 
     @property
-    def running(self) -> bool:
-        """True from the launch until all components have ended."""
-        return self._zmq_context is not None
-
-    def step(self) -> bool:
-        """Runs one round, one turn per component; returns False once the run is over.
+    def frames(self) -> Frames:
+        """The components.
 
         Raises:
-            Exception: whatever a component raises; the run has failed then.
+            UsageError: the run was never launched.
         """
-        if self._leaving is None:
-            return False
-        self._broken = None
-        try:
-            self._round()
-            if self._owner is not None:
-                self._owner.tick(self._clock.now())
-                if self._owner.frame.finished:
-                    self._leaving.tick(self._clock.now())
-        except KeyboardInterrupt:
-            self._interrupted = True
-            self._finish()
-            raise
-        except BaseException as error:
-            self._fail(error)
-            raise
-        if all(frame.finished for frame in self._frames):
-            self._finish()
-        return self.running
+        if self._frames is None:
+            raise UsageError("the run was never launched")
+        return self._frames
 
-    def _round(self) -> None:
+    def _write_files(self) -> None:
+        self._folder.find_modules(self._config.session_config.import_path)
+        for component in self._topology:
+            importlib.import_module(component.module)
+        self._prepare()
+        addresses = AddressBook.inproc((*self._topology.endpoints, SUPERVISOR_CONTROL))
+        write_run_files(self._folder, self._topology, addresses)
+        self._frames = Frames(
+            self._config, self._topology, addresses, self._folder, self._counted, self._supervise
+        )
+        forget_beats(self._folder)
+
+    def _make_wire(self) -> Wire:
+        return self.frames.make_wire(NAME)
+
+    def _carry(self) -> Frames:
+        return self.frames
+
+    def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
+        """Runs rounds for that time, at least one; returns the events since the last call."""
+        until = time.monotonic() + timeout_seconds
+        try:
+            happenings = super().poll()
+            while self.running and time.monotonic() < until:
+                happenings += super().poll()
+        except KeyboardInterrupt:
+            self.kill()
+            raise
+        return happenings
+
+    def _supervise(self, exits: Sequence[Exit]) -> None:
+        if exits or self._look_due():
+            super()._supervise(exits)
+
+    def kill(self) -> None:
+        """Ends the run at once: closes all components."""
+        if self.running:
+            self._supervision.interrupted = True
+            self._finish()
+
+    def _real_seconds(self) -> float:
+        return time.monotonic() - self._began_at
+
+
+class Frames:
+    """Backend whose processes are frames of this thread; signals act like those of a process.
+
+    Args:
+        config: the resolved experiment.
+        topology: its components.
+        addresses: of their endpoints, within this process.
+        folder: the run folder.
+        clock: counts the rounds.
+        supervise: called in place of the supervisor's poll while a component waits for a reply.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        topology: Topology,
+        addresses: AddressBook,
+        folder: RunFolder,
+        clock: CountedClock,
+        supervise: Callable[[Sequence[Exit]], None],
+    ) -> None:
+        self._config, self._topology = config, topology
+        self._addresses, self._folder, self._clock = addresses, folder, clock
+        self._supervise = supervise
+        # Between sockets of one process ZeroMQ needs no thread.
+        self._zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(0)
+        # None: it has ended; one that is started again keeps its turn.
+        self._frames: dict[str, Frame | None] = {}
+        # Component -> its bound sockets if it has ended; others connect anew at its next start.
+        self._retired: defaultdict[str, dict[str, zmq.Socket[bytes]]] = defaultdict(dict)
+        self._wires: list[Wire] = []
+        self._stack: list[Frame] = []
+        self._stopped: set[str] = set()
+        self._doomed: list[Frame] = []
+        self._exits: list[Exit] = []
+        # An incarnation is above all earlier ones of its name, also of earlier parts of the run.
+        self._incarnations = {n: beat.incarnation for n, beat in read_beats(folder.alive).items()}
+
+    def living(self) -> list[Frame]:
+        """Returns the frames that have not ended, in the order of their turns."""
+        return [frame for frame in self._frames.values() if frame is not None]
+
+    def make_wire(self, name: str) -> Wire:
+        """Makes the wire of a sender that is no component."""
+        fingerprint = bytes.fromhex(self._config.fingerprint()[:16])
+        wire = Wire(self._zmq_context, self._addresses, Identity(name, 1, fingerprint))
+        wire.retired = self._retired[name]
+        self._wires.append(wire)
+        return wire
+
+    def pid(self, name: str) -> int:
+        """Returns the id of this process, 0 for a component that has ended."""
+        return os.getpid() if self._frames.get(name) is not None else 0
+
+    def start(self, component: Component) -> None:
+        """Makes a component; it builds its service at its first turn."""
+        name = component.name
+        # Otherwise the heartbeat of the ended one would count for this one.
+        (self._folder.alive / name).unlink(missing_ok=True)
+        retired = self._retired.pop(name, {})
+        for wire in (*self._wires, *(frame.context.wire for frame in self.living())):
+            wire.reconnect(retired)
+        for raw in retired.values():
+            raw.close(0)
+        launch = Launch(component, self._config, self._topology, self._addresses, self._folder)
+        frame = Frame(
+            launch,
+            importlib.import_module(component.module).build,
+            self._zmq_context,
+            clock=self._clock,
+            incarnation=max(run_part(self._config), self._incarnations.get(name, 0) + 1),
+            pause=self._pause,
+        )
+        frame.context.wire.retired = self._retired[name]
+        self._frames[name] = frame
+
+    def signal(self, name: str, number: int) -> None:
+        """Asks a component to end (SIGTERM, SIGINT), ends it, or stops and continues its turns."""
+        frame = self._frames.get(name)
+        if frame is None:
+            return
+        if number == signal.SIGSTOP:
+            self._stopped.add(name)
+        elif number == signal.SIGCONT:
+            self._stopped.discard(name)
+        elif number == signal.SIGKILL and frame not in self._stack:
+            self._kill(frame)
+        else:
+            if number == signal.SIGKILL:
+                # It waits for a reply, further down in this stack: ends the wait.
+                self._doomed.append(frame)
+            frame.context.ends_run |= number == signal.SIGINT
+            frame.context.stopping = True
+
+    def wait_on(self) -> list[int]:
+        """Returns nothing: a round never waits."""
+        return []
+
+    def poll(self) -> list[Exit]:
+        """Runs one round, a turn of each component; returns the components that ended."""
         self._clock.advance()
-        for frame in self._frames:
+        for frame in list(self._frames.values()):
             # A component that waits for a reply is in its turn already, further down in this stack.
-            if not frame.finished and frame not in self._stack:
+            if frame is None or frame in self._stack or frame.context.name in self._stopped:
+                continue
+            # It may have been killed in the wait of another one.
+            if self._frames[frame.context.name] is frame:
                 self._turn(frame)
+        exits, self._exits = self._exits, []
+        return exits
 
     def _turn(self, frame: Frame) -> None:
         self._stack.append(frame)
         try:
             frame.step()
-        except (Exception, SystemExit):
-            # Keeps the innermost frame: the outer ones only wait for a reply.
-            self._broken = self._broken or frame
-            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the run must get every error
+            if frame not in self._doomed:
+                self._fail(frame, error)
         finally:
             self._stack.pop()
-        if frame.finished:
-            self._alive_seconds[frame.context.name] = time.monotonic() - self._started_at
+        if frame in self._doomed:
+            self._doomed.remove(frame)
+            self._kill(frame)
+        elif frame.finished:
+            self._end(frame, frame.exit_code)
 
     def _pause(self, sockets: Sequence[Socket], timeout_seconds: float) -> None:
         """Runs the other components while one waits for a reply."""
-        self._round()
+        self._supervise(self.poll())
 
-    def run(self) -> Outcome:
-        """Runs until the run is over.
+    def _fail(self, frame: Frame, error: BaseException) -> None:
+        surreal = isinstance(error, SurrealError)
+        details = str(error) if surreal else traceback.format_exc().strip()
+        self._end(frame, frame.fail(error), describe(error), details)
 
-        Raises:
-            Exception: whatever a component raises; the run has failed then.
-        """
-        while self.step():
-            pass
-        if self.outcome is None:
-            raise UsageError("the run was never launched")
-        return self.outcome
+    def _kill(self, frame: Frame) -> None:
+        frame.kill()
+        self._end(frame, -signal.SIGKILL)
 
-    def wait(self, timeout_seconds: float | None = None) -> Outcome:
-        """Runs until the run is over, with a deadline.
+    def _end(self, frame: Frame, code: int, error: str = "", details: str = "") -> None:
+        name = frame.context.name
+        self._frames[name] = None
+        self._incarnations[name] = frame.context.incarnation
+        self._stopped.discard(name)
+        self._exits.append(Exit(name, code, error or exit_error(code), details))
 
-        Raises:
-            DeadlineError: that took longer than ``timeout_seconds``.
-        """
-        start = time.monotonic()
-        while self.step():
-            if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
-                raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
-        return self.run()
+    def manual_restarts(self) -> list[str]:
+        """Returns none: only the supervisor starts frames."""
+        return []
 
-    def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
-        """Begins the clean end of the run; the following rounds complete it."""
-        self._interrupted = interrupted
-        if self._owner is not None and self._owner.frame.state == State.running:
-            self._owner.ask(Stop(reason, interrupted))
-            return
-        for frame in self._frames:
-            frame.context.ends_run = frame.context.stopping = True
+    def remove(self, name: str) -> None:
+        """Does nothing: a frame that has ended holds no resources."""
 
-    def kill(self) -> None:
-        """Ends the run at once."""
-        if self.running:
-            self._interrupted = True
-            self._finish()
-
-    def scale(self, kind: str, num: int) -> None:
-        """Refuses: not possible in one thread.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError("a serial run cannot be scaled: everything runs in one thread")
-
-    def restart(self, name: str) -> None:
-        """Refuses: not possible in one thread.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(f"a serial run cannot restart '{name}': everything runs in one thread")
-
-    def status(self) -> list[ComponentStatus]:
-        """Returns the table of components."""
-        ends, beats = self.components(), read_beats(self._folder.alive)
-        return [
-            status_row(
-                name,
-                beats.get(name),
-                state=State.gone if frame.finished else frame.state,
-                pid=os.getpid(),
-                exit_code=ends[name]["exit_code"],
-            )
-            for frame in self._frames
-            for name in (frame.context.name,)
-        ]
-
-    def components(self) -> dict[str, dict[str, Any]]:
-        """Returns name -> restarts, exit_code, alive_seconds."""
-        failed = self._failure.component if self._failure is not None else ""
-        now = time.monotonic()
-        return {
-            name: {
-                "restarts": 0,
-                "exit_code": 1 if name == failed else 0 if name in self._alive_seconds else None,
-                "alive_seconds": round(self._alive_seconds.get(name, now - self._started_at), 3),
-            }
-            for name in (frame.context.name for frame in self._frames)
-        }
-
-    def logs(self, name: str, lines: int = 50) -> list[str]:
-        """Returns the last lines of a component's log.
-
-        Raises:
-            UsageError: it has none.
-        """
-        return last_lines(self._folder, name, lines)
-
-    def _fail(self, error: BaseException) -> None:
-        name = "serial"
-        if self._broken is not None:
-            name = self._broken.context.name
-            self._broken.fail(error)
-        self._failure = Failure(name, describe(error))
-        self._finish()
-
-    def _finish(self) -> None:
-        self.outcome = finish_result(
-            self._folder,
-            self._config,
-            self.components(),
-            failure=self._failure,
-            interrupted=self._interrupted,
-            real_seconds=time.monotonic() - self._began_at,
-        )
-        self._close()
-
-    def _close(self) -> None:
-        """Closes whatever is open."""
-        self._leaving = None
+    def close(self) -> None:
+        """Closes the remaining components."""
         # Telemetry is first in the list and closed last: it still writes records of the others.
-        for frame in reversed(self._frames):
+        for frame in reversed(self.living()):
             # Errors while closing must not hide the first error, and another Ctrl-C must not leave
             # the rest open.
             with suppress(Exception, KeyboardInterrupt):
-                self._end(frame)
-        if self._owner is not None:
-            self._owner.wire.close(0.0)
-        if self._zmq_context is not None:
-            self._zmq_context.destroy(0)
-        self._zmq_context = None
-        if self._locked:
-            self._folder.unlock()
+                self._close(frame)
+        self._zmq_context.destroy(0)
 
-    def _end(self, frame: Frame) -> None:
+    def _close(self, frame: Frame) -> None:
         if frame.context.component.kind in TELEMETRY and frame.state != State.failed:
             frame.context.stopping = True
             for _ in range(_LAST_ROUNDS):
@@ -323,15 +302,3 @@ class SerialLauncher:
                 if frame.finished or not frame.step():
                     break
         frame.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Ends the run if it still runs."""
-        self.kill()

@@ -28,7 +28,7 @@ from session.state import State
 from session.string_enum import StringEnum
 
 _CLIENTS = ("agent", "gateway", "evaluator")
-_TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
+TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
 _ABSENCE_SECONDS = 5.0
 _SCALE_LIMIT = 1000
 
@@ -133,7 +133,7 @@ class Supervision:
         lost = Event(child.name, "lost", loss.error)
         if self._crew.record_death(child, loss):
             return [lost, *self._crew.start_due(loss.time)]
-        if child.component.kind in _TELEMETRY:
+        if child.component.kind in TELEMETRY:
             # A run goes on without metrics and logs.
             return [lost]
         first, times = child.losses[0], len(child.losses)
@@ -267,7 +267,7 @@ class Supervision:
         kinds = {child.component.kind for child in self._crew.alive()}
         if kinds & set(_CLIENTS):
             return []
-        servers = kinds - set(_TELEMETRY)
+        servers = kinds - set(TELEMETRY)
         return [
             self._crew.terminate(child)
             for child in self._crew.alive()

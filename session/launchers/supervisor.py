@@ -5,20 +5,23 @@ from __future__ import annotations
 import shutil
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import zmq
 
+from session.client import Client
+from session.clock import Clock, WallClock
 from session.component import Topology
 from session.config import Config
-from session.errors import DeadlineError
+from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.heartbeat import read_beats
 from session.launchers.backend import Backend, Exit
 from session.launchers.component_process import Limits
-from session.launchers.control import ControlSockets
+from session.launchers.control import NAME, ControlSockets
 from session.launchers.instruction import Event, Instruction, Signal, Start, Stop
 from session.launchers.launcher import (
     ComponentStatus,
@@ -34,7 +37,7 @@ from session.launchers.status import status_row
 from session.launchers.supervision import Supervision
 from session.periodic import Every
 from session.state import State
-from session.wire import AddressBook
+from session.wire import AddressBook, Wire
 from session.wire.security import Security
 
 _LISTEN_SECONDS = 0.2
@@ -66,9 +69,19 @@ class Supervisor(ABC):
         config: the resolved experiment.
         topology: its components.
         folder: the run folder, made already; it is locked while the run goes on.
+        clock: source of time; None: the machine's.
+        restarts: False ends the run at the first death of a component.
     """
 
-    def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
+    def __init__(
+        self,
+        config: Config,
+        topology: Topology,
+        folder: RunFolder,
+        *,
+        clock: Clock | None = None,
+        restarts: bool = True,
+    ) -> None:
         self.outcome: Outcome | None = None
         self._config = config
         self._topology = topology
@@ -79,9 +92,11 @@ class Supervisor(ABC):
             session.heartbeat.starting_seconds,
             session.heartbeat.timeout,
             session.launcher.grace_seconds,
+            restarts,
         )
         self._supervision = Supervision(topology, limits)
-        self._listen_due = Every(seconds=_LISTEN_SECONDS, clock=time.monotonic)
+        self._clock = clock or WallClock()
+        self._listen_due = Every(seconds=_LISTEN_SECONDS, clock=self._clock.now)
         self._happenings: list[Event] = []
         self._locked = False
 
@@ -98,15 +113,11 @@ class Supervisor(ABC):
         except BaseException:
             self._close()
             raise
-        self._obey(self._begin(time.monotonic()))
+        self._obey(self._begin(self._clock.now()))
 
     def _open(self) -> _Machinery:
         self._write_files()
-        sockets = ControlSockets(
-            self._config,
-            AddressBook.load(self._folder.addresses),
-            Security.of_run(self._folder.keys, self._config),
-        )
+        sockets = ControlSockets(self._config, self._make_wire(), self._clock)
         try:
             return _Machinery(self._carry(), sockets)
         except BaseException:
@@ -122,6 +133,12 @@ class Supervisor(ABC):
         forget_beats(folder)
         # A run that was killed leaves its sockets.
         shutil.rmtree(folder.sockets, ignore_errors=True)
+
+    def _make_wire(self) -> Wire:
+        """Makes the connections of the supervisor."""
+        security = Security.of_run(self._folder.keys, self._config)
+        addresses = AddressBook.load(self._folder.addresses)
+        return Client(addresses, NAME, config=self._config, security=security)
 
     @abstractmethod
     def _carry(self) -> Backend:
@@ -143,27 +160,30 @@ class Supervisor(ABC):
             timeout_seconds: maximum wait if there is nothing to do.
         """
         if self._machinery is not None:
-            self._machinery.wait(timeout_seconds)
-            self._step(self._machinery)
+            if timeout_seconds:
+                self._machinery.wait(timeout_seconds)
+            self._supervise(self._machinery.carrier.poll())
+            if self._supervision.over:
+                self._finish()
         happenings, self._happenings = self._happenings, []
         return happenings
 
-    def _step(self, machinery: _Machinery) -> None:
-        carrier, sockets, supervision = machinery.carrier, machinery.sockets, self._supervision
-        exits, taken = carrier.poll(), carrier.manual_restarts()
+    def _supervise(self, exits: Sequence[Exit]) -> None:
+        """Handles the ends of components, heartbeats and commands, and acts on them."""
+        if self._machinery is None:
+            return
+        carrier, sockets = self._machinery.carrier, self._machinery.sockets
+        taken, now = carrier.manual_restarts(), self._clock.now()
         if exits or taken or self._listen_due():
-            self._listen(carrier)
-        now = time.monotonic()
+            self._listen(carrier, now)
         for end in exits:
-            self._lose(end, machinery, now)
+            self._lose(end, self._machinery, now)
         for name in taken:
-            self._obey(supervision.on_manual_restart(name, now))
+            self._obey(self._supervision.on_manual_restart(name, now))
         sockets.serve(self)
         sockets.ask_again()
-        self._obey(supervision.tick(now))
+        self._obey(self._supervision.tick(now))
         sockets.flush()
-        if supervision.over:
-            self._finish()
 
     def _lose(self, end: Exit, machinery: _Machinery, now: float) -> None:
         child = self._supervision.children[end.name]
@@ -175,9 +195,8 @@ class Supervisor(ABC):
         if child.state == State.gone and not child.wanted:
             machinery.carrier.remove(end.name)
 
-    def _listen(self, carrier: Backend) -> None:
+    def _listen(self, carrier: Backend, now: float) -> None:
         """Reads heartbeats; ignores those of earlier processes."""
-        now = time.monotonic()
         for name, beat in read_beats(self._folder.alive).items():
             if name in self._supervision.children and beat.pid == carrier.pid(name):
                 self._supervision.on_heartbeat(beat, now)
@@ -203,7 +222,7 @@ class Supervisor(ABC):
         Raises:
             UsageError: there is nothing of that kind to scale, or the run is ending.
         """
-        self._obey(self._supervision.scale(kind, num, time.monotonic()))
+        self._obey(self._supervision.scale(kind, num, self._clock.now()))
 
     def restart(self, name: str) -> None:
         """Ends one component and starts it again; the learner saves its state first.
@@ -211,13 +230,13 @@ class Supervisor(ABC):
         Raises:
             UsageError: there is no such component, or the run is ending.
         """
-        self._obey(self._supervision.restart(name, time.monotonic()))
+        self._obey(self._supervision.restart(name, self._clock.now()))
 
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
         """Begins the clean end of the run and returns at once; :meth:`poll` completes it."""
         if self.running:
             self._obey(
-                self._supervision.stop(time.monotonic(), reason=reason, interrupted=interrupted)
+                self._supervision.stop(self._clock.now(), reason=reason, interrupted=interrupted)
             )
 
     def kill(self) -> None:
@@ -225,7 +244,7 @@ class Supervisor(ABC):
         deadline = time.monotonic() + _KILL_SECONDS
         if self.running:
             self._supervision.interrupted = True
-            self._obey(self._supervision.kill(time.monotonic()))
+            self._obey(self._supervision.kill(self._clock.now()))
         happenings: list[Event] = []
         while self.running and time.monotonic() < deadline:
             happenings += self.poll(_POLL_SECONDS)
@@ -235,11 +254,11 @@ class Supervisor(ABC):
 
     def components(self) -> dict[str, dict[str, Any]]:
         """Returns name -> restarts, exit_code, alive_seconds."""
-        return self._supervision.report(time.monotonic())
+        return self._supervision.report(self._clock.now())
 
     def status(self) -> list[ComponentStatus]:
         """Returns the table of components."""
-        beats, now = read_beats(self._folder.alive), time.monotonic()
+        beats, now = read_beats(self._folder.alive), self._clock.now()
         machinery = self._machinery
         return [
             status_row(
@@ -266,11 +285,14 @@ class Supervisor(ABC):
         """Supervises the run until it is over.
 
         Raises:
+            UsageError: the run was never launched.
             DeadlineError: that took longer than ``timeout_seconds``.
         """
         start = time.monotonic()
         happenings: list[Event] = []
         while self.outcome is None:
+            if not self.running:
+                raise UsageError("the run was never launched")
             if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
                 raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
             happenings += self.poll(_POLL_SECONDS)
@@ -285,14 +307,19 @@ class Supervisor(ABC):
             self.components(),
             failure=supervision.failure,
             interrupted=supervision.interrupted,
+            real_seconds=self._real_seconds(),
         )
         self._close()
+
+    def _real_seconds(self) -> float | None:
+        """Returns the duration of a run whose clock does not measure real time, else None."""
+        return None
 
     def _close(self) -> None:
         """Closes whatever is open."""
         if self._machinery is not None:
-            self._machinery.carrier.close()
             self._machinery.sockets.close()
+            self._machinery.carrier.close()
         self._machinery = None
         shutil.rmtree(self._folder.sockets, ignore_errors=True)
         if self._locked:

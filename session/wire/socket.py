@@ -300,10 +300,20 @@ class Socket:
             raise AdmissionError(refusal)
         return self.link.news(time.monotonic())
 
+    def reconnect(self) -> None:
+        """Replaces an in-process connection, of which libzmq reports no loss."""
+        address = self._wire.addresses[self.endpoint].connect
+        self.raw.disconnect(address)
+        self.raw.connect(address)
+        self._losses += 1
+        self._events.extend((False, True))
+
     def close(self, linger_seconds: float = 0.0) -> None:
         """Closes the socket; libzmq sends queued messages for at most ``linger_seconds``."""
         if self in self._wire.sockets:
             self._wire.sockets.remove(self)
+        if self._wire.retired is not None:
+            self._retire(self._wire.retired)
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
@@ -314,6 +324,21 @@ class Socket:
         self.raw.close(round(linger_seconds * 1000) if self.sends else 0)
         if self._file is not None:
             self._remove(*self._file)
+
+    def _retire(self, retired: dict[str, zmq.Socket[bytes]]) -> None:
+        """Ends the connection at once, or keeps a bound socket open without its address.
+
+        libzmq ends the connections of a closed socket in a thread of its own, some time later:
+        two serial runs would differ.
+        """
+        address = self._wire.addresses[self.endpoint]
+        if not self.binds:
+            self.raw.disconnect(address.connect)
+            return
+        self.raw.unbind(address.bind)
+        retired[self.endpoint] = self.raw
+        # This one is closed instead.
+        self.raw = self._wire.context.socket(self.pattern)
 
     def _remove(self, path: Path, inode: int) -> None:
         """Removes the file of an ipc address, which libzmq leaves, unless a successor made it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import zmq
 
@@ -58,6 +58,8 @@ class Wire:
         self.knows: Callable[[str], bool] = lambda name: True
         self.security = Security() if security is None else security
         self.sockets: list[Socket] = []
+        # Endpoint -> bound socket of a component that has ended while its process goes on.
+        self.retired: dict[str, zmq.Socket[bytes]] | None = None
         self._gate: Gate | None = None
         self._said: list[str] = []
         self._on_reject = on_reject
@@ -166,6 +168,12 @@ class Wire:
     def counters(self) -> Mapping[str, Counters]:
         """Returns endpoint -> counters of its socket."""
         return {socket.endpoint: socket.counters for socket in self.sockets}
+
+    def reconnect(self, endpoints: Collection[str]) -> None:
+        """Connects anew to a component of this process that binds these endpoints again."""
+        for socket in self.sockets:
+            if not socket.binds and socket.endpoint in endpoints:
+                socket.reconnect()
 
     def close(self, linger_seconds: float = 1.0) -> None:
         """Closes every socket; libzmq sends queued messages for at most ``linger_seconds``."""

@@ -261,7 +261,7 @@ class RunCoordinator:
     def fail(self, error: Exception) -> None:
         """Ends the run as failed: a restart would repeat the error."""
         if (self._context.config.get("run") or {}).get("launcher") == "serial":
-            # The serial launcher passes exceptions on, for debugging.
+            # The error ends a serial run with its traceback, for debugging.
             raise error
         goal_met = False if self.record.judge.has_goal else None
         self.end(Verdict("failed", goal_met, f"learner: {describe(error)}"))

@@ -83,11 +83,12 @@ def play(
     with SerialLauncher(config, make_topology(config), folder, prepare=one_thread) as launcher:
         launcher.launch()
         for _ in range(ROUNDS):
-            for frame in launcher._frames:
+            for frame in launcher.frames.living():
                 service = frame._service if frame.state == "running" else None
                 if service is not None:
                     status.setdefault(frame.context.component.kind, set()).update(service.status())
-            if not launcher.step():
+            launcher.poll()
+            if not launcher.running:
                 break
     lines = [json.loads(line) for line in folder.progress.read_text().splitlines()]
     return Ended(curves_of(folder.tensorboard), lines, status, dict(folder.read_result() or {}))

@@ -81,7 +81,8 @@ def play(path: Path, changes: Mapping[str, Any] = MappingProxyType({}), **replay
         launcher.launch()
         for _ in range(ROUNDS):
             look(launcher, seen)
-            if not launcher.step():
+            launcher.poll()
+            if not launcher.running:
                 break
     seen.lines = [json.loads(line) for line in folder.progress.read_text().splitlines()]
     seen.result = dict(folder.read_result() or {})
@@ -89,7 +90,7 @@ def play(path: Path, changes: Mapping[str, Any] = MappingProxyType({}), **replay
 
 
 def look(launcher: SerialLauncher, seen: Seen) -> None:
-    for frame in launcher._frames:
+    for frame in launcher.frames.living():
         service: Any = frame._service
         if frame.context.name != "replay-0" or frame.state != "running" or service is None:
             continue

@@ -212,7 +212,9 @@ class Recorder(RunObserver):
 def test_a_watch_is_told_in_order() -> None:
     watch = Recorder()
     small(watch=watch)
-    assert watch.calls == ["prepare r", "begin dqn", "look", "end"]
+    first, second, *others, last = watch.calls
+    assert (first, second, last) == ("prepare r", "begin dqn", "end")
+    assert set(others) == {"look", "ended"}
     watch = Recorder()
     with pytest.raises(UsageError):
         small("s", watch=watch, changed={"learner_config.replay.capacity": 10**12})

@@ -1,6 +1,7 @@
 """The contract of launchers, for those of this machine; components are small ones."""
 
 import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,12 +75,13 @@ class TestSerial(OfThisMachine):
         folder, config = make_folder(path), make_config(ACTS)
         config.dump_file(folder.config)
         topology = make_topology(config)
-        with SerialLauncher(config, topology, folder) as launcher:
+        with SerialLauncher(config, topology, folder, restarts=True) as launcher:
             launcher.launch()
             yield Launched(
                 launcher,
                 folder,
-                poll=launcher.step,
+                poll=lambda: launcher.poll(0.01),
+                kill=lambda row: launcher.frames.signal(row.name, signal.SIGKILL),
                 command_line=None,
                 dry_run=lines_of(topology, folder),
             )

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,34 +23,39 @@ ACTS = {"loggerplex": "work", "replay-0": "work", "learner": "solve", "agent-0":
 ROUNDS = 30_000
 
 
-def make(path: Path, acts: Mapping[str, str] = ACTS, **settings: Any) -> SerialLauncher:
+def make(
+    path: Path, acts: Mapping[str, str] = ACTS, *, restarts: bool = False, **settings: Any
+) -> SerialLauncher:
     config = make_config(acts, **settings)
-    return SerialLauncher(config, make_topology(config), make_run(path, config))
+    return SerialLauncher(config, make_topology(config), make_run(path, config), restarts=restarts)
 
 
 def rounds(launcher: SerialLauncher, limit: int = ROUNDS) -> int:
     """Runs to the end; returns how many rounds that took."""
     for count in range(limit):
-        if not launcher.step():
+        launcher.poll()
+        if not launcher.running:
             return count
     raise AssertionError(f"goes on after {limit} rounds")
 
 
 def test_a_run_from_launch_to_its_end(run_folder: Path) -> None:
-    launcher = make(run_folder)
+    launcher = make(run_folder, {**ACTS, "learner": "learn"})
     threads = len(os.listdir("/proc/self/task"))
     launcher.launch()
     assert len(os.listdir("/proc/self/task")) <= threads + 1  # the one that closes sockets
     folder = RunFolder(run_folder)
     assert folder.in_use
     assert launcher.running
-    launcher.step()
+    for _ in range(201):
+        launcher.poll()
     assert [row.state for row in launcher.status()] == ["running"] * 4
     assert {each.state for each in read_beats(folder.alive).values()} == {"running"}
-    assert launcher.run() == Outcome("stopped", "solved")
+    launcher.stop(reason="solved")
+    assert launcher.wait() == Outcome("stopped", "solved")
     assert len(os.listdir("/proc/self/task")) == threads
     assert not launcher.running
-    assert not launcher.step()
+    launcher.poll()
     assert not folder.in_use
     assert {each.state for each in read_beats(folder.alive).values()} == {"done"}
     result = dict(folder.read_result() or {})
@@ -69,7 +75,8 @@ def test_servers_leave_before_telemetry(run_folder: Path) -> None:
     states: dict[str, str] = {}
     with make(run_folder) as launcher:
         launcher.launch()
-        while launcher.step() and states.get("replay-0") != "gone":
+        while launcher.running and states.get("replay-0") != "gone":
+            launcher.poll()
             states = {row.name: row.state for row in launcher.status()}
     assert states == {
         "learner": "gone",
@@ -92,15 +99,14 @@ def test_events_reach_the_log_to_the_last(run_folder: Path) -> None:
 def test_events_of_a_run_that_broke_reach_the_log(run_folder: Path) -> None:
     with make(run_folder, {**ACTS, "learner": "crash"}) as launcher:
         launcher.launch()
-        with pytest.raises(ValueError, match="the environment is broken"):
-            launcher.run()
+        assert "the environment is broken" in launcher.wait().details
     assert ("learner", "failed") in events(run_folder)
 
 
 def make_and_run(path: Path, acts: Mapping[str, str] = ACTS) -> SerialLauncher:
     launcher = make(path, acts)
     launcher.launch()
-    launcher.run()
+    launcher.wait()
     return launcher
 
 
@@ -120,9 +126,9 @@ def test_stopping_asks_the_learner(run_folder: Path) -> None:
     launcher = make(run_folder, {**ACTS, "learner": "learn"})
     launcher.launch()
     for _ in range(300):
-        assert launcher.step()
+        launcher.poll()
     launcher.stop(interrupted=True)
-    assert launcher.run() == Outcome("interrupted", "interrupted")
+    assert launcher.wait() == Outcome("interrupted", "interrupted")
     assert dict(RunFolder(run_folder).read_result() or {})["iterations"] == 7
 
 
@@ -143,46 +149,44 @@ def test_who_does_not_leave_is_closed(run_folder: Path) -> None:
     assert launcher.outcome == Outcome("stopped", "solved")
 
 
-def test_an_exception_goes_through_and_the_run_has_failed(run_folder: Path) -> None:
+def test_the_first_error_ends_the_run_in_order(run_folder: Path) -> None:
     acts = {"learner": "learn", "eval-0": "ask and break", "agent-0": "work"}
-    with make(run_folder, acts) as launcher:
-        launcher.launch()
-        with pytest.raises(ValueError, match="broken in a turn") as caught:
-            launcher.run()
-        assert caught.traceback[-1].name == "tick"
-    assert launcher.outcome is not None
-    reason = launcher.outcome.reason
+    launcher = make(run_folder, acts)
+    launcher.launch()
+    outcome = launcher.wait()
     assert re.fullmatch(
-        r"eval-0: ValueError\('broken in a turn'\), in Asker\.tick \(.*parts\.py:\d+\)", reason
+        r"eval-0: ValueError\('broken in a turn'\), in Asker\.tick \(.*parts\.py:\d+\)",
+        outcome.reason,
     )
+    assert outcome.details.endswith("ValueError: broken in a turn")
+    assert "in tick" in outcome.details
     folder = RunFolder(run_folder)
     result = dict(folder.read_result() or {})
-    assert (result["status"], result["reason"]) == ("failed", reason)
+    assert (result["status"], result["reason"]) == ("failed", outcome.reason)
     codes = {name: c["exit_code"] for name, c in result["components"].items()}
-    assert codes == {"learner": None, "eval-0": 1, "agent-0": None}
+    assert codes == {"learner": 0, "eval-0": 1, "agent-0": 0}
     assert not folder.in_use
-    assert f"eval-0: {read_beats(folder.alive)['eval-0'].doing}" == reason
+    assert f"eval-0: {read_beats(folder.alive)['eval-0'].doing}" == outcome.reason
+
+
+def test_an_error_of_the_library_is_one_line(run_folder: Path) -> None:
+    launcher = make(run_folder, {"learner": "learn", "agent-0": "misconfigured"})
+    launcher.launch()
+    assert launcher.wait().details == "env_config.env_name is 'parts', which nobody knows"
 
 
 def test_code_that_exits_fails_the_run(run_folder: Path) -> None:
-    acts = {"learner": "learn", "eval-0": "ask and exit", "agent-0": "work"}
-    with make(run_folder, acts) as launcher:
-        launcher.launch()
-        with pytest.raises(SystemExit):
-            launcher.run()
-    assert launcher.outcome is not None
-    assert launcher.outcome.reason.startswith("eval-0: SystemExit(), in ")
+    launcher = make(run_folder, {"learner": "learn", "eval-0": "ask and exit", "agent-0": "work"})
+    launcher.launch()
+    assert launcher.wait().reason.startswith("eval-0: SystemExit(), in ")
 
 
 def test_the_one_who_broke_is_named_not_the_one_who_waited_for_it(run_folder: Path) -> None:
     """The learner breaks in the turn that it has while the evaluator waits."""
-    with make(run_folder, {"eval-0": "ask", "learner": "break"}) as launcher:
-        launcher.launch()
-        with pytest.raises(ValueError, match="broken by a question") as caught:
-            launcher.run()
-        assert "_pause" in [each.name for each in caught.traceback]
-    assert launcher.outcome is not None
-    assert launcher.outcome.reason.startswith("learner: ValueError('broken by a question'), in ")
+    launcher = make(run_folder, {"eval-0": "ask", "learner": "break"})
+    launcher.launch()
+    outcome = launcher.wait()
+    assert outcome.reason.startswith("learner: ValueError('broken by a question'), in ")
 
 
 def test_an_interrupt_between_two_lines_leaves_nothing_open(run_folder: Path) -> None:
@@ -192,18 +196,41 @@ def test_an_interrupt_between_two_lines_leaves_nothing_open(run_folder: Path) ->
     def interrupt() -> bool:
         raise KeyboardInterrupt
 
-    launcher._frames[0].step = interrupt  # type: ignore[method-assign]
+    launcher.frames.living()[0].step = interrupt  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        launcher.run()
+        launcher.wait()
     assert launcher.outcome is not None
     assert launcher.outcome.status == "interrupted"
     assert not RunFolder(run_folder).in_use
 
 
+def test_a_component_that_is_killed_while_it_waits_is_started_again(run_folder: Path) -> None:
+    """The learner is stopped; the evaluator in its turn waits for its reply, and is silent, too."""
+    acts = {"loggerplex": "work", "learner": "learn", "eval-0": "ask"}
+    launcher = make(run_folder, acts, timeout=0.3, restarts=True)
+    launcher.launch()
+    for _ in range(300):
+        launcher.poll()
+    launcher.frames.signal("learner", signal.SIGSTOP)
+    happenings = []
+    while launcher.components()["eval-0"]["restarts"] == 0:
+        happenings += launcher.poll()
+    assert ("eval-0", "restart") in [(each.component, each.kind) for each in happenings]
+    causes = [each.detail for each in happenings if each.kind == "lost"]
+    assert causes == ["gave no sign of life for 0 s while running"] * 2
+    for _ in range(300):
+        launcher.poll()
+    # It was killed: the end of its wait is no error of its own.
+    assert ("eval-0", "failed") not in events(run_folder)
+    assert events(run_folder).count(("eval-0", "start")) == 2
+    launcher.stop()
+    assert launcher.wait().status == "stopped"
+
+
 def test_killing_is_at_once(run_folder: Path) -> None:
     launcher = make(run_folder, {**ACTS, "learner": "learn"})
     launcher.launch()
-    launcher.step()
+    launcher.poll()
     launcher.kill()
     assert not launcher.running
     assert launcher.outcome is not None
@@ -241,13 +268,9 @@ def test_own_modules_are_found_behind_all_others(
     launcher.kill()
 
 
-def test_one_thread_takes_no_other_commands(run_folder: Path) -> None:
+def test_another_process_cannot_command_it(run_folder: Path) -> None:
     with make(run_folder) as launcher:
         launcher.launch()
-        with pytest.raises(UsageError, match="cannot be scaled"):
-            launcher.scale("agent", 3)
-        with pytest.raises(UsageError, match="cannot restart 'agent-0'"):
-            launcher.restart("agent-0")
         with (
             open_run(run_folder) as adopted,
             pytest.raises(UsageError, match="runs in one thread: it takes no commands"),
@@ -264,7 +287,7 @@ def test_waiting_has_a_deadline(run_folder: Path) -> None:
 
 def test_a_run_that_was_never_launched_has_no_end(run_folder: Path) -> None:
     with pytest.raises(UsageError, match="never launched"):
-        make(run_folder).run()
+        make(run_folder).wait()
 
 
 def test_a_folder_in_use_is_left_alone(run_folder: Path) -> None:
