@@ -496,6 +496,69 @@ RESOLVED = (
 )
 
 
+PLAN_FILE = """
+from surreal_like.dataflow import concurrently, replay, rollouts, train_one_step
+
+def listing(learner): return [replay(learner)]
+def idle(learner): return replay(learner)
+def unrolls(learner): return rollouts(learner).for_each(train_one_step(learner))
+def rows(learner): return replay(learner).for_each(train_one_step(learner))
+def waiting(learner): return rollouts(learner, "bulk_sync").for_each(train_one_step(learner))
+def alone(learner): return concurrently([replay(learner)])
+def two(learner, other): return replay(learner)
+def reads(batch): return batch.gains
+def lacking(learner): return replay(learner).for_each(reads).for_each(train_one_step(learner))
+"""
+BUILT_FILE = """
+from surreal_like import Learner, build_algorithm
+from surreal_like.algorithm.dqn import DQN, DQNAgent
+
+def loss(learner, batch): return batch.extras["gains"].mean()
+"""
+BUILT = {
+    "part": "Mine = build_algorithm('Mine', los_fn=loss)",
+    "arguments": "Mine = build_algorithm('Mine', lambda batch: 0)",
+    "column": "Mine = build_algorithm('Mine', loss)",
+    "loss": "Mine = DQN.with_updates('Mine', learner=Bare)",
+}
+BARE = """
+from torch import nn
+class Bare(Learner):
+    def module_dict(self): return {"layer": nn.Linear(1, 1)}
+"""
+
+
+def plan(name: str, said: str, remedy: str, *words: str) -> Wrong:
+    override = f"learner_config.execution_plan=plans.py:{name}"
+    argv = (*SERIAL, override, *words)
+    return Wrong(f"plan {name}", argv, said, remedy, files(plans_py=PLAN_FILE))
+
+
+def built(name: str, said: str, remedy: str) -> Wrong:
+    text = f"{BUILT_FILE}{BARE}{BUILT[name]}\n"
+    argv = ("train", "--algorithm", "mine.py", "--env", "toy:chain", "--on", "serial")
+    return Wrong(f"built {name}", argv, said, remedy, files(mine_py=text))
+
+
+# A plan, or an algorithm of functions, that cannot work.
+RESOLVED += (
+    plan("listing", "plan of DQNLearner is a list", "expected a Flow"),
+    plan("idle", "trains nothing", "train_one_step or apply_gradients"),
+    plan("unrolls", "UniformReplay, which gives single rows", "use replay(learner)"),
+    plan("rows", "FIFOReplay, which gives whole unrolls", "use rollouts(learner)", FIFO),
+    plan("waiting", "algo.synchronous is False", "change one of them", FIFO),
+    plan("alone", "cannot be built: concurrently", "needs 2 flows or more, not 1"),
+    plan("two", "takes other arguments", "expected a function of (learner)"),
+    plan("lacking", "no 'gains'; it has", "in reads, operator 2 of the plan of DQN"),
+    plan("lackin", "has no function 'lackin'", "did you mean lacking"),
+    setting("no such plan", "learner_config.execution_plan=no.py:plan", "no.py", "no such file"),
+    built("part", "unknown part 'los_fn'", "did you mean loss_fn"),
+    built("arguments", "loss_fn of Mine takes other", "expected a function of (learner, batch)"),
+    built("column", "no 'extras/gains'", "in train_one_step, operator 2"),
+    built("loss", "Bare must implement loss(batch) or learn(batch)", "see docs/your_own_"),
+)
+
+
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with a small run that has ended: `runs/ended`."""
