@@ -541,7 +541,7 @@ def built(name: str, said: str, remedy: str) -> Wrong:
 
 
 # A plan, or an algorithm of functions, that cannot work.
-RESOLVED += (
+PLANS = (
     plan("listing", "plan of DQNLearner is a list", "expected a Flow"),
     plan("idle", "trains nothing", "train_one_step or apply_gradients"),
     plan("unrolls", "UniformReplay, which gives single rows", "use replay(learner)"),
@@ -610,7 +610,7 @@ def test_wrong_words(
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("wrong", RESOLVED, ids=lambda wrong: wrong.name)
+@pytest.mark.parametrize("wrong", (*RESOLVED, *PLANS), ids=lambda wrong: wrong.name)
 def test_wrong_settings(
     wrong: Wrong, prepared: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -688,5 +688,5 @@ def test_every_command_is_in_the_table() -> None:
     typed = {wrong.argv[0] for wrong in (*WORDS, *RESOLVED)}
     assert {command.name for command in COMMANDS} <= typed
     assert len(WORDS) + len(RESOLVED) >= 90
-    names = [wrong.name for wrong in (*WORDS, *RESOLVED)]
+    names = [wrong.name for wrong in (*WORDS, *RESOLVED, *PLANS)]
     assert len(names) == len(set(names))
