@@ -14,7 +14,8 @@ Run an experiment, which is a YAML file or a Config (docs/configuration.md):
 
     train, launch            run it to its end; start it and return its controls
     evaluate, play, plot     score the trained policy; show it; draw the curves of runs
-    load_policy              the trained policy for your own program
+    load_policy, make_policy   the trained policy, a new one, for your own program
+    RolloutWorker, WorkerSet, Trainer    what collects for it; a run as an object (docs/policies.md)
     Config, ConfigError      settings with checked keys; the error of a wrong one
     BASE_LEARNER_CONFIG, BASE_ENV_CONFIG, BASE_SESSION_CONFIG    every default
 
@@ -91,7 +92,9 @@ if TYPE_CHECKING:
     from surreal_like.network.tensors import to_float_tensor, to_tensor
     from surreal_like.playing import play
     from surreal_like.plotting import plot
-    from surreal_like.policy import load_policy
+    from surreal_like.policy import load_policy, make_policy
+    from surreal_like.policy.rollout_worker import RolloutWorker
+    from surreal_like.policy.worker_set import WorkerSet
     from surreal_like.replay.base import Replay
     from surreal_like.replay.fifo_replay import FIFOReplay
     from surreal_like.replay.prioritized_replay import PrioritizedReplay
@@ -99,6 +102,7 @@ if TYPE_CHECKING:
     from surreal_like.replay.uniform_replay import UniformReplay
     from surreal_like.run import launch, train
     from surreal_like.telemetry import Telemetry
+    from surreal_like.trainer import Trainer
 
 __version__ = VERSION
 _HERE = Path(__file__).resolve().parent.parent
@@ -117,6 +121,10 @@ _HOMES = {
     "train": "surreal_like.run",
     "launch": "surreal_like.run",
     "load_policy": "surreal_like.policy",
+    "make_policy": "surreal_like.policy",
+    "RolloutWorker": "surreal_like.policy.rollout_worker",
+    "Trainer": "surreal_like.trainer",
+    "WorkerSet": "surreal_like.policy.worker_set",
     "evaluate": "surreal_like.evaluating",
     "play": "surreal_like.playing",
     "plot": "surreal_like.plotting",
@@ -172,19 +180,23 @@ __all__ = [
     "Module",
     "PrioritizedReplay",
     "Replay",
+    "RolloutWorker",
     "StringEnum",
     "Telemetry",
     "TensorplexClient",
+    "Trainer",
     "TrainingTensorplexMonitor",
     "TupleReplay",
     "UniformReplay",
     "VectorEnv",
+    "WorkerSet",
     "Wrapper",
     "build_algorithm",
     "check_env",
     "evaluate",
     "launch",
     "load_policy",
+    "make_policy",
     "make_vector_env",
     "play",
     "plot",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -191,21 +191,40 @@ def launch(  # noqa: PLR0913 - one call has all settings of a user
 
 def run_here(request: RunRequest, watch: RunObserver | None = None) -> Run:
     """Runs in this process until the run is over; raises as :func:`train`."""
-    watch, user = watch or RunObserver(), request.read_start()
+    watch = watch or RunObserver()
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
-        starter = make_starter(request.launcher, user.algorithm)
-        stack.callback(starter.close)
-        folder = stack.enter_context(request.held(user, watch))
-        stack.callback(watch.end)
-        clock = starter.started(request.started)
-        with request.prepared(user, starter.resolve, folder, watch, clock) as config:
-            config.dump_file(folder.config)
-            interrupts.only_count()
-            launched = starter.launch(config, make_topology(config), folder)
-        watch.begin(folder, config)
+        launched, folder = start_here(request, stack, watch, interrupts.only_count)
         outcome = _follow(launched, folder, watch, interrupts)
-    return Run(folder.path, _result(folder, outcome), outcome.details)
+    return Run(folder.path, result_of(folder, outcome), outcome.details)
+
+
+def start_here(
+    request: RunRequest,
+    stack: ExitStack,
+    watch: RunObserver,
+    before_launch: Callable[[], object] = lambda: None,
+) -> tuple[Launched, RunFolder]:
+    """Starts the run in this process, where it goes on while it is polled; raises as :func:`train`.
+
+    Args:
+        request: of the user.
+        stack: gets what ends the run and releases its folder.
+        watch: receives reports.
+        before_launch: called when the experiment is resolved, before a component starts.
+    """
+    user = request.read_start()
+    starter = make_starter(request.launcher, user.algorithm)
+    stack.callback(starter.close)
+    folder = stack.enter_context(request.held(user, watch))
+    stack.callback(watch.end)
+    clock = starter.started(request.started)
+    with request.prepared(user, starter.resolve, folder, watch, clock) as config:
+        config.dump_file(folder.config)
+        before_launch()
+        launched = starter.launch(config, make_topology(config), folder)
+    watch.begin(folder, config)
+    return launched, folder
 
 
 def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunControl:
@@ -242,7 +261,7 @@ def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunCo
     return cluster
 
 
-def _result(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
+def result_of(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
     """Returns the content of ``result.json``; if not written, the launcher's outcome."""
     result = dict(folder.read_result() or {})
     if result.get("status", "running") == "running":

@@ -70,6 +70,15 @@ class ControlSockets:
         make = partial(Message, "stop", asdict(stop))
         self._call = Call(make, again_seconds=_ASK_AGAIN_SECONDS)
 
+    def save(self) -> None:
+        """Asks the learner to save a checkpoint; repeated in the same way."""
+        self._call = Call(partial(Message, "save"), again_seconds=_ASK_AGAIN_SECONDS)
+
+    @property
+    def asking(self) -> bool:
+        """True until the learner has done what it was asked."""
+        return self._call is not None
+
     def forget(self) -> None:
         """Drops the pending request: the learner has ended."""
         self._call = None

@@ -43,6 +43,7 @@ from session.wire.security import Security
 _LISTEN_SECONDS = 0.2
 _POLL_SECONDS = 0.05
 _KILL_SECONDS = 5.0
+_SAVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,27 @@ class Supervisor(ABC):
             self._obey(
                 self._supervision.stop(self._clock.now(), reason=reason, interrupted=interrupted)
             )
+
+    def save(self) -> None:
+        """Makes the learner save a checkpoint, and waits for it; at once if the run is over.
+
+        Raises:
+            DeadlineError: no checkpoint was written within a minute.
+        """
+        if self._machinery is None:
+            return
+        sockets, deadline = self._machinery.sockets, time.monotonic() + _SAVE_SECONDS
+        sockets.save()
+        happenings: list[Event] = []
+        while self.running and sockets.asking:
+            if time.monotonic() > deadline:
+                sockets.forget()
+                raise DeadlineError(
+                    f"run {self._folder} wrote no checkpoint for {_SAVE_SECONDS:g} s: is its disk "
+                    "full?"
+                )
+            happenings += self.poll(_POLL_SECONDS)
+        self._happenings = happenings
 
     def kill(self) -> None:
         """Kills every process and returns when all have ended."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from session.errors import SurrealError
+from session.errors import RunError, SurrealError
 from session.launchers.commands import STOP
 from session.wire.requests import Request, RouterSocket
 from session.wire.schema import ArrayOf, Count, Flag, Incarnation, Kinds, Number, OneOf, Schema
@@ -42,7 +43,7 @@ def requests(flat_bytes: int, modes: Sequence[str]) -> Kinds:
             {"flat": ArrayOf("uint8", shape=(flat_bytes,), optional=True)},
         ),
         "stop": STOP,
-        **dict.fromkeys(("pause", "resume", "status"), Schema()),
+        **dict.fromkeys(("pause", "resume", "save", "status"), Schema()),
     }
 
 
@@ -54,6 +55,7 @@ class Control:
         evaluated: called with an evaluation and the evaluated parameters or None; returns the
             fields of the reply.
         stop: ends the run; called with a reason, and True if it was interrupted.
+        save: saves a checkpoint; None if the disk failed.
         status: returns the state of the run.
     """
 
@@ -63,12 +65,14 @@ class Control:
         *,
         evaluated: Callable[[Mapping[str, Any], Flat | None], dict[str, Any]],
         stop: Callable[[str, bool], None],
+        save: Callable[[], Path | None],
         status: Callable[[], dict[str, Any]],
     ) -> None:
         self.socket = socket
         self.paused = False
         self._evaluated = evaluated
         self._stop = stop
+        self._save = save
         self._status = status
 
     def tick(self) -> bool:
@@ -93,6 +97,10 @@ class Control:
             reply(request, "stopping")
         elif kind in ("pause", "resume"):
             self.paused = kind == "pause"
+            reply(request, "noted")
+        elif kind == "save":
+            if self._save() is None:
+                raise RunError("no checkpoint could be written: see events.jsonl of the run")
             reply(request, "noted")
         else:
             reply(request, "status", self._status())

@@ -150,6 +150,7 @@ class RunCoordinator:
             wire.router("learner.control", schemas),
             evaluated=self._evaluated,
             stop=self._stop,
+            save=self.save,
             status=lambda: self._report.line,
         )
         self._ps = wire.dealer("ps.requests", ANSWERS)

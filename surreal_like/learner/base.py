@@ -348,6 +348,10 @@ class Learner:
         seconds = session.tensorplex.update_schedule.learner
         self._metrics_due = Every(seconds=seconds, clock=now)
 
+    def disconnect(self) -> None:
+        """Forgets the connection of :meth:`connect`, whose process has left the run."""
+        self._context = None
+
     def _connected(self) -> Context:
         if self._context is None:
             from surreal_like.script import script_context

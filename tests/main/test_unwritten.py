@@ -15,7 +15,7 @@ from session.errors import RunError
 from session.folder import RunFolder
 from session.launchers.launcher import Outcome
 from surreal_like.join import _Stay
-from surreal_like.run import _result
+from surreal_like.run import result_of
 from tests.main.conftest import Command
 
 FAILED = Outcome("failed", "ps: gave no sign of life for 30 s")
@@ -39,12 +39,12 @@ def test_a_folder_that_became_read_only_is_given_back_and_named(
     folder.result.write_text(json.dumps({"status": "running", "reason": ""}))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_text", refuse)
-        result = _result(folder, FAILED)
+        result = result_of(folder, FAILED)
     assert result["status"] == "failed"
     assert result["reason"] == (
         f"run folder {folder} cannot be written to (Read-only file system); {FAILED.reason}"
     )
-    assert _result(folder, FAILED)["reason"] == FAILED.reason
+    assert result_of(folder, FAILED)["reason"] == FAILED.reason
 
 
 class Ending:

@@ -24,7 +24,7 @@ from surreal_like.network.module import Module
 from surreal_like.resume import check_checkpoints
 from surreal_like.run_request import RunRequest
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights
-from tests.surreal_like.test_policy import OVERRIDES
+from tests.surreal_like.policy.test_loaded import OVERRIDES
 
 
 class Net(Module):

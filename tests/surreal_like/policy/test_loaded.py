@@ -15,6 +15,7 @@ from surreal_like.errors import DataError
 from surreal_like.evaluating import evaluate
 from surreal_like.experiment import resolve
 from surreal_like.named_checkpoints import whole_checkpoint
+from surreal_like.policy.rollout_worker import RolloutWorker
 
 OVERRIDES = {
     "learner_config.replay.min_size": 64,
@@ -95,3 +96,19 @@ def test_evaluating_plays_so_many_episodes(run: Path) -> None:
     assert found["std_return"] == 0.0
     drawn = evaluate(run, episodes=5, checkpoint="latest", seed=1, deterministic=False)
     assert drawn["std_return"] > 0.0
+
+
+def test_a_loaded_policy_goes_on_learning_if_it_is_asked(run: Path) -> None:
+    policy = load_policy(run, "latest", trainable=True)
+    assert policy.learner.iteration == int(policy.checkpoint) > 0
+    moments = policy.learner.optimizers["optimizer"].state_dict()["adam"]
+    assert moments["steps"] == policy.learner.iteration
+    greedy = load_policy(run, "latest")
+    obs = np.eye(8, dtype=np.float32)
+    assert np.array_equal(policy(obs)[0], greedy(obs)[0])
+    before = policy.get_weights()
+    with RolloutWorker(policy, rollout_fragment_length=40) as worker:
+        policy.learn_on_batch(worker.sample())
+    after = policy.get_weights()
+    assert any(not np.array_equal(before[name], after[name]) for name in before)
+    assert load_policy(run, trainable=True).learner.iteration == 0

@@ -1,0 +1,346 @@
+"""A policy as an object: made anew, or loaded from a run folder; it acts, and may learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from session import nest
+from session.config import Config
+from session.errors import UsageError
+from session.folder import RunFolder
+from surreal_like.agent.base import Agent, Progress
+from surreal_like.agent.mode import AgentMode
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.code_snapshot import with_kept_plan
+from surreal_like.data.batch import Batch
+from surreal_like.data.spec import parse_obs_spec
+from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
+from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk, postprocessed
+from surreal_like.experiment import algorithm_of, read_experiment, resolve
+from surreal_like.learner.base import Learner
+from surreal_like.learner.content import OPTIMIZER, PARAMETERS, Content
+from surreal_like.named_checkpoints import whole_checkpoint
+from surreal_like.network.files import load_parameters, set_parameters
+from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
+from surreal_like.network.tensors import to_array, to_tensor
+
+Array = npt.NDArray[Any]
+
+
+class Policy:
+    """Acts on one observation or on a batch of them, and learns if it has a learner.
+
+    Args:
+        agents: the algorithm's agent, once for greedy and once for other actions.
+        config: the run's config.
+        checkpoint: name of the loaded checkpoint, such as ``best`` or ``12000``; empty: none.
+        learner: the algorithm's learner; None: the policy only acts.
+    """
+
+    def __init__(
+        self,
+        agents: Mapping[bool, Agent],
+        config: Config,
+        checkpoint: str = "",
+        learner: Learner | None = None,
+    ) -> None:
+        self.config = config
+        self.checkpoint = checkpoint
+        self._agents = agents
+        self._learner = learner
+        self._spec = parse_obs_spec(config.env_config.obs_spec)
+        # True while the agents have older weights than the learner.
+        self._behind = learner is not None
+
+    @property
+    def agent(self) -> Agent:
+        """The agent that draws its actions; in training mode if the policy learns."""
+        self._catch_up()
+        return self._agents[False]
+
+    @property
+    def learns(self) -> bool:
+        """True if it has a learner."""
+        return self._learner is not None
+
+    @property
+    def learner(self) -> Learner:
+        """The learner.
+
+        Raises:
+            UsageError: the policy only acts.
+        """
+        if self._learner is None:
+            raise UsageError(
+                "this policy only acts: make_policy makes one that learns, and "
+                "load_policy(folder, trainable=True) loads one"
+            )
+        return self._learner
+
+    # -- acting -----------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        obs: Any,
+        state: Any = None,
+        *,
+        deterministic: bool = True,
+        first: npt.NDArray[np.bool_] | None = None,
+    ) -> tuple[Any, Any]:
+        """Returns actions and the recurrent state, None for a policy without memory.
+
+        Args:
+            obs: nest of arrays in the environment's format, or a batch with a leading axis.
+            state: result of the last call, None at the start of an episode.
+            deterministic: the best action, or one drawn from the policy.
+            first: True where an episode begins in a batch, ``[N]``; None: nowhere, unless state is
+                None.
+
+        Raises:
+            DataError: the observation does not fit the run's ``obs_spec``.
+        """
+        return self._act(obs, state, deterministic, first)[:2]
+
+    def compute_actions(
+        self, obs: Any, state: Any = None, deterministic: bool = False
+    ) -> tuple[Any, Any, dict[str, Array]]:
+        """Returns actions, the recurrent state, and what is sent to the learner beside actions.
+
+        The last is empty unless the policy learns and draws its actions. Arguments as of a call.
+        """
+        return self._act(obs, state, deterministic, None)
+
+    def get_initial_state(self, n: int) -> Any:
+        """Returns the recurrent state of ``n`` streams where episodes begin; None without one."""
+        return self.agent.initial_state(n)
+
+    def postprocess(self, chunk: Chunk) -> Chunk:
+        """Returns a chunk as the agent sends it; raises DataError if it changes other columns."""
+        return postprocessed(chunk, self.agent.postprocess)
+
+    def _act(
+        self, obs: Any, state: Any, deterministic: bool, first: npt.NDArray[np.bool_] | None
+    ) -> tuple[Any, Any, dict[str, Array]]:
+        self._catch_up()
+        arrays, batched = self._batch(obs)
+        agent = self._agents[deterministic]
+        streams = len(nest.leaves(arrays)[0])
+        agent.state = state
+        agent.first = np.full(streams, state is None) if first is None else first
+        with torch.inference_mode():
+            answer = agent.act(to_tensor(arrays))
+        actions, extras = answer if isinstance(answer, tuple) else (answer, {})
+        actions, extras = to_array(actions), {name: to_array(each) for name, each in extras.items()}
+        if not batched:
+            actions, extras = nest.map(lambda a: a[0], (actions, extras))
+        return actions, agent.state, extras
+
+    def _catch_up(self) -> None:
+        """Gives the agents the weights of the learner, and the progress for their schedules."""
+        if not self._behind or self._learner is None:
+            return
+        self._behind = False
+        learner = self._learner
+        tensors = named_tensors(learner.module_dict())
+        for agent in self._agents.values():
+            set_parameters(agent.module_dict(), tensors)
+            agent.progress = Progress(learner.env_steps, learner.iteration)
+            agent.version = learner.iteration
+
+    def _batch(self, obs: Any) -> tuple[Any, bool]:
+        """Returns the observation with a leading axis, and True if it already had one."""
+        arrays = nest.map(lambda spec, x: np.asarray(x, spec.dtype), self._spec, obs)
+        pairs = list(zip(nest.leaves(self._spec), nest.leaves(arrays), strict=True))
+        extra = {array.ndim - len(spec.dim) for spec, array in pairs}
+        fits = all(array.shape[array.ndim - len(spec.dim) :] == spec.dim for spec, array in pairs)
+        batched = extra == {1}
+        if not fits or not (batched or extra == {0}):
+            shapes = [array.shape for _, array in pairs]
+            raise DataError(
+                f"observation of shapes {shapes} fits env_config.obs_spec neither as one "
+                f"observation nor as a batch: {self.config.env_config.obs_spec}"
+            )
+        return (arrays if batched else nest.map(lambda a: a[None], arrays)), batched
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def learn_on_batch(self, batch: Batch) -> dict[str, float]:
+        """Makes the algorithm's update from a batch; returns its metrics.
+
+        Raises:
+            UsageError: the policy only acts.
+        """
+        metrics = self.learner.learn(batch) or {}
+        self._moved()
+        return {name: float(value) for name, value in metrics.items()}
+
+    def compute_gradients(self, batch: Batch) -> tuple[Array, dict[str, float]]:
+        """Returns the gradients of the loss, float32 ``[P]``, and its metrics; changes nothing.
+
+        The batch goes to the loss as it is, without the operators before it in the plan.
+        """
+        given = compute_gradients(self.learner)(batch)
+        metrics = {name: float(value) for name, value in given.metrics.items()}
+        return given.flat.cpu().numpy(), metrics
+
+    def apply_gradients(self, flat: Array) -> None:
+        """Makes a step of the optimizers from gradients ``[P]``, such as of another policy's.
+
+        Raises:
+            DataError: another length; names both.
+        """
+        learner = self.learner
+        size = sum(each.size for each in learner.optimizers.values())
+        if np.shape(flat) != (size,):
+            raise DataError(
+                f"gradients are {list(np.shape(flat))}, but the parameters are [{size}]"
+            )
+        tensor = torch.as_tensor(flat, dtype=torch.float32, device=learner.device)
+        names = tuple(learner.optimizers)
+        apply_gradients(learner)(Gradients(tensor, rows=0, names=names))
+        learner.pop_updates()
+        self._moved()
+
+    def _moved(self) -> None:
+        self.learner.iteration += 1
+        self._behind = True
+
+    # -- weights and state ------------------------------------------------------------------------
+
+    def get_weights(self) -> dict[str, Array]:
+        """Returns copies of the parameters by name."""
+        tensors = named_tensors(self._modules)
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+    def set_weights(self, weights: Mapping[str, Array]) -> None:
+        """Sets all parameters.
+
+        Raises:
+            SpecError: another name, shape or dtype; the message shows both sides.
+        """
+        own = named_tensors(self._modules)
+        given = {name: torch.as_tensor(np.asarray(each)) for name, each in weights.items()}
+        ordered = {name: given.pop(name) for name in own if name in given} | given
+        check_manifest(manifest_of(own), manifest_of(ordered))
+        modules = [agent.module_dict() for agent in self._agents.values()]
+        for each in (self._modules, *modules):
+            set_parameters(each, ordered)
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns all from which it can continue: parameters, optimizers, random states, counts."""
+        learner = self.learner
+        content = Content.of(learner)
+        counts = {"iteration": learner.iteration, "env_steps": learner.env_steps}
+        return {"tensors": dict(content.tensors), "rest": dict(content.rest), **counts}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restores a result of :meth:`get_state`.
+
+        Raises:
+            SpecError: the parameters do not fit; the message shows both sides.
+            CheckpointError: the state of an optimizer does not fit.
+        """
+        learner = self.learner
+        own = named_tensors(learner.module_dict())
+        check_manifest(manifest_of(own), manifest_of(state["tensors"]))
+        Content(state["tensors"], state["rest"]).give(learner)
+        learner.iteration, learner.env_steps = state["iteration"], state["env_steps"]
+        self._behind = True
+
+    @property
+    def _modules(self) -> Modules:
+        owner = self._agents[True] if self._learner is None else self._learner
+        return owner.module_dict()
+
+
+def make_policy(
+    algorithm: str | type[Algorithm],
+    *,
+    env: str,
+    overrides: Iterable[str] = (),
+) -> Policy:
+    """Returns a new policy that acts and learns in this process; it starts nothing.
+
+    Args:
+        algorithm: name, ``package.module:Class`` or file; or the class.
+        env: environment, such as ``gym:CartPole-v1``.
+        overrides: settings, ``section.key=value``.
+
+    Raises:
+        ConfigError: a setting is wrong.
+    """
+    if not isinstance(algorithm, str):
+        algorithm = f"{algorithm.__module__}:{algorithm.__name__}"
+    user = read_experiment(None, list(overrides), algorithm=algorithm, env_name=env)
+    config = resolve(user)
+    torch.manual_seed(config.session_config.seed)
+    learner = _learner(config, None)
+    agents = _agents(config, None, AgentMode.training)
+    return Policy(agents, config, learner=learner)
+
+
+def load_policy(
+    folder: str | Path,
+    checkpoint: str | int = "best",
+    *,
+    trainable: bool = False,
+    import_path: Sequence[str | Path] = (),
+) -> Policy:
+    """Loads the policy of a run.
+
+    Modules of the run's author are searched in ``import_path``, in the import path of the run, and
+    finally in the run's own ``code/``.
+
+    Args:
+        folder: the run folder.
+        checkpoint: ``best``, ``latest`` (the newest complete one), or the iteration of a
+            checkpoint.
+        trainable: load the learner, too; ``best`` has no state of its optimizers.
+        import_path: further folders with modules that the run needs.
+
+    Raises:
+        UsageError: the folder is no run folder, or has no such checkpoint.
+        CheckpointError: the checkpoint is incomplete, or does not fit the run's network.
+    """
+    run = RunFolder(folder)
+    if not run.config.exists():
+        raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
+    config = run.read_config()
+    run.find_modules([*import_path, *config.session_config.import_path])
+    path = whole_checkpoint(run, checkpoint)
+    drawing = AgentMode.training if trainable else AgentMode.eval_stochastic
+    agents = _agents(config, run, drawing)
+    if not trainable:
+        for agent in agents.values():
+            load_parameters(agent.module_dict(), path / PARAMETERS)
+        return Policy(agents, config, path.name)
+    learner = _learner(with_kept_plan(config, run), run)
+    networks_only = not (path / OPTIMIZER).exists()
+    Content.read(learner, path, networks_only=networks_only).give(learner)
+    learner.iteration = int(path.name) if path.name.isdigit() else 0
+    return Policy(agents, config, path.name, learner)
+
+
+def _configs(config: Config) -> dict[str, Config]:
+    return {name: config[name] for name in ("learner_config", "env_config", "session_config")}
+
+
+def _learner(config: Config, run: RunFolder | None) -> Learner:
+    return algorithm_of(config, run).learner(**_configs(config))
+
+
+def _agents(config: Config, run: RunFolder | None, drawing: AgentMode) -> dict[bool, Agent]:
+    """Returns the agent of greedy actions, and the one that draws them."""
+    modes = {True: AgentMode.eval_deterministic, False: drawing}
+    algorithm = algorithm_of(config, run)
+    return {
+        greedy: algorithm.agent(**_configs(config), agent_id=0, agent_mode=mode)
+        for greedy, mode in modes.items()
+    }

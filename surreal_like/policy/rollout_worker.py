@@ -1,0 +1,224 @@
+"""Collects experience with a policy in this process, without sockets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from session.config import Config
+from session.errors import ConfigError
+from session.nest import Array, Nest
+from session.seeding import component_seed
+from surreal_like.agent.hooks import Hooks
+from surreal_like.data.batch import Batch, Columns, make_batch
+from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.data.frames import stack_size
+from surreal_like.data.timestep import StepType
+from surreal_like.env.base import Info, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.frame_stack import stack_frames
+from surreal_like.env.vector import make_vector_env
+from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.writer import ChunkWriter
+from surreal_like.network.tensors import to_tensor
+from surreal_like.policy.policy import Policy
+from surreal_like.replay import settings
+from surreal_like.replay.base import Replay, load_replay_class
+from surreal_like.replay.storage import ColumnStorage
+
+BATCH_MODES = ("truncate_episodes", "complete_episodes")
+# Rows of each stream after which an episode without a horizon is cut.
+_LONGEST = 1_000_000
+# Fragments of single rows that are kept: n-step returns at the end of one need the next.
+_KEPT = 4
+
+
+class RolloutWorker:
+    """Steps environments with a policy, and gives batches as its algorithm learns from them.
+
+    Args:
+        policy: whose agent acts, with the weights of each moment.
+        num_envs: environments that are stepped side by side.
+        rollout_fragment_length: steps of each in one batch.
+        batch_mode: `truncate_episodes`; or `complete_episodes`: each batch is one whole episode,
+            however long, of one environment.
+        horizon: steps after which an episode is cut; None: as the config says.
+
+    Raises:
+        ConfigError: there is no such batch mode, or it does not go with several environments.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        num_envs: int = 1,
+        rollout_fragment_length: int = 100,
+        batch_mode: str = "truncate_episodes",
+        horizon: int | None = None,
+    ) -> None:
+        if batch_mode not in BATCH_MODES:
+            raise ConfigError(f"batch_mode is {batch_mode!r}, expected {' or '.join(BATCH_MODES)}")
+        self._policy = policy
+        config = policy.config.copy()
+        if horizon is not None:
+            config.env_config.limit_episode_length = horizon
+        whole = batch_mode == "complete_episodes"
+        sender = config.session_config.sender
+        sender.flush_iteration = _LONGEST if whole else rollout_fragment_length
+        sender.cut = "episodes" if whole else "steps"
+        kind = load_replay_class(config.learner_config)
+        seed = component_seed(config.session_config.seed, "rollout", 1)
+        single = make_vector_env(config.env_config, num_envs=num_envs, seed=seed)
+        self._recorder = _Recorder(config, single, 0 if whole else kind.overlap)
+        # Frames are stacked outside the recorder: chunks hold each frame once.
+        self._env = stack_frames(self._recorder, config.env_config)
+        kept = 0 if whole else _KEPT * rollout_fragment_length * num_envs
+        self._columns = _unrolls_of(kind, config) if kind.overlap else _Rows(config, kept)
+        self._hooks = Hooks(policy.agent) if Hooks.any_of(policy.agent) else None
+        self._obs: Any = None
+        self._state: Any = None
+
+    def sample(self) -> Batch:
+        """Steps until a batch is full, and returns it; its memory is its own.
+
+        Raises:
+            DataError: the environment or the agent gave a wrong array.
+        """
+        recorder = self._recorder
+        if self._obs is None:
+            self._obs, _ = self._env.reset()
+        while not recorder.chunks:
+            self._step()
+        chunk = self._policy.postprocess(recorder.chunks.popleft())
+        if self._policy.learns:
+            self._policy.learner.env_steps += chunk.env_steps
+        device = self._policy.learner.device if self._policy.learns else None
+        columns = self._columns(chunk)
+        return make_batch({k: torch.from_numpy(v).to(device) for k, v in columns.items()})
+
+    def _step(self) -> None:
+        agent = self._policy.agent
+        agent.first, agent.state = self._recorder.writer.first, self._state
+        with torch.inference_mode():
+            obs = to_tensor(self._obs)
+            if self._hooks is not None:
+                self._hooks.before(obs)
+            actions = agent.act(obs)
+        self._state, self._recorder.version = agent.state, agent.version
+        self._obs = self._env.step(actions)[0]
+        if self._hooks is not None:
+            self._hooks.after(obs, actions, self._recorder.writer.finished)
+
+    def pop_episodes(self) -> list[EpisodeSummary]:
+        """Returns summaries of the episodes that ended since the last call: `return`, `length`."""
+        return self._recorder.writer.pop_recent()
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._env.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class _Recorder(VectorWrapper):
+    """Cuts the steps of environments into chunks, as `ExpSenderWrapper` does, and keeps them."""
+
+    def __init__(self, config: Config, env: VectorEnv, overlap: int) -> None:
+        super().__init__(env)
+        self.chunks: deque[Chunk] = deque()
+        self.version = self._sequence = 0
+        self.writer = ChunkWriter(
+            self.num_envs,
+            obs_spec=self.obs_spec,
+            action_spec=self.action_spec,
+            settings=config.session_config.sender,
+            overlap=overlap,
+            send=self._keep,
+        )
+        self.writer.keep_frames(stack_size(config.env_config) - 1)
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Begins an episode in every environment."""
+        obs, info = self.env.reset()
+        self.writer.begin(obs, info)
+        return obs, info
+
+    def step(self, actions: Any) -> VectorStep:
+        """Writes the row at which the actions were taken, and steps."""
+        actions, extras = actions if isinstance(actions, tuple) else (actions, None)
+        actions = self.writer.convert(actions)
+        self.writer.act(actions, extras, version=self.version, now=0.0, metrics={})
+        step = self.env.step(actions)
+        self.writer.observe(*step)
+        return step
+
+    def _keep(
+        self,
+        columns: Mapping[str, Array],
+        *,
+        streams: list[int],
+        finished: list[EpisodeSummary],
+        tail: bool,
+        first_seconds: float,
+        overlap: int = 0,
+        lead_in: Mapping[str, Array] = MappingProxyType({}),
+    ) -> None:
+        step_type = columns["step_type"][: len(columns["step_type"]) - overlap]
+        self._sequence += 1
+        self.chunks.append(
+            Chunk(
+                columns,
+                self._sequence,
+                streams,
+                # Of this chunk alone.
+                env_steps=int(np.count_nonzero(step_type != StepType.FIRST)),
+                finished=finished,
+                tail=tail,
+                overlap=overlap,
+                lead_in=lead_in,
+            )
+        )
+
+
+def _unrolls_of(kind: type[Replay], config: Config) -> Callable[[Chunk], Columns]:
+    """Returns a function that makes the batch of an unroll, or of a whole episode."""
+
+    def columns(chunk: Chunk) -> Columns:
+        arrays = {f"0/{name}": array for name, array in chunk.arrays.items()}
+        # Anew for each batch, which may be kept.
+        collate = kind.collate(config.learner_config)
+        return next(iter(collate({**arrays, "replayed": np.zeros(1, np.bool_)}, 1)))
+
+    return columns
+
+
+class _Rows:
+    """Makes the batch of the n-step transitions that a chunk has completed.
+
+    Args:
+        config: of the experiment.
+        capacity: rows that are kept; 0: those of one chunk, which is a whole episode.
+    """
+
+    def __init__(self, config: Config, capacity: int) -> None:
+        self._view = settings.make_view(config.learner_config, config.env_config)
+        self._capacity = capacity
+        self._storage = ColumnStorage(capacity or 1, 0)
+
+    def __call__(self, chunk: Chunk) -> Columns:
+        """Returns the columns of a batch, in the order of the steps."""
+        if not self._capacity:
+            self._storage = ColumnStorage(chunk.size, 0)
+        numbers = self._storage.insert(chunk)
+        ready, earlier = self._view.ready(self._storage, numbers, chunk.columns["step_type"])
+        rows = np.sort(np.concatenate((earlier, numbers[ready])))
+        weights = np.ones(len(rows), np.float32)
+        return {**self._view.gather(self._storage, rows), "weights": weights}

@@ -1,0 +1,167 @@
+"""Workers in processes of their own, whose unrolls a script learns from."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from session.component import Topology
+from session.config import Config
+from session.errors import ConfigError, DeadlineError, RunError
+from session.folder import RunFolder
+from session.launchers.local import LocalLauncher
+from surreal_like.data.batch import Batch
+from surreal_like.dataflow import Flow, from_items
+from surreal_like.planning import Plan
+from surreal_like.policy.policy import Policy
+from surreal_like.policy.rollout_worker import RolloutWorker
+from surreal_like.replay.base import load_replay_class
+from surreal_like.script import leave, script_context
+from surreal_like.topology import PRELOAD, make_topology
+
+_WAIT_SECONDS = 120.0
+_END_SECONDS = 10.0
+_POLL_SECONDS = 0.01
+
+
+class WorkerSet:
+    """Agents, replay and parameter server in processes; this process is the learner of their run.
+
+    Use it in a ``with`` statement, which ends all processes; one at a time. Agents wait for new
+    weights after each unroll, so :meth:`set_weights` comes behind each :meth:`sample`.
+
+    Args:
+        policy: of an algorithm that learns from unrolls; it learns, and its weights are published.
+        num_workers: agents; 0: this process steps the environments, without any other.
+
+    Raises:
+        ConfigError: its algorithm learns from single rows.
+        UsageError: the policy only acts.
+    """
+
+    def __init__(self, policy: Policy, num_workers: int = 4) -> None:
+        self._policy = policy
+        self._learner = policy.learner
+        config = self._config = policy.config.copy()
+        if num_workers and not load_replay_class(config.learner_config).overlap:
+            raise ConfigError(
+                f"a WorkerSet gives unrolls, but {config.algorithm} learns from single rows: use "
+                "num_workers=0, or an algorithm such as ppo"
+            )
+        self._num_workers = num_workers
+        self._worker: RolloutWorker | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends all processes."""
+        self._stack.close()
+
+    def _open(self) -> None:
+        config, session = self._config, self._config.session_config
+        num_envs: int = config.env_config.num_envs
+        length: int = session.sender.flush_iteration
+        if not self._num_workers:
+            self._worker = RolloutWorker(self._policy, num_envs, length)
+            self._stack.callback(self._worker.close)
+            return
+        session.agent.num, session.evaluator.num = self._num_workers, 0
+        config.learner_config.algo.synchronous = True
+        for learner_config in (config.learner_config, self._learner.learner_config):
+            learner_config.replay.batch_size = self._num_workers * num_envs
+        folder = RunFolder(
+            Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sl-workers-")))
+            / "run"
+        )
+        topology = make_topology(config)
+        Plan(config, topology).write(folder.path)
+        self._launcher = self._stack.enter_context(_AllButLearner(config, topology, folder))
+        self._launcher.launch()
+        self._stack.callback(self._end)
+        self._learner.connect(script_context(config.session_config, "learner"))
+        self.set_weights(self._policy)
+
+    def sample(self) -> Batch:
+        """Returns one unroll of each worker, side by side; it is valid until the next one.
+
+        Raises:
+            RunError: a process has failed too often.
+            DeadlineError: there was no unroll for two minutes.
+        """
+        if self._worker is not None:
+            return self._worker.sample()
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while time.monotonic() < deadline:
+            self._launcher.poll()
+            if self._launcher.outcome is not None:
+                raise RunError(f"the workers have ended: {self._launcher.outcome.reason}")
+            self._learner.tick_script()
+            batch = self._learner.next_batch()
+            if isinstance(batch, Batch):
+                return batch
+            self._learner.wait_script()
+        raise DeadlineError(
+            f"no worker has sent an unroll for {_WAIT_SECONDS:g} s: call set_weights behind each "
+            "sample(), for which they wait"
+        )
+
+    def rollouts(self) -> Flow:
+        """Returns the batches of :meth:`sample` as a flow, for `take` and loops; a pull waits."""
+        return from_items(iter(self.sample, None))
+
+    def set_weights(self, policy: Policy) -> None:
+        """Sends the weights of a policy to all workers.
+
+        Raises:
+            SpecError: they do not fit; the message shows both sides.
+        """
+        learner = self._learner
+        if policy is not self._policy:
+            self._policy.set_weights(policy.get_weights())
+            # Other weights under the same number would not be published.
+            learner.iteration += 1
+        if self._worker is None:
+            learner.publish_parameter(learner.iteration)
+
+    def _end(self) -> None:
+        """Lets the workers leave, then ends the servers."""
+        learner, launcher = self._learner, self._launcher
+        deadline = time.monotonic() + _END_SECONDS
+        learner.publish_parameter(learner.iteration, final=True)
+        learner.replay.drain()
+        while launcher.has_agents and time.monotonic() < deadline:
+            learner.tick_script()
+            launcher.poll(_POLL_SECONDS)
+        learner.disconnect()
+        leave()
+        launcher.stop(reason="the worker set was closed")
+        while launcher.running and time.monotonic() < deadline:
+            launcher.poll(_POLL_SECONDS)
+
+
+class _AllButLearner(LocalLauncher):
+    """Runs the components of a planned run but its learner, which is a script."""
+
+    def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
+        learner = topology.component("learner")
+        others = Topology((c for c in topology if c is not learner), outside=learner.binds)
+        super().__init__(config, others, folder, preload=PRELOAD)
+
+    def _write_files(self) -> None:
+        """Does nothing: the plan has written the files, with the learner."""
+
+    @property
+    def has_agents(self) -> bool:
+        """True while an agent lives."""
+        ends = self.components().items()
+        return any(end["exit_code"] is None for name, end in ends if name.startswith("agent-"))

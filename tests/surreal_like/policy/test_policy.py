@@ -1,0 +1,128 @@
+"""A policy made in this process: it acts, learns, and gives its weights and its state away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from session.errors import UsageError
+from surreal_like.data.batch import Batch
+from surreal_like.errors import DataError, SpecError
+from surreal_like.policy import Policy, make_policy
+from tests.surreal_like.algorithm.unrolls import make_batch
+from tests.surreal_like.replay.chunks import chunk_of
+
+SMALL = ("learner_config.model.hidden_sizes=[8]", "learner_config.device=cpu")
+# Of toy:chain.
+SPECS: dict[str, Any] = {"type": "discrete", "dim": [2]}
+
+
+def made(algorithm: Any = "impala", *words: str) -> Policy:
+    return make_policy(algorithm, env="toy:chain", overrides=[*SMALL, *words])
+
+
+def batch(seed: int = 0) -> Batch:
+    found = make_batch(SPECS, seed=seed)
+    found["obs"] = torch.randn(*found.first.shape, 8)
+    return found
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_it_acts_and_gives_what_the_learner_needs() -> None:
+    policy = made()
+    obs = np.eye(8, dtype=np.float32)
+    actions, state, extras = policy.compute_actions(obs)
+    assert (actions.shape, state, policy.get_initial_state(3)) == ((8,), None, None)
+    assert extras["logits"].shape == (8, 2)
+    _, _, extras = policy.compute_actions(obs, deterministic=True)
+    assert not extras
+    one, _, extras = policy.compute_actions(obs[0])
+    assert (np.shape(one), extras["logits"].shape) == ((), (2,))
+    assert policy(obs)[0].shape == (8,)
+
+
+def test_a_memory_is_the_callers() -> None:
+    policy = made("impala", "learner_config.model.memory=gru", "learner_config.model.memory_size=4")
+    state = policy.get_initial_state(1)
+    assert not state.any()
+    _, first, extras = policy.compute_actions(np.eye(8, dtype=np.float32)[:1], state)
+    _, second, _ = policy.compute_actions(np.eye(8, dtype=np.float32)[:1], first)
+    assert extras["memory"].shape == (1, 4)
+    assert not torch.equal(first, second)
+
+
+def test_it_acts_with_the_weights_that_it_has_learned() -> None:
+    policy = made()
+    before = policy.get_weights()
+    metrics = policy.learn_on_batch(batch())
+    assert all(isinstance(value, float) for value in metrics.values())
+    after = policy.get_weights()
+    assert not same(before, after)
+    assert (policy.learner.iteration, policy.agent.version) == (1, 1)
+    acting = policy.agent.module_dict()["network"].state_dict()
+    assert all(np.array_equal(acting[n.partition("/")[2]], each) for n, each in after.items())
+
+
+def test_gradients_and_their_step_are_an_update() -> None:
+    one, other = made(), made()
+    assert same(one.get_weights(), other.get_weights())
+    flat, metrics = one.compute_gradients(batch())
+    assert same(one.get_weights(), other.get_weights())
+    assert metrics["loss"] == other.learn_on_batch(batch())["loss"]
+    one.apply_gradients(flat)
+    assert same(one.get_weights(), other.get_weights())
+    assert one.learner.iteration == 1
+    with pytest.raises(DataError, match=rf"gradients are \[3\], but .* are \[{len(flat)}\]"):
+        one.apply_gradients(flat[:3])
+
+
+def test_weights_of_another_name_or_shape_are_refused() -> None:
+    policy = made()
+    weights = policy.get_weights()
+    policy.set_weights({name: 0 * each for name, each in weights.items()})
+    assert not any(each.any() for each in policy.get_weights().values())
+    acting = policy.agent.module_dict()["network"].parameters()
+    assert not any(each.any() for each in acting)
+    name = next(iter(weights))
+    with pytest.raises(SpecError, match=f"{name}.*they have"):
+        policy.set_weights({**weights, name: np.zeros((1, 2), np.float32)})
+    with pytest.raises(SpecError, match=r"they have .*mine"):
+        policy.set_weights({**weights, "mine": np.zeros(1, np.float32)})
+
+
+def test_a_state_is_all_from_which_it_goes_on() -> None:
+    one, other = made("ppo"), made("ppo")
+    for seed in range(3):
+        one.learn_on_batch(batch(seed))
+    other.set_state(one.get_state())
+    assert other.learner.iteration == 3
+    for policy in (one, other):
+        policy.learner.generator.manual_seed(5)
+        policy.learn_on_batch(batch(7))
+    assert same(one.get_weights(), other.get_weights())
+
+
+def test_a_policy_without_a_learner_only_acts() -> None:
+    full = made("ppo")
+    agent = full.agent
+    policy = Policy({True: agent, False: agent}, full.config)
+    assert policy.compute_actions(np.zeros(8, np.float32))[2].keys() == {"logits"}
+    assert policy.get_weights().keys() == full.get_weights().keys()
+    assert not policy.learns
+    with pytest.raises(UsageError, match=r"only acts.*trainable=True"):
+        policy.learn_on_batch(batch())
+
+
+def test_a_chunk_is_postprocessed_as_the_agent_does_it() -> None:
+    policy = made("tests.runs.three_forms:Built")
+    chunk = chunk_of("FMMT")
+    columns = {name: each for name, each in chunk.columns.items() if not name.startswith("obs/")}
+    columns["obs"] = np.zeros((4, 1, 8), np.float32)
+    chunk.columns = columns
+    assert "extras/advantages" in policy.postprocess(chunk).columns

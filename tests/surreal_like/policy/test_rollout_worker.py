@@ -1,0 +1,120 @@
+"""Experience collected in this process: fragments that continue each other, and whole episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from session.errors import ConfigError
+from surreal_like.data.batch import Batch
+from surreal_like.policy import make_policy
+from surreal_like.policy.rollout_worker import RolloutWorker
+from surreal_like.policy.worker_set import WorkerSet
+
+SMALL = ("learner_config.model.hidden_sizes=[8]", "learner_config.device=cpu")
+COLUMNS = ("obs", "actions", "rewards", "discounts")
+
+
+def worker(algorithm: str, env: str = "toy:chain", **given: Any) -> RolloutWorker:
+    return RolloutWorker(make_policy(algorithm, env=env, overrides=SMALL), **given)
+
+
+def joined(batches: list[Batch], name: str) -> torch.Tensor:
+    parts = [batch[name] for batch in batches]
+    if "first" in batches[0] and name == "obs":
+        # The last row is the first one of the next.
+        parts = [*(part[:-1] for part in parts[:-1]), parts[-1]]
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_fragments_of_unrolls_continue_each_other(num_envs: int) -> None:
+    short = worker("impala", num_envs=num_envs, rollout_fragment_length=10)
+    long = worker("impala", num_envs=num_envs, rollout_fragment_length=40)
+    parts, whole = [short.sample() for _ in range(4)], long.sample()
+    assert whole.rewards.shape == (40, num_envs)
+    assert whole.obs.shape[:2] == whole.first.shape == (41, num_envs)
+    assert {"logits"} == whole.extras.keys()
+    for name in (*COLUMNS, "mask"):
+        assert torch.equal(joined(parts, name), whole[name]), name
+    assert short.pop_episodes() == long.pop_episodes()
+    short.close()
+    long.close()
+
+
+def test_fragments_of_transitions_continue_each_other() -> None:
+    with worker("dqn", rollout_fragment_length=10) as short:
+        parts = [short.sample() for _ in range(4)]
+    with worker("dqn", rollout_fragment_length=40) as long:
+        whole = long.sample()
+    assert {"obs_next", "weights", "indices"} <= whole.keys()
+    for name in (*COLUMNS, "obs_next", "weights"):
+        # In the order in which they are completed, the end of a fragment comes with the next one.
+        assert torch.equal(joined(parts, name), whole[name]), name
+
+
+@pytest.mark.parametrize("algorithm", ["impala", "dqn"])
+def test_a_batch_is_one_whole_episode(algorithm: str) -> None:
+    with worker(algorithm, batch_mode="complete_episodes") as whole:
+        for _ in range(3):
+            batch = whole.sample()
+            (episode,) = whole.pop_episodes()
+            assert len(batch.rewards) == episode["length"]
+            if algorithm == "impala":
+                assert batch.mask.all()
+                assert batch.first[:, 0].tolist() == [True] + [False] * len(batch.rewards)
+                assert float(batch.rewards.sum()) == pytest.approx(episode["return"])
+
+
+def test_a_horizon_cuts_episodes() -> None:
+    with worker("impala", batch_mode="complete_episodes", horizon=3) as whole:
+        batch = whole.sample()
+    assert len(batch.rewards) == 3
+    assert batch.discounts[-1] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"batch_mode": "episodes"}, "'episodes', expected truncate_episodes or complete"),
+        ({"batch_mode": "complete_episodes", "num_envs": 2}, "cut is episodes, but .* 2 streams"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        worker("impala", **given)
+
+
+def test_learned_steps_move_the_schedules() -> None:
+    policy = make_policy("dqn", env="toy:chain", overrides=SMALL)
+    with RolloutWorker(policy, rollout_fragment_length=50) as single:
+        assert policy.agent.epsilon == 1.0  # type: ignore[attr-defined]
+        for _ in range(20):
+            policy.learn_on_batch(single.sample())
+    assert policy.learner.env_steps > 800
+    assert policy.agent.epsilon < 1.0  # type: ignore[attr-defined]
+
+
+def test_a_worker_set_of_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="dqn learns from single rows"):
+        WorkerSet(make_policy("dqn", env="toy:chain", overrides=SMALL), num_workers=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_four_lines_solve_cartpole(num_workers: int) -> None:
+    words = ("learner_config.algo.learning_rate=1e-3", "session_config.sender.flush_iteration=128")
+    policy = make_policy("ppo", env="gym:CartPole-v1", overrides=words)
+    with WorkerSet(policy, num_workers=num_workers) as workers:
+        for batch in workers.rollouts().take(60 // max(1, num_workers)):
+            policy.learn_on_batch(batch)
+            workers.set_weights(policy)
+    scores = []
+    with RolloutWorker(policy, num_envs=8, rollout_fragment_length=500) as judge:
+        judge.sample()
+        judge.sample()
+        scores = [episode["return"] for episode in judge.pop_episodes()]
+    assert sum(scores) / len(scores) > 195.0
