@@ -60,6 +60,7 @@ def test_a_memory_is_the_callers() -> None:
 def test_it_acts_with_the_weights_that_it_has_learned() -> None:
     policy = made()
     before = policy.get_weights()
+    assert policy.agent.version == 0
     metrics = policy.learn_on_batch(batch())
     assert all(isinstance(value, float) for value in metrics.values())
     after = policy.get_weights()
@@ -85,6 +86,7 @@ def test_gradients_and_their_step_are_an_update() -> None:
 def test_weights_of_another_name_or_shape_are_refused() -> None:
     policy = made()
     weights = policy.get_weights()
+    assert policy.agent.version == 0
     policy.set_weights({name: 0 * each for name, each in weights.items()})
     assert not any(each.any() for each in policy.get_weights().values())
     acting = policy.agent.module_dict()["network"].parameters()

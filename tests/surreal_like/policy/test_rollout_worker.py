@@ -31,8 +31,9 @@ def joined(batches: list[Batch], name: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_fragments_of_unrolls_continue_each_other(num_envs: int) -> None:
-    short = worker("impala", num_envs=num_envs, rollout_fragment_length=10)
-    long = worker("impala", num_envs=num_envs, rollout_fragment_length=40)
+    short, long = (
+        worker("impala", num_envs=num_envs, rollout_fragment_length=length) for length in (10, 40)
+    )
     parts, whole = [short.sample() for _ in range(4)], long.sample()
     assert whole.rewards.shape == (40, num_envs)
     assert whole.obs.shape[:2] == whole.first.shape == (41, num_envs)
@@ -42,6 +43,22 @@ def test_fragments_of_unrolls_continue_each_other(num_envs: int) -> None:
     assert short.pop_episodes() == long.pop_episodes()
     short.close()
     long.close()
+
+
+def test_the_memory_of_a_stream_goes_on_until_its_episode_ends() -> None:
+    memory = "learner_config.model.memory=gru"
+    policy = make_policy("impala", env="toy:chain", overrides=[*SMALL, memory])
+    with RolloutWorker(policy, rollout_fragment_length=10) as recurrent:
+        batches = [recurrent.sample() for _ in range(3)]
+    before = torch.cat([batch.extras["memory"] for batch in batches])[:, 0]
+    first = torch.cat([batch.first[:-1] for batch in batches])[:, 0]
+    with torch.no_grad():
+        for t in range(1, len(before)):
+            obs = torch.cat([batch.obs[:-1] for batch in batches])[t - 1]
+            _, state = policy.agent.network.act(  # type: ignore[attr-defined]
+                obs, before[t - 1 : t], first[t - 1 : t]
+            )
+            assert torch.allclose(state[0], before[t], atol=1e-6)
 
 
 def test_fragments_of_transitions_continue_each_other() -> None:
