@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -27,8 +28,11 @@ from surreal_like.experience.writer import ChunkWriter
 from surreal_like.network.tensors import to_tensor
 from surreal_like.policy.policy import Policy
 from surreal_like.replay import settings
-from surreal_like.replay.base import Replay, load_replay_class
+from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.sequence_view import SequenceView
 from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.view import View
+from surreal_like.transform.reward import make_reward_transform
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 # Rows of each stream after which an episode without a horizon is cut.
@@ -76,8 +80,9 @@ class RolloutWorker:
         self._recorder = _Recorder(config, single, 0 if whole else kind.overlap)
         # Frames are stacked outside the recorder: chunks hold each frame once.
         self._env = stack_frames(self._recorder, config.env_config)
-        kept = 0 if whole else _KEPT * rollout_fragment_length * num_envs
-        self._columns = _unrolls_of(kind, config) if kind.overlap else _Rows(config, kept)
+        alone = whole or kind.overlap
+        kept = 0 if alone else _KEPT * rollout_fragment_length * num_envs
+        self._columns = _Samples(config, kept)
         self._hooks = Hooks(policy.agent) if Hooks.any_of(policy.agent) else None
         self._obs: Any = None
         self._state: Any = None
@@ -188,37 +193,57 @@ class _Recorder(VectorWrapper):
         )
 
 
-def _unrolls_of(kind: type[Replay], config: Config) -> Callable[[Chunk], Columns]:
-    """Returns a function that makes the batch of an unroll, or of a whole episode."""
-
-    def columns(chunk: Chunk) -> Columns:
-        arrays = {f"0/{name}": array for name, array in chunk.arrays.items()}
-        # Anew for each batch, which may be kept.
-        collate = kind.collate(config.learner_config)
-        return next(iter(collate({**arrays, "replayed": np.zeros(1, np.bool_)}, 1)))
-
-    return columns
-
-
-class _Rows:
-    """Makes the batch of the n-step transitions that a chunk has completed.
+class _Samples:
+    """Makes the batch of the samples that a chunk has completed, in the order of the steps.
 
     Args:
         config: of the experiment.
-        capacity: rows that are kept; 0: those of one chunk, which is a whole episode.
+        capacity: rows that are kept; 0: those of one chunk, which needs no other.
     """
 
     def __init__(self, config: Config, capacity: int) -> None:
-        self._view = settings.make_view(config.learner_config, config.env_config)
+        self._config = config
+        self._kind = load_replay_class(config.learner_config)
         self._capacity = capacity
-        self._storage = ColumnStorage(capacity or 1, 0)
+        self._storage = ColumnStorage(max(1, capacity))
 
     def __call__(self, chunk: Chunk) -> Columns:
-        """Returns the columns of a batch, in the order of the steps."""
+        """Returns the columns of a batch, in memory of its own."""
+        view = self._view(chunk)
         if not self._capacity:
-            self._storage = ColumnStorage(chunk.size, 0)
+            chunk = self._with_frames(chunk)
+            frames = stack_size(self._config.env_config) - 1
+            self._storage = ColumnStorage((len(chunk.columns["reward"]) + frames) * chunk.shape[1])
         numbers = self._storage.insert(chunk)
-        ready, earlier = self._view.ready(self._storage, numbers, chunk.columns["step_type"])
-        rows = np.sort(np.concatenate((earlier, numbers[ready])))
-        weights = np.ones(len(rows), np.float32)
-        return {**self._view.gather(self._storage, rows), "weights": weights}
+        ready, earlier = view.ready(self._storage, numbers, chunk.columns["step_type"])
+        starts = np.sort(np.concatenate((earlier, numbers[ready])))
+        columns = view.gather(self._storage, starts)
+        collate = self._kind.collate(self._config.learner_config)
+        return {**next(iter(collate(columns, 1))), **self._weights(len(starts))}
+
+    def _view(self, chunk: Chunk) -> View:
+        learner_config, env_config = self._config.learner_config, self._config.env_config
+        if not self._kind.overlap:
+            return settings.make_view(learner_config, env_config)
+        rows, streams = chunk.shape
+        algo, frames = learner_config.algo, stack_size(env_config)
+        transform = make_reward_transform(algo)
+        return SequenceView(rows - 1, streams, algo.gamma, transform=transform, frame_stack=frames)
+
+    def _with_frames(self, chunk: Chunk) -> Chunk:
+        """Returns a whole episode as an unroll, with its first frame in the place of earlier ones.
+
+        A chunk that is an unroll is returned as it is.
+        """
+        if not self._kind.overlap or chunk.overlap:
+            return chunk
+        frames = stack_size(self._config.env_config) - 1
+        lead = {
+            name: np.repeat(column[:1], frames, axis=0)
+            for name, column in chunk.columns.items()
+            if frames and name.partition("/")[0] == "obs"
+        }
+        return replace(chunk, overlap=1, lead_in=lead)
+
+    def _weights(self, count: int) -> Columns:
+        return {} if self._kind.overlap else {"weights": np.ones(count, np.float32)}

@@ -85,6 +85,19 @@ def test_a_batch_is_one_whole_episode(algorithm: str) -> None:
                 assert float(batch.rewards.sum()) == pytest.approx(episode["return"])
 
 
+def test_frames_are_stacked_from_the_first_row_of_an_episode() -> None:
+    words = [*SMALL, "env_config.frame_stack=3"]
+    policies = [make_policy("impala", env="toy:chain", overrides=words) for _ in range(2)]
+    with RolloutWorker(policies[0], rollout_fragment_length=8) as unrolls:
+        unroll = unrolls.sample()
+    with RolloutWorker(policies[1], batch_mode="complete_episodes") as whole:
+        episode = whole.sample()
+    steps = min(len(episode.rewards), 8)
+    assert episode.obs.shape == (len(episode.rewards) + 1, 1, 3, 8)
+    assert torch.equal(episode.obs[: steps + 1], unroll.obs[: steps + 1])
+    assert torch.equal(episode.obs[0, 0, 0], episode.obs[0, 0, 2])
+
+
 def test_a_horizon_cuts_episodes() -> None:
     with worker("impala", batch_mode="complete_episodes", horizon=3) as whole:
         batch = whole.sample()
