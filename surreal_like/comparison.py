@@ -16,7 +16,7 @@ import numpy.typing as npt
 from session.config import Config
 from session.folder import RunFolder
 from session.merge import leaves
-from session.progress import Curve
+from session.show.progress import Curve
 
 Array = npt.NDArray[np.float64]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from session.charts import COLOURS, FAINT, INK, label, legend, title
 from session.folder import RunFolder
-from session.progress import MODES, Curve, mode_name
+from session.show.charts import COLOURS, FAINT, INK, label, legend, title
+from session.show.progress import MODES, Curve, mode_name
 from surreal_like.comparison import Experiment, band
 from surreal_like.run_curves import RunCurves
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from session.charts import COLOURS, make_figure
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.progress import AXES
+from session.show.charts import COLOURS, make_figure
+from session.show.progress import AXES
 from surreal_like.comparison import Experiment, group
 from surreal_like.picture import LASTING, RETURNS, SHOWN, Kind, Picture
 from surreal_like.run_curves import RunCurves, check_metric

@@ -10,8 +10,8 @@ from session.checkpoint import Checkpoints, read_state
 from session.config import Config
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder, write_atomically
-from session.format import count
 from session.merge import leaves, nearest, paths, shown
+from session.show.text import count
 from surreal_like.code_snapshot import own_file, own_file_changed
 
 _LEARNED = ("algorithm", "learner_config", "env_config")

@@ -10,7 +10,7 @@ import numpy as np
 from session.did_you_mean import did_you_mean
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.progress import AXES, Curve, Progress
+from session.show.progress import AXES, Curve, Progress
 from session.tensorplex.curves import EventCurves
 
 # Their horizontal axis counts rows of a shard, not steps of the run.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from main.cli.parser import Parser
 from main.cli.policy import add_policy, policy_options, saying_where
 from main.cli.runs import find_run
-from session.format import count, decimal, short_time
+from session.show.text import count, decimal, short_time
 
 
 def run(argv: Sequence[str]) -> int:

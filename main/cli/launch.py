@@ -10,8 +10,8 @@ from pathlib import Path
 
 from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.parser import Parser
+from session.show.text import columns
 from session.tensorplex.pages import Pages
-from session.text_table import columns
 from surreal_like.join import join_line
 from surreal_like.observer import RunObserver
 from surreal_like.run import run_detached

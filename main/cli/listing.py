@@ -13,15 +13,11 @@ from main.cli.runs import all_runs
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
-from session.format import MISSING, count, decimal, duration
-from session.heartbeat import read_beats
 from session.program import install_line
-from session.state import ALIVE, State
+from session.show.run_state import state_of, took
+from session.show.text import GAP, MISSING, columns, count, decimal
 from session.tail import last_object
-from session.text_table import GAP, columns
 from surreal_like.run_folder import RUNS
-
-_SILENT_SECONDS = 10.0
 
 
 def run(argv: Sequence[str]) -> int:
@@ -163,51 +159,5 @@ def _row(known: Mapping[str, Any]) -> list[str]:
         *(MISSING if known[name] is None else str(known[name]) for name in names),
         decimal(known["best_return"]),
         count(known["env_steps"]),
-        _took(known),
+        took(known, counted=known["launcher"] == "serial"),
     ]
-
-
-def _took(known: Mapping[str, Any]) -> str:
-    """Formats the duration; a serial run counts its seconds, so the real ones are added."""
-    took, real = duration(known["wall_seconds"]), known["real_seconds"]
-    if known["launcher"] != "serial" or took == MISSING:
-        return took
-    return f"{took} counted" if real is None else f"{duration(real)} ({took} counted)"
-
-
-def state_of(folder: RunFolder, launcher: str | None = None) -> str:
-    """Returns the state of a run, in one to three words.
-
-    Args:
-        folder: the run folder.
-        launcher: name of its launcher, if known.
-    """
-    result = folder.read_result() or {}
-    status = str(result.get("status", "running"))
-    if folder.in_use or (status == "running" and _is_alive(folder)):
-        return "running"
-    if status == "running" and launcher == "kubernetes":
-        # Its files are on the cluster and are not read here.
-        return "on kubernetes"
-    if status == "running":
-        return _without_result(folder)
-    if status != "stopped":
-        return status
-    return {True: "goal met", False: "goal not met", None: "done"}[result.get("goal_met")]
-
-
-def _without_result(folder: RunFolder) -> str:
-    """Returns the state of a run without living processes and without a result."""
-    if folder.progress.exists():
-        return "cut off"
-    beats = read_beats(folder.alive).values()
-    if not beats:
-        return "planned"
-    # A learner's script reports no progress and writes no result.
-    return "ended" if all(beat.state == State.done for beat in beats) else "cut off"
-
-
-def _is_alive(folder: RunFolder) -> bool:
-    """Returns True if a component is alive; a user may have started components by hand."""
-    beats = read_beats(folder.alive).values()
-    return any(b.state in ALIVE and not b.late(_SILENT_SECONDS) for b in beats)

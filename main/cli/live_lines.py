@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from main.cli.view import View
 from session.config import Config
 from session.folder import RunFolder
-from session.format import count, decimal, duration, percent, rate
 from session.launchers.instruction import Event
-from session.progress import shown_evaluations
+from session.show.overview import heading, headline
+from session.show.progress import shown_evaluations
+from session.show.run_view import RunView
+from session.show.text import count, decimal, duration, percent
 from session.tensorplex.pages import PAGES
 from surreal_like.observer import INTERRUPTED, RunObserver
 
@@ -34,15 +35,15 @@ class Lines(RunObserver):
     def __init__(self, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        self._view: View | None = None
+        self._view: RunView | None = None
         self._due = 0.0
         self._began = clock()
 
     def begin(self, folder: RunFolder, config: Config) -> None:
         """Writes the name of the run."""
-        self._view = View(folder, config)
+        self._view = RunView(folder, config)
         self._view.pass_over()
-        self.note(f"{self._view.title} · {folder}")
+        self.note(heading(self._view))
 
     def note(self, text: str) -> None:
         """Writes one line."""
@@ -58,7 +59,7 @@ class Lines(RunObserver):
         """Writes new events, and progress if its interval has passed."""
         if self._view is None:
             return
-        news = self._view.look(components)
+        news = self._view.refresh(components=components)
         for _, line in news_lines(self._view):
             self.note(line)
         if news and self._view.line["env_steps"] and self._clock() >= self._due:
@@ -68,21 +69,9 @@ class Lines(RunObserver):
             self.note(progress_line(self._view))
 
 
-def news_lines(view: View) -> list[tuple[float | None, str]]:
+def news_lines(view: RunView) -> list[tuple[float | None, str]]:
     """Returns the events since the last call in order: seconds since 1970 if known, and text."""
-    lines = [(event.get("time"), event_line(event)) for event in view.new_events()]
-    # Also from the report: it is later than the event, but the event may be lost.
-    best, missing = view.pop_new_best(), view.pop_missing_metric()
-    if best is not None:
-        lines.append((None, _best_line(best)))
-    return [*lines, (None, missing)] if missing else lines
-
-
-def _best_line(best: Mapping[str, Any]) -> str:
-    return (
-        f"best greedy return so far: {decimal(best['mean_return'])} over {best['episodes']} "
-        f"episodes, at {count(best['env_steps'])} env steps"
-    )
+    return [(event.get("time"), event_line(event)) for event in view.new_events()]
 
 
 def is_news(happening: Event) -> bool:
@@ -100,10 +89,15 @@ def happening_line(happening: Event) -> str:
 def event_line(event: Mapping[str, Any]) -> str:
     """Formats an event as one line."""
     kind, detail = event.get("event"), " ".join(str(event.get("detail", "")).split())
-    if kind == "evaluation" and not detail.endswith("(again)"):
-        return _best_line(event)
-    if kind == "evaluation":
+    if kind == "evaluation" and detail.endswith("(again)"):
         return f"the same on new episodes: {detail.removesuffix(' (again)')}"
+    if kind == "evaluation":
+        return (
+            f"best greedy return so far: {decimal(event['mean_return'])} over {event['episodes']} "
+            f"episodes, at {count(event['env_steps'])} env steps"
+        )
+    if kind == "missing_metric":
+        return detail
     if kind == "ending":
         return f"ending: {detail}"
     if kind in PAGES:
@@ -111,24 +105,22 @@ def event_line(event: Mapping[str, Any]) -> str:
     return f"{event.get('component')}: {kind}" + (f": {detail}" if detail else "")
 
 
-def progress_line(view: View) -> str:
+def progress_line(view: RunView) -> str:
     """Formats the state of a run as one line."""
-    line = view.line
-    rates, train = view.rates, line["train"]
+    amounts, returns = headline(view)
+    shown = {each.name: each for each in (*amounts, *returns)}
+    steps, updates, greedy = (shown[name] for name in ("env steps", "updates", "greedy return"))
     parts = [
-        view.time(line["wall_seconds"]),
-        f"env steps {count(line['env_steps'])} ({rate(rates.get('env_steps_per_second'))})",
-        f"updates {count(line['iterations'])} ({rate(rates.get('updates_per_second'))})",
-        f"training return {decimal(train['mean_return_100'])}",
+        view.time(view.line["wall_seconds"]),
+        f"env steps {steps.text} ({steps.note})",
+        f"updates {updates.text} ({updates.note})",
+        f"training return {shown['training return'].text}",
+        f"greedy {greedy.text}, {greedy.note}" if view.line.get("eval") else "",
+        *(f"{name} {shown[f'{name} return'].text}" for name in shown_evaluations(view.line)),
+        f"lag {shown['policy lag'].text}",
+        f"replay {shown['replay'].note}",
     ]
-    if line.get("eval"):
-        last, best = line["eval"]["mean_return"], line["best_eval"]["mean_return"]
-        parts.append(f"greedy {decimal(last)}, best {decimal(best)}")
-    for name, shown in shown_evaluations(line).items():
-        parts.append(f"{name} {decimal(shown.get('mean_return'))}")
-    parts.append(f"lag {decimal(line['lag']['mean_versions'])}")
-    parts.append(f"replay {percent(view.replay_fill)}")
     for budget in view.budgets()[:1]:
         left = f", {duration(budget.left_seconds)} left" if budget.left_seconds is not None else ""
         parts.append(f"{percent(min(1.0, budget.share))} of {budget.name}{left}")
-    return "  ".join(parts)
+    return "  ".join(filter(None, parts))

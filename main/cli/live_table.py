@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from main.cli.live_lines import happening_line, is_news, news_lines
-from main.cli.view import View
 from session.config import Config
 from session.folder import RunFolder
-from session.format import duration
 from session.launchers.instruction import Event
 from session.periodic import Every
+from session.show.run_view import RunView
+from session.show.text import duration
 from surreal_like.observer import RunObserver
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class LiveTable(RunObserver):
         self._stream = stream
         self._started = started
         self._canvas: Canvas | None = None
-        self._view: View | None = None
+        self._view: RunView | None = None
         self._due = Every(seconds=_DRAW_SECONDS, clock=time.monotonic)
         self._drawn: object = None
 
@@ -52,7 +52,7 @@ class LiveTable(RunObserver):
 
     def begin(self, folder: RunFolder, config: Config) -> None:
         """Draws the first table."""
-        self._view = View(folder, config)
+        self._view = RunView(folder, config)
         self._view.pass_over()
         # Includes the time of earlier parts of a resumed run.
         self._started -= (config.get("run") or {}).get("seconds_before", 0.0)
@@ -68,23 +68,24 @@ class LiveTable(RunObserver):
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Draws the table again if something in it has changed."""
-        self._update(lambda view: view.look(components))
+        self._update(lambda view: view.refresh(components=components))
 
     def follow(self, run: RunControl) -> None:
         """Like :meth:`look`, for a run that another process supervises."""
-        self._update(lambda view: view.show(run))
+        self._update(lambda view: view.refresh(run))
 
-    def _update(self, read: Callable[[View], object]) -> None:
+    def _update(self, read: Callable[[RunView], object]) -> None:
         view = self._view
         if view is None or self._canvas is None or not self._due():
             return
         read(view)
         for when, line in news_lines(view):
             self._write(line, "", None if view.counted else when)
-        now = (self._clock(), view.states(), view.restarts, view.line.get("wall_seconds"))
+        rows = [(row.name, row.state, row.restarts) for row in view.components.values()]
+        now = (self._clock(), rows, view.line.get("wall_seconds"))
         if now != self._drawn:
             self._drawn = now
-            self._canvas.draw(view, self._clock())
+            self._canvas.draw(view, time.time() - self._started)
 
     def end(self) -> None:
         """Removes the table; the lines above it stay."""

@@ -18,10 +18,9 @@ from main.cli.parser import Parser
 from session.component import Component, Topology
 from session.config import Config
 from session.errors import UsageError
-from session.format import count, size
 from session.launchers.shell_command import ShellCommand
 from session.program import interpreter
-from session.text_table import GAP, columns
+from session.show.text import GAP, columns, count, size
 from surreal_like.machine import replay_need
 from surreal_like.planning import Plan
 from surreal_like.run_folder import new_path

@@ -10,7 +10,7 @@ from main.cli.parser import Parser
 from main.cli.policy import add_policy, policy_options, saying_where
 from main.cli.runs import find_run
 from session.folder import RunFolder
-from session.format import count, decimal, duration
+from session.show.text import count, decimal, duration
 
 _EXAMPLES = """examples:
   surreal-like play latest --video out.mp4

@@ -8,8 +8,8 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.format import short_time
 from session.heartbeat import Beat, read_beats
+from session.show.text import ago
 from session.state import State
 
 _DEAD = 1
@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
         heartbeat = folder.read_config().session_config.heartbeat
         timeout = heartbeat.starting_seconds if beat.state == State.starting else heartbeat.timeout
     alive = beat.state not in (State.done, State.failed) and not beat.late(timeout)
-    text = f"{beat.state}, last heard {short_time(beat.age_seconds)} ago"
+    text = f"{beat.state}, last heard {ago(beat.age_seconds)}"
     idle = ", not ready" if given.ready and not beat.ready else ""
     print(f"{beat.name}: {text}{idle}" + (f" ({beat.doing})" if beat.doing else ""))
     return 0 if alive and (beat.ready or not given.ready) else _DEAD

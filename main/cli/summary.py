@@ -9,9 +9,18 @@ from typing import Any
 
 from session.errors import SurrealError
 from session.folder import RunFolder
-from session.format import MISSING, count, decimal, duration, percent, short_time, tenths
 from session.program import program
-from session.text_table import columns
+from session.show.run_state import outcome_word, took
+from session.show.text import (
+    MISSING,
+    columns,
+    count,
+    decimal,
+    duration,
+    percent,
+    short_time,
+    tenths,
+)
 from surreal_like.run import Run
 
 _WAY = {
@@ -79,14 +88,10 @@ def outcome(result: Mapping[str, Any]) -> str:
             at += f" env steps, {real} in all"
             return f"solved at {tenths(solved)} of counted time and {at}: {reason}"
         return f"solved in {tenths(solved)} and {at} env steps: {reason}"
-    words = str(result.get("status"))
-    if words == "stopped":
-        words = {True: "goal met", False: "goal not met", None: "done"}[result.get("goal_met")]
+    words = outcome_word(result)
     if "env_steps" in result:
-        took, steps = duration(result["wall_seconds"]), count(result["env_steps"])
-        if _is_counted(result):
-            took = f"{duration(result['real_seconds'])} ({took} of counted time)"
-        words += f" after {took} and {steps} env steps"
+        time = took(result, counted=_is_counted(result))
+        words += f" after {time} and {count(result['env_steps'])} env steps"
     return f"{words}: {reason}"
 
 

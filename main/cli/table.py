@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from rich.columns import Columns
 from rich.console import Console, Group
@@ -12,19 +11,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from main.cli.view import Budget, View
-from session.format import bar, count, decimal, duration, percent, rate
-from session.progress import shown_evaluations
+from session.show.components import STYLES, ComponentRow
+from session.show.overview import BAR_WIDTH, conditions, heading, numbers_table
+from session.show.run_view import RunView
+from session.show.text import bar, duration
 from session.state import State
-
-_BAR_WIDTH = 24
-_STATE_STYLES = {
-    State.running: "green",
-    State.draining: "cyan",
-    State.done: "dim",
-    State.silent: "bold yellow",
-    State.failed: "bold red",
-}
 
 
 class Canvas:
@@ -45,9 +36,9 @@ class Canvas:
         text = Text.assemble(("preparing", "bold"), (f" · {doing} · {path}", "dim"))
         self._live.update(Group(Text(), text), refresh=True)
 
-    def draw(self, view: View, clock: str) -> None:
+    def draw(self, view: RunView, seconds: float) -> None:
         """Draws the table."""
-        self._live.update(render(view, clock), refresh=True)
+        self._live.update(render(view, seconds), refresh=True)
 
     def write(self, text: str, style: str) -> None:
         """Writes one line above the table."""
@@ -58,121 +49,57 @@ class Canvas:
         self._live.stop()
 
 
-def render(view: View, clock: str) -> Group:
+def render(view: RunView, seconds: float) -> Group:
     """Renders the table of a run.
 
     Args:
         view: the state of the run.
-        clock: its duration so far, as text.
+        seconds: its duration so far.
     """
     gap = Text()
-    title = Text.assemble((view.title, "bold"), (f" · {clock} · {view.folder}", "dim"))
+    rest = heading(view, duration(seconds)).removeprefix(view.title)
+    title = Text.assemble((view.title, "bold"), (rest, "dim"))
+    components = Columns([_component(row) for row in view.components.values()])
     if not view.line:
-        return Group(gap, title, gap, _components(view))
-    return Group(
-        gap, title, gap, _numbers(view), gap, _conditions(view, clock), gap, _components(view)
-    )
+        return Group(gap, title, gap, components)
+    return Group(gap, title, gap, _numbers(view), gap, _conditions(view, seconds), gap, components)
 
 
-def _numbers(view: View) -> Table:
-    line: Mapping[str, Any] = view.line
-    rates, lag = view.rates, line["lag"]
-    last, best = line.get("eval") or {}, line.get("best_eval") or {}
+def _numbers(view: RunView) -> Table:
     table = Table.grid(padding=(0, 2))
-    for name in ("left", "right", "right", "left", "right", "left"):
-        table.add_column(justify="right" if name == "right" else "left", no_wrap=True)
-    table.add_row(
-        _label("env steps"),
-        count(line["env_steps"]),
-        rate(rates.get("env_steps_per_second")),
-        _label("greedy return"),
-        Text(decimal(last.get("mean_return")), "bold green"),
-        _label(f"best {decimal(best.get('mean_return'))}"),
-    )
-    table.add_row(
-        _label("updates"),
-        count(line["iterations"]),
-        rate(rates.get("updates_per_second")),
-        _label("training return"),
-        decimal(line["train"]["mean_return_100"]),
-        _label("last 100 episodes"),
-    )
-    table.add_row(
-        _label("episodes"),
-        count(line["episodes"]),
-        "",
-        _label("policy lag"),
-        decimal(lag["mean_versions"]),
-        _label(f"versions, {count(lag['mean_updates'])} updates"),
-    )
-    table.add_row(
-        _label("replay"),
-        count(line["replay"]["size"]),
-        percent(view.replay_fill),
-        _label("sampled"),
-        decimal(rates.get("samples_per_insert")),
-        _label("times each row"),
-    )
-    for name, shown in shown_evaluations(line).items():
-        value = decimal(shown.get("mean_return"))
-        table.add_row("", "", "", _label(f"{name} return"), value, _label("does not judge"))
+    for side in ("left", "right", "right", "left", "right", "left"):
+        table.add_column(justify="right" if side == "right" else "left", no_wrap=True)
+    for left, amount, note, right, value, remark in numbers_table(view):
+        style = "bold green" if right == "greedy return" else ""
+        table.add_row(_label(left), amount, note, _label(right), Text(value, style), _label(remark))
     return table
 
 
-def _conditions(view: View, clock: str) -> Table:
+def _conditions(view: RunView, seconds: float) -> Table:
     """Renders goal and budgets, each with a bar."""
     table = Table.grid(padding=(0, 2))
-    goal = view.goal()
-    if goal is not None:
-        name, wanted, reached = goal
-        text = f"{decimal(reached)} of {decimal(wanted)} {name}"
-        table.add_row(_label("goal"), _bar(share_of(reached, wanted), "green"), text)
-    for budget in view.budgets():
-        table.add_row(_label("budget"), _bar(budget.share, "blue"), _budget(view, budget, clock))
+    for name, share, text in conditions(view, seconds):
+        table.add_row(_label(name), _bar(share, "green" if name == "goal" else "blue"), text)
     if not table.rows:
         table.add_row(_label("no goal and no budget: it goes on until Ctrl-C"))
     return table
 
 
-def share_of(reached: float | None, wanted: float) -> float:
-    """Returns the share of a goal that is reached, 0 to 1; for negative goals the inverse ratio."""
-    if reached is None:
-        return 0.0
-    if reached >= wanted:
-        return 1.0
-    return reached / wanted if wanted > 0 else wanted / reached
-
-
 def _bar(share: float, style: str) -> Text:
-    text = bar(share, _BAR_WIDTH)
+    text = bar(share, BAR_WIDTH)
     filled = text.rstrip("─")
     return Text.assemble((filled, style), (text[len(filled) :], "dim"))
 
 
-def _budget(view: View, budget: Budget, clock: str) -> str:
-    if budget.name == "seconds":
-        # The clock of the table: the value of the last report is a moment older.
-        used = duration(budget.used) if view.counted else clock
-        return f"{used} of {view.time(budget.limit)}"
-    text = f"{count(budget.used)} of {count(budget.limit)} {budget.name.replace('_', ' ')}"
-    if budget.left_seconds is not None and budget.used:
-        text += f", {duration(budget.left_seconds)} left"
-    return text
-
-
-def _components(view: View) -> Columns:
-    """Renders each component with a mark in the colour of its state; names unusual states."""
-    return Columns([_component(view, name, state) for name, state in view.states().items()])
-
-
-def _component(view: View, name: str, state: State) -> Text:
-    text = view.doing(name) or (state if state != State.running else "")
-    times = view.restarts.get(name, 0)
+def _component(row: ComponentRow) -> Text:
+    """Renders a component with a mark in the colour of its state; names unusual states."""
+    text = "" if row.momentary else row.doing
+    text = text or row.last_death or (row.state if row.state != State.running else "")
     return Text.assemble(
-        ("● ", _STATE_STYLES.get(state, "yellow")),
-        name,
+        ("● ", STYLES.get(row.state, "yellow")),
+        row.name,
         (f" {text}" if text else "", "dim"),
-        (f" restarted {times}x" if times else "", "yellow"),
+        (f" restarted {row.restarts}x" if row.restarts else "", "yellow"),
         "  ",
     )
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 from session.folder import RunFolder
 from session.heartbeat import Beat, read_beats
 from session.state import ALIVE, State
@@ -107,6 +105,8 @@ def state_by_beat(beat: Beat) -> State:
 
 def process_lives(beat: Beat) -> bool:
     """Returns True if the process of the heartbeat lives; a reused pid does not count."""
+    import psutil  # imported late, as most that import this module need only the rows
+
     try:
         process = psutil.Process(beat.pid)
         born_before = process.create_time() <= beat.time + _MARGIN_SECONDS

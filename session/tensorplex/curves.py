@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from session.progress import Curve
+from session.show.progress import Curve
 from session.tensorplex.groups import INDEXED_GROUPS
 
 _BIN = re.compile(r"/\d+(-\d+)?$")

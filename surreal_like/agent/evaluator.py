@@ -9,8 +9,8 @@ import torch
 
 from session.context import Context
 from session.errors import ConfigError
-from session.progress import mode_name
 from session.service import Service
+from session.show.progress import mode_name
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import Evaluation

@@ -14,7 +14,7 @@ import torch
 from session.context import Context
 from session.loggerplex.append_file import AppendFile
 from session.periodic import Every
-from session.progress import mode_name
+from session.show.progress import mode_name
 from surreal_like.coordinator.run_stats import RunStats
 
 _RECENT_UPDATES = 100

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from session.config import Config
-from session.dashboard import best_launcher
 from session.default_configs import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.tmux import TmuxCluster
 from session.merge import leaves
 from session.service import Service
+from session.show.dashboard import best_launcher
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.experiment import read_experiment, resolve

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from session.config import Config
-from session.dashboard import Dashboard
 from session.folder import RunFolder
+from session.show.dashboard import Dashboard
 from surreal_like import AgentMode
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.env import make_env

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import zmq
 
-from main.cli.listing import state_of
 from session.config import Config, apply_overrides
 from session.folder import RunFolder
+from session.show.run_state import state_of
 from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import DealerSocket
 from tests.docs.examples import ROOT, blocks, program, run_examples, write_files

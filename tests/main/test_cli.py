@@ -15,13 +15,13 @@ import pytest
 
 from main.cli import main
 from main.cli.commands import COMMANDS, overview
-from main.cli.listing import state_of
 from main.cli.logs import select
 from main.cli.runs import all_runs, find_run
 from main.cli.train import parse_seeds, process_start
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
+from session.show.run_state import state_of
 from session.state import State
 from surreal_like.run_folder import held
 from tests.main.conftest import Command

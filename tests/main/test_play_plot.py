@@ -9,9 +9,9 @@ import pytest
 
 from main.cli.live_lines import event_line
 from main.cli.plot import find_runs
-from main.cli.view import TOLD_EVENTS
 from session.errors import UsageError
 from session.folder import RunFolder
+from session.show.run_view import TOLD_EVENTS
 from tests.main.conftest import Command
 from tests.session.made_run import made_beat, made_config, made_line, made_run
 

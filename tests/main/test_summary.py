@@ -68,7 +68,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             {**BUDGET, "real_seconds": 78.4},
-            "goal not met after 01:18 (00:12 of counted time) and 46,300 env steps: "
+            "goal not met after 01:18 (00:12 counted) and 46,300 env steps: "
             "budget of 9 env_steps used",
         ),
     ],

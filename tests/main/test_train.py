@@ -52,7 +52,7 @@ def test_a_run_is_told_in_lines_and_summed_up(command: Command) -> None:
     assert folder is not None
     assert any(re.match(r"\d\d:\d\d counted  env steps \d+ \(", line) for line in lines)
     (done,) = (line for line in lines if line.startswith("done after "))
-    assert re.match(r"done after \d\d:\d\d \(00:0\d of counted time\) and [\d,]+ env steps", done)
+    assert re.match(r"done after \d\d:\d\d \(00:0\d counted\) and [\d,]+ env steps", done)
     assert f"run folder           {folder[1]}" in lines
     assert "experience           " in said.out
     assert f"surreal-like evaluate {folder[1]}" in said.out
@@ -207,14 +207,14 @@ def test_the_live_table_shows_where_a_run_stands(command: Command) -> None:
     from rich.console import Console
 
     from main.cli.table import render
-    from main.cli.view import View
+    from session.show.run_view import RunView
 
     goal = "session_config.stop={eval_return: 4, env_steps: 400, eval_episodes: 4}"
     assert command(*SERIAL, goal, "--quiet", "--folder", "r").code == 3
-    view = View(RunFolder("r"))
-    view.look({"agent-1": {"restarts": 2}})
+    view = RunView(RunFolder("r"))
+    view.refresh(components={"agent-1": {"restarts": 2}})
     stream = io.StringIO()
-    Console(file=stream, width=80, highlight=False).print(render(view, "00:14"))
+    Console(file=stream, width=80, highlight=False).print(render(view, 14.0))
     lines = stream.getvalue().splitlines()
     text = "\n".join(lines)
     assert "dqn on toy:chain · seed 0 · 00:14 · r" in text
@@ -232,11 +232,13 @@ def test_a_table_is_drawn_before_anything_has_been_heard(command: Command, quick
     from rich.console import Console
 
     from main.cli.table import render
-    from main.cli.view import View
+    from session.show.run_view import RunView
 
     assert command("plan", "small.yaml", "--format", "shell", "--folder", "r").code == 0
     stream = io.StringIO()
-    Console(file=stream, width=80).print(render(View(RunFolder("r")), "00:01"))
+    view = RunView(RunFolder("r"))
+    view.refresh()
+    Console(file=stream, width=80).print(render(view, 1.0))
     assert stream.getvalue().count("starting") == 8
     assert "env steps" not in stream.getvalue()
 

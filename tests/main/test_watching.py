@@ -15,12 +15,11 @@ from rich.console import Console
 from main.cli.live_lines import Lines
 from main.cli.live_table import LiveTable
 from main.cli.table import render
-from main.cli.view import View
 from session.config import Config
 from session.folder import RunFolder
 from session.heartbeat import Beat, write_beat
 from session.launchers.instruction import Event
-from session.launchers.status import ComponentStatus
+from session.show.run_view import RunView
 from session.state import State
 from surreal_like.experiment import read_experiment, resolve
 
@@ -114,7 +113,7 @@ def test_progress_is_told_at_most_every_two_seconds(writer: Writer, config: Conf
     (line,) = told.look(1.0)
     assert line == (
         "00:10  env steps 1,000 (200/s)  updates 100 (20/s)  training return 12.5  lag 1.5  "
-        "replay 50 %  10 % of env_steps, 00:45 left"
+        "replay 50 % full  10 % of env_steps, 00:45 left"
     )
     writer.line(2000)
     assert told.look(2.9) == []
@@ -168,10 +167,10 @@ def test_evaluations_of_a_mode_that_does_not_judge_are_shown_apart(
     best, line = told.look(0.0)
     assert best == "best greedy return so far: 20.0 over 100 episodes, at 1,000 env steps"
     assert "greedy 20.0, best 20.0  stochastic 90.0" in line
-    view = View(writer.folder, config)
-    view.look()
+    view = RunView(writer.folder, config)
+    view.refresh()
     console = Console(file=io.StringIO(), width=120)
-    console.print(render(view, "1 s"))
+    console.print(render(view, 1.0))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"stochastic return +90\.0 +does not judge", text)
 
@@ -239,102 +238,7 @@ def test_what_an_earlier_part_of_a_run_left_is_not_told_again(
     assert line.startswith("00:11")
 
 
-# -- what is known --------------------------------------------------------------------------------
-
-
-def test_states_of_components(writer: Writer, config: Config) -> None:
-    writer.beat("learner", "running", doing="building the learner", busy=60.0)
-    writer.beat("eval-0", "running", doing="evaluating version 7: 3 of 100 episodes")
-    writer.beat("agent-0", "running", age=config.session_config.heartbeat.timeout + 1)
-    writer.beat("agent-1", "running", age=5.0, doing="saving a checkpoint", busy=60.0)
-    writer.beat("ps", "done", age=1000.0)
-    writer.beat("agent-7", "starting")
-    view = View(writer.folder)
-    view.look()
-    states = view.states()
-    assert states["learner"] == "running"
-    assert view.doing("learner") == ""
-    assert view.doing("eval-0") == "evaluating version 7: 3 of 100 episodes"
-    assert states["agent-0"] == "silent"
-    assert view.doing("agent-1") == "saving a checkpoint"
-    assert states["ps"] == "done"
-    assert states["agent-7"] == states["replay-0"] == "starting"
-    assert list(states)[-1] == "agent-7"
-    view.rows["ps"] = ComponentStatus(
-        "ps", State.running, 1, 0.1, 1, None, "", "its window closed", 3.0
-    )
-    assert view.doing("ps") == "last death: its window closed 3.0 s ago"
-
-
-def test_budgets_come_in_the_order_in_which_they_end(writer: Writer) -> None:
-    view = View(writer.folder)
-    # Nothing is known of the rate of steps before the first report.
-    assert [budget.name for budget in view.budgets()] == ["seconds", "env_steps"]
-    writer.line(4000, best=237.5)
-    view.look()
-    steps, seconds = view.budgets()
-    assert (steps.name, steps.share, steps.left_seconds) == ("env_steps", 0.4, 30.0)
-    assert (seconds.name, seconds.left_seconds) == ("seconds", 60.0)
-    assert view.goal() == ("greedy return", 475.0, 237.5)
-    assert view.replay_fill == 0.5
-
-
-def test_the_budget_that_comes_first_does_not_change_with_every_report(writer: Writer) -> None:
-    view = View(writer.folder)
-
-    def first(env_steps: int, per_second: float) -> str:
-        writer.line(env_steps, rates={"env_steps_per_second": per_second}, wall_seconds=50.0)
-        view.look()
-        return view.budgets()[0].name
-
-    assert first(5000, 90.0) == "seconds"
-    assert first(5000, 110.0) == "seconds"
-    assert first(5000, 200.0) == "env_steps"
-    assert first(5000, 90.0) == "env_steps"
-    assert first(5000, 50.0) == "seconds"
-
-
-def test_a_run_that_is_over_shows_its_own_rates(writer: Writer) -> None:
-    view = View(writer.folder)
-    writer.line(1000)
-    view.look()
-    assert view.rates["env_steps_per_second"] == 200.0
-    result = {"status": "stopped", "rates": {"env_steps_per_second": 43.0}}
-    writer.folder.result.write_text(json.dumps(result))
-    assert view.rates["env_steps_per_second"] == 43.0
-
-
-def test_a_metric_of_ones_own_may_be_the_goal(tmp_path: Path, config: Config) -> None:
-    config = config.copy()
-    config.session_config.stop |= {"eval_return": None, "metric": "my/score", "above": 3}
-    writer = Writer(tmp_path / "r", config)
-    view = View(writer.folder)
-    assert view.goal() == ("my/score", 3.0, None)
-    writer.line(100, metrics={"my/score": {"mean": 1.5}})
-    view.look()
-    assert view.goal() == ("my/score", 3.0, 1.5)
-
-
 # -- the live table -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("reached", "wanted", "share"),
-    [
-        (None, 10.0, 0.0),
-        (5.0, 10.0, 0.5),
-        (11.0, 10.0, 1.0),
-        (-3.0, 10.0, -0.3),
-        (-300.0, -100.0, 1 / 3),
-        (-90.0, -100.0, 1.0),
-        (-5.0, 0.0, 0.0),
-        (0.0, 0.0, 1.0),
-    ],
-)
-def test_the_reached_share_of_a_goal(reached: float | None, wanted: float, share: float) -> None:
-    from main.cli.table import share_of
-
-    assert share_of(reached, wanted) == pytest.approx(share)
 
 
 class Terminal(io.StringIO):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.folder import RunFolder
-from session.progress import Curve
+from session.show.progress import Curve
 from surreal_like.comparison import band, group
 from tests.session.made_run import made_config, made_run
 

@@ -1,6 +1,6 @@
 """Dashboard of one run for notebooks: plain tables, numbers, pictures and commands.
 
-Works with every launcher, and for a finished run. Widgets are in `session.notebook`.
+Works with every launcher, and for a finished run. Widgets are in `session.show.notebook`.
 """
 
 from __future__ import annotations
@@ -8,29 +8,24 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
-from session.charts import png
-from session.component_table import HEAD, cells, component_rows
-from session.config import Config
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
-from session.format import count, decimal, duration, percent, rate
-from session.launchers.asking import told
 from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
-from session.progress import Progress, shown_evaluations
-from session.run_figure import CURVES, run_figure
+from session.show.charts import CURVES, png, run_figure
+from session.show.overview import conditions, heading, headline, overview, state_line
+from session.show.run_view import RunView
 from session.state import KEPT
-from session.tensorplex.pages import Pages
-from session.text_table import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from session.notebook import Panel
+    from session.show.notebook import Panel
 
 # Agents with this index or above have joined from other machines and leave by themselves.
 _JOINED = 1000
@@ -56,14 +51,10 @@ class Dashboard:
     def __init__(self, run: str | Path | RunFolder | RunControl) -> None:
         self._run = open_run(run) if isinstance(run, str | Path | RunFolder) else run
         self.folder: RunFolder = self._run.folder
-        self.config: Config = self.folder.read_config()
-        self._progress = Progress(self.folder.progress, CURVES)
-        self._pages = Pages(self.folder)
-        self._rows: list[dict[str, Any]] = []
+        self.view = RunView(self.folder, curves=CURVES)
         self._panel: Panel | None = None
         # Cells read while the panel's thread refreshes.
         self._lock = threading.RLock()
-        self.running = True
         self.refresh()
 
     # -- state -----------------------------------------------------------------------------------
@@ -71,79 +62,39 @@ class Dashboard:
     def refresh(self) -> None:
         """Reads the state of all components and newly reported progress."""
         with self._lock:
-            self.running = self._run.running
-            if not self._progress.read() and not self.folder.progress.is_file():
-                # The run folder is on another machine, which sends only the newest line.
-                self._progress.add(self._run.progress())
-            self._rows = component_rows(
-                self._run.status(), told(self.folder) if self.running else {}
-            )
+            self.view.refresh(self._run, telemetry=True)
+            self.running = self.view.running
 
     def components(self) -> list[dict[str, Any]]:
-        """Returns one row per component.
-
-        Each has ``name``, ``state``, ``age_seconds`` since its last beat, ``pid``, ``restarts``,
-        ``exit_code``, ``doing``, ``work`` (its rates in words), ``lag_versions`` and ``rss_bytes``;
-        unknown values are None.
-        """
-        return [dict(row) for row in self._rows]
+        """Returns one row per component: the fields of :class:`ComponentRow`."""
+        return [asdict(row) for row in self.view.components.values()]
 
     def numbers(self) -> dict[str, Any]:
         """The newest line of ``progress.jsonl``, empty before the first."""
-        return dict(self._progress.line)
-
-    def episodes(self) -> int:
-        """Number of finished training episodes."""
-        return int(self._progress.line.get("episodes", 0))
+        return dict(self.view.line)
 
     def headline(self) -> list[tuple[str, str]]:
-        """The most important numbers, as pairs of name and text."""
-        line = self._progress.line
-        if not line:
-            return []
-        last, best = line.get("eval") or {}, line.get("best_eval") or {}
-        rates, lag = line["rates"], line["lag"]
-        shown = shown_evaluations(line).items()
-        return [
-            ("greedy return", decimal(last.get("mean_return"))),
-            ("best", decimal(best.get("mean_return"))),
-            ("goal", decimal(self.config.session_config.stop.eval_return)),
-            *((f"{name} return", decimal(each.get("mean_return"))) for name, each in shown),
-            ("training return", decimal(line["train"]["mean_return_100"])),
-            ("episodes", count(line["episodes"])),
-            ("env steps", f"{count(line['env_steps'])}, {rate(rates['env_steps_per_second'])}"),
-            ("updates", f"{count(line['iterations'])}, {rate(rates['updates_per_second'])}"),
-            ("policy lag", f"{decimal(lag['mean_versions'])} versions"),
-            ("replay", f"{count((line.get('replay') or {}).get('size'))} rows"),
-            ("learner waits", percent(line.get("waiting_share"))),
-        ]
+        """The most important numbers, goal and first budget, as pairs of name and text."""
+        amounts, returns = headline(self.view)
+        found = {each.name: each.words for each in (*returns, *amounts)}
+        limits = reversed(conditions(self.view) if found else [])
+        return list((found | {name: text for name, _, text in limits}).items())
 
     def title(self) -> str:
         """Algorithm, environment, seed, state, duration and folder of the run."""
-        config = self.config
-        what = f"{config.algorithm} on {config.env_config.env_name}"
-        seed = f"seed {config.session_config.seed}"
-        took = duration(self._progress.line.get("wall_seconds"))
-        return " · ".join([what, seed, self.state(), took, _shown(self.folder.path)])
+        return heading(self.view, state_line(self.view))
 
     def state(self) -> str:
-        """``running``, or the final status with its reason."""
-        if self.running:
-            return "running"
-        result = self.folder.read_result() or {}
-        reason = " ".join(str(result.get("reason") or "").split())
-        return ": ".join(filter(None, [str(result.get("status", "not running")), reason]))
+        """``running``, or the outcome with its reason."""
+        return ": ".join(filter(None, [self.view.state, self.view.reason]))
 
     def pages(self) -> dict[str, str]:
         """``tensorboard`` and ``prometheus`` -> address, for those that run."""
-        return self._pages.read()
+        return self.view.pages.read()
 
     def table(self) -> str:
-        """Formats title, numbers, addresses and components as text."""
-        numbers = ", ".join(f"{name} {text}" for name, text in self.headline())
-        pages = [f"{name}: {address}" for name, address in self.pages().items()]
-        rows = columns(HEAD, [cells(row) for row in self._rows])
-        return "\n".join([self.title(), *filter(None, [numbers]), *pages, "", rows])
+        """Formats all of it as text, as ``surreal-like status`` prints it."""
+        return overview(self.view)
 
     def figure(self) -> Figure:
         """Draws returns, throughput and policy lag over time.
@@ -152,7 +103,8 @@ class Dashboard:
             MissingExtra: matplotlib is not installed.
         """
         with self._lock:
-            return run_figure(self._progress, self.config.session_config.stop.eval_return)
+            goal = self.view.config.session_config.stop.eval_return
+            return run_figure(self.view.progress, goal)
 
     def picture(self) -> bytes:
         """Returns :meth:`figure` as a PNG file."""
@@ -162,7 +114,7 @@ class Dashboard:
 
     def names(self) -> list[str]:
         """Names of all components."""
-        return [row["name"] for row in self._rows]
+        return list(self.view.components)
 
     def output(self, name: str, lines: int = 50) -> list[str]:
         """The last lines of a component's log and standard error; empty before the first."""
@@ -246,7 +198,7 @@ class Dashboard:
         Raises:
             MissingExtra: ipywidgets is not installed.
         """
-        from session.notebook import Panel
+        from session.show.notebook import Panel
 
         if self._panel is not None:
             self._panel.close()
@@ -264,12 +216,6 @@ class Dashboard:
         names = [row.name for row in self._run.status() if row.state in KEPT]
         numbers = [name.removeprefix(f"{kind}-") for name in names if name.startswith(f"{kind}-")]
         return sum(number.isdecimal() and int(number) < _JOINED for number in numbers)
-
-
-def _shown(path: Path) -> str:
-    """Returns a path relative to the current folder if it is below it, else unchanged."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
 
 
 def _has_level(line: str) -> bool:

@@ -43,11 +43,12 @@ class Progress:
 
     Args:
         path: ``progress.jsonl``; it need not exist yet, and may grow.
-        wanted: dotted names to keep, besides those of the axes; None: all.
+        wanted: dotted names to keep, besides those of the axes; None: all; empty: no history, so
+            that only the end of a long file is read.
     """
 
     def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
-        self._tail = Tail(path, catch_up_bytes=None)
+        self._tail = Tail(path) if wanted == () else Tail(path, catch_up_bytes=None)
         self._wanted = None if wanted is None else set(wanted) | _axis_names()
         self._columns: dict[str, array[float]] = {}
         self._length = 0

@@ -11,20 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from session.charts import COLOURS, FAINT, INK, png
-from session.component_table import HEAD, cells
 from session.errors import MissingExtra, SurrealError
-from session.state import State
+from session.show.charts import COLOURS, FAINT, INK, png
+from session.show.components import STYLES, ComponentRow, component_cells
 
 if TYPE_CHECKING:
-    from session.dashboard import Dashboard
+    from session.show.dashboard import Dashboard
 
-_STATE_COLOURS = {
-    State.running: COLOURS[2],
-    State.draining: COLOURS[5],
-    State.gone: FAINT,
-    State.dead: COLOURS[4],
-}
+# Terminal style of a state -> colour.
+_COLOURS = {"green": COLOURS[2], "cyan": COLOURS[5], "dim": FAINT, "bold red": COLOURS[4]}
 # Drawing takes as much time as all the rest, and one second changes little in the picture.
 _PICTURE_SECONDS = 2.0
 _LOG_LINES = 60
@@ -72,7 +67,7 @@ class Panel:
         board = self._dashboard
         board.refresh()
         self._head.value = _head(board)
-        self._table.value = _table(board.components())
+        self._table.value = _table(list(board.view.components.values()))
         names = board.names()
         if list(self._which.options) != names:
             chosen = self._which.value
@@ -134,13 +129,9 @@ class Panel:
 
     def _keep_fresh(self, interval_seconds: float) -> None:
         while self._dashboard.running and not self._closing.wait(interval_seconds):
-            self._do(self._refreshed)
+            self._do(self.refresh)
 
-    def _refreshed(self) -> str | None:
-        self.refresh()
-        return None
-
-    def _do(self, act: Callable[[], str | None]) -> None:
+    def _do(self, act: Callable[[], str | None] | Callable[[], None]) -> None:
         """Runs an action and shows its result or error below the buttons."""
         try:
             text, colour = act(), INK
@@ -190,15 +181,15 @@ def _head(board: Dashboard) -> str:
     return "<br>".join(filter(None, [title, numbers, pages]))
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
+def _table(rows: Sequence[ComponentRow]) -> str:
     cell = "style='text-align:left; padding:1px 14px 1px 0'"
-    head = "".join(f"<th {cell}>{_span(name, FAINT)}</th>" for name in HEAD)
+    titles, _, texts = component_cells(rows)
+    head = "".join(f"<th {cell}>{_span(title, FAINT)}</th>" for title in titles)
     lines = []
-    for row in rows:
-        dot = _span("●", _STATE_COLOURS.get(row["state"], COLOURS[1]))
-        name, *others = (html.escape(text) for text in cells(row))
-        texts = [f"{dot} {name}", *others]
-        lines.append("<tr>" + "".join(f"<td {cell}>{text}</td>" for text in texts) + "</tr>")
+    for row, (name, *others) in zip(rows, texts, strict=True):
+        dot = _span("●", _COLOURS.get(STYLES.get(row.state, ""), COLOURS[1]))
+        shown = [f"{dot} {html.escape(name)}", *map(html.escape, others)]
+        lines.append("<tr>" + "".join(f"<td {cell}>{text}</td>" for text in shown) + "</tr>")
     return f"<table style='line-height:1.5'><tr>{head}</tr>{''.join(lines)}</table>"
 
 

@@ -1,8 +1,19 @@
-"""Numbers as people read them."""
+"""Numbers and tables as people read them."""
 
 import pytest
 
-from session.format import bar, count, decimal, duration, percent, rate, short_time, size, tenths
+from session.show.text import (
+    bar,
+    columns,
+    count,
+    decimal,
+    duration,
+    percent,
+    rate,
+    short_time,
+    size,
+    tenths,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +60,10 @@ from session.format import bar, count, decimal, duration, percent, rate, short_t
 )
 def test_numbers_read_well(said: str, expected: str) -> None:
     assert said == expected
+
+
+def test_columns_are_aligned() -> None:
+    table = columns(["name", "n"], [["a", "1"], ["long", "234"]], right=(1,))
+    assert table == "name     n\na        1\nlong   234"
+    assert columns([], [["a", ""]]) == "a"
+    assert columns([], []) == ""

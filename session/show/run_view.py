@@ -1,25 +1,27 @@
-"""State of a run from its files, read incrementally while it goes on."""
+"""State of a run, for everything that shows runs; read incrementally while the run goes on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.component import Topology
-from session.component_table import last_death
 from session.config import Config
+from session.errors import ConfigError
 from session.folder import RunFolder
-from session.format import duration
 from session.heartbeat import Beat, read_beats
+from session.launchers.status import ComponentStatus, status_row
+from session.show.components import ComponentRow, component_row
+from session.show.progress import Progress
+from session.show.run_state import state_of, took
 from session.state import State
 from session.tail import Tail
-from session.tensorplex.pages import PAGES
-from surreal_like.topology import make_topology
+from session.tensorplex.pages import PAGES, Pages
 
 if TYPE_CHECKING:
-    from session.launchers.launcher import ComponentStatus, RunControl
+    from session.launchers.launcher import RunControl
 
 # Events to show at the terminal; the others are only in events.jsonl. The launcher reports its own
 # events separately.
@@ -42,19 +44,10 @@ _REPEATS = 3
 _ENOUGH_EPISODES = 100
 # Hysteresis: the first budget stays first until another one needs less than this share of its time.
 _STAYS = 0.7
-# A component with a younger heartbeat is not blocked by a long operation.
-_BUSY_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """State of one budget.
-
-    Args:
-        name: ``env_steps``, ``iterations`` or ``seconds``.
-        used, limit: in its unit.
-        left_seconds: until it is used up at the present rate, None if unknown.
-    """
+class Budget(NamedTuple):
+    """State of one budget, in its unit; ``left_seconds`` is None if unknown."""
 
     name: str
     used: float
@@ -67,59 +60,119 @@ class Budget:
         return self.used / self.limit if self.limit > 0 else 1.0
 
 
-class View:
-    """State of one run from its folder.
+class RunView:
+    """State of one run; :meth:`refresh` reads what is new.
 
     Args:
         folder: the run folder, with ``config.yaml``.
         config: content of ``config.yaml``, if the caller has read it.
+        curves: dotted names of the numbers whose history :attr:`progress` keeps; None: all.
+
+    Attributes:
+        progress: the reported numbers; ``progress.line`` is the newest line.
+        launcher: ``serial``, ``local``, ``tmux`` or ``kubernetes``; empty if unknown.
+        running: a process of the run lives.
+        components: component -> its row.
+        beats: component -> its last heartbeat, if that is on this machine.
+        pages: addresses of TensorBoard and Prometheus.
     """
 
-    def __init__(self, folder: RunFolder, config: Config | None = None) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        config: Config | None = None,
+        curves: Collection[str] | None = (),
+    ) -> None:
         self.folder = folder
         self.config = config if config is not None else folder.read_config()
-        self.topology: Topology = make_topology(self.config)
-        self.line: Mapping[str, Any] = {}
+        self.progress = Progress(folder.progress, curves)
+        self.launcher = folder.launcher
+        self.running = True
+        self.components: dict[str, ComponentRow] = {}
         self.beats: dict[str, Beat] = {}
-        self.restarts: dict[str, int] = {}
-        self.rows: dict[str, ComponentStatus] = {}
-        self._progress = Tail(folder.progress)
+        self.pages = Pages(folder)
+        self._planned: list[str] = []
         self._events = Tail(folder.events)
         self._told: dict[tuple[str, str, str], int] = {}
         self._best = -math.inf
         self._missing_shown = False
         self._first = ""
 
-    def look(self, components: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
+    def refresh(
+        self,
+        run: RunControl | None = None,
+        *,
+        components: Mapping[str, Mapping[str, Any]] | None = None,
+        telemetry: bool = False,
+    ) -> bool:
         """Reads new data; returns True if there is a new line of progress.
 
         Args:
-            components: name -> ``restarts`` and more, from the launcher.
+            run: control of the run; without it there are only the files.
+            components: component -> ``restarts``, if this process supervises the run.
+            telemetry: ask Tensorplex, too, for rates and memory of the components.
         """
-        if components is not None:
-            self.restarts = {name: each["restarts"] for name, each in components.items()}
-        lines = self._progress.objects()
-        if lines:
-            self.line = lines[-1]
+        news = self.progress.read()
+        statuses: dict[str, ComponentStatus] = {}
+        if run is not None:
+            self.running = run.running
+            statuses = {status.name: status for status in run.status()}
+            if not news and not self.folder.progress.is_file():
+                # The run folder is on another machine, which sends only the newest line.
+                self.progress.add(run.progress())
         self.beats = read_beats(self.folder.alive)
-        return bool(lines)
+        for name in dict.fromkeys([*self._names(), *(components or {}), *self.beats]):
+            if name not in statuses:
+                beat = self.beats.get(name)
+                restarts = (components or {}).get(name, {}).get("restarts", 0)
+                state, pid = (State.running, beat.pid) if beat else (State.starting, 0)
+                statuses[name] = status_row(name, beat, state=state, pid=pid, restarts=restarts)
+        reported: Mapping[str, Mapping[str, Any]] = {}
+        if telemetry and self.running:
+            # Imported late: sockets must not delay the start of a command that needs none.
+            from session.launchers.asking import told
 
-    def show(self, run: RunControl) -> None:
-        """Reads new data, from the run's control if that knows more than the files."""
-        self.rows = {row.name: row for row in run.status()}
-        self.look()
-        self.restarts = {name: row.restarts for name, row in self.rows.items()}
-        self.line = self.line or run.progress()
+            reported = told(self.folder)
+        late: float = self.config.session_config.heartbeat.timeout
+        self.components = {
+            name: component_row(
+                status, self.beats.get(name), reported.get(name), timeout_seconds=late
+            )
+            for name, status in statuses.items()
+        }
+        return news
+
+    def _names(self) -> list[str]:
+        """Names of the components that the run was started with; empty once it is over."""
+        if self.folder.over:
+            return []
+        if not self._planned:
+            with suppress(ConfigError):
+                self._planned = [each.name for each in Topology.load(self.folder.topology)]
+        return self._planned
+
+    @property
+    def line(self) -> Mapping[str, Any]:
+        """The newest line of ``progress.jsonl``, empty before the first."""
+        return self.progress.line
 
     def pass_over(self) -> None:
         """Skips the events and best scores of earlier parts of the run."""
-        self.look()
-        self.pop_new_best()
+        self.refresh()
+        self._is_best(self.line.get("best_eval") or {})
         self._events.lines()
 
     def new_events(self) -> list[dict[str, Any]]:
         """Returns the events since the last call that are worth showing."""
-        return [event for event in self._events.objects() if self._is_news(event)]
+        found = [event for event in self._events.objects() if self._is_news(event)]
+        # Also from the report: it is later than the event, but the event may be lost.
+        best = self.line.get("best_eval") or {}
+        if self._is_best(best):
+            found.append({"event": "evaluation", **best})
+        if not self._missing_shown and (missing := self.missing_metric()):
+            self._missing_shown = True
+            found.append({"event": "missing_metric", "detail": missing})
+        return found
 
     def _is_news(self, event: Mapping[str, Any]) -> bool:
         kind = event.get("event")
@@ -153,44 +206,33 @@ class View:
     @property
     def counted(self) -> bool:
         """True if the clock of the run counts rounds instead of real time."""
-        return (self.config.get("run") or {}).get("launcher") == "serial"
+        return self.launcher == "serial"
 
-    def time(self, seconds: float) -> str:
+    @property
+    def state(self) -> str:
+        """``running``, or the outcome."""
+        going = self.running and not self.folder.over
+        return "running" if going else state_of(self.folder, self.launcher)
+
+    @property
+    def reason(self) -> str:
+        """Reason of the end, in one line; empty before it."""
+        return " ".join(str((self.folder.read_result() or {}).get("reason") or "").split())
+
+    def time(self, seconds: float | None) -> str:
         """Formats a duration on the clock of the run; marks counted time."""
-        return f"{duration(seconds)} counted" if self.counted else duration(seconds)
-
-    def states(self) -> dict[str, State]:
-        """Returns component -> state, ``starting`` before its first heartbeat."""
-        names = [component.name for component in self.topology]
-        found = dict.fromkeys([*names, *self.rows, *self.beats])
-        return {name: self._state(name) for name in found}
-
-    def doing(self, name: str) -> str:
-        """Returns the activity of a component if it takes long, or its latest death."""
-        beat, row = self.beats.get(name), self.rows.get(name)
-        if row is not None and (death := last_death(row)):
-            return death
-        if beat is None:
-            return row.doing if row is not None else ""
-        # An operation that blocks heartbeats is shown once one is late; others at once.
-        beats = beat.busy_seconds == 0 or beat.age_seconds > _BUSY_SECONDS
-        occupied = beat.state in (State.starting, State.failed) or beats
-        return beat.doing if occupied else ""
-
-    def _state(self, name: str) -> State:
-        beat, row = self.beats.get(name), self.rows.get(name)
-        if row is not None and row.state not in (State.running, State.gone):
-            return row.state
-        if beat is None:
-            return row.state if row is not None else State.starting
-        timeout: float = self.config.session_config.heartbeat.timeout
-        alive = beat.state in (State.running, State.draining)
-        return State.silent if alive and beat.late(timeout) else beat.state
+        return took({"wall_seconds": seconds}, counted=self.counted)
 
     def budgets(self) -> list[Budget]:
         """Returns the budgets of the run; the one that will be used up first comes first."""
         stop, found = self.config.session_config.stop, []
-        for name, used, per_second in self._uses():
+        line, rates = self.line, self.rates
+        uses = {
+            "env_steps": (line.get("env_steps", 0), rates.get("env_steps_per_second") or 0.0),
+            "iterations": (line.get("iterations", 0), rates.get("updates_per_second") or 0.0),
+            "seconds": (line.get("wall_seconds", 0.0), 1.0),
+        }
+        for name, (used, per_second) in uses.items():
             if stop[name] is not None:
                 left = max(0.0, stop[name] - used)
                 seconds = left / per_second if per_second > 0 else None
@@ -203,15 +245,6 @@ class View:
         """Sort key of budgets; with hysteresis, so that the first one does not change often."""
         seconds = math.inf if budget.left_seconds is None else budget.left_seconds
         return seconds * (_STAYS if budget.name == self._first else 1.0)
-
-    def _uses(self) -> list[tuple[str, float, float]]:
-        """Returns name, used amount and use per second of each budget."""
-        line, rates = self.line, self.rates
-        return [
-            ("env_steps", line.get("env_steps", 0), rates.get("env_steps_per_second") or 0.0),
-            ("iterations", line.get("iterations", 0), rates.get("updates_per_second") or 0.0),
-            ("seconds", line.get("wall_seconds", 0.0), 1.0),
-        ]
 
     @property
     def rates(self) -> Mapping[str, Any]:
@@ -242,22 +275,3 @@ class View:
             f"the goal cannot be met: no episode has reported the metric {wanted} "
             f"(session_config.stop.metric); reported are: {there}"
         )
-
-    def pop_missing_metric(self) -> str:
-        """Returns :meth:`missing_metric` once, then an empty text."""
-        text = "" if self._missing_shown else self.missing_metric()
-        self._missing_shown |= bool(text)
-        return text
-
-    def pop_new_best(self) -> Mapping[str, Any] | None:
-        """Returns a new best evaluation once, unless an event has reported it already."""
-        best: Mapping[str, Any] = self.line.get("best_eval") or {}
-        return best if self._is_best(best) else None
-
-    @property
-    def replay_fill(self) -> float | None:
-        """The filled share of replay."""
-        replay = self.line.get("replay") or {}
-        if "size" not in replay:
-            return None
-        return float(replay["size"]) / float(self.config.learner_config.replay.capacity)

@@ -1,12 +1,22 @@
 """The table of components: what the launcher knows beside what the component tells."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
-from session.component_table import HEAD, cells, component_cells, component_rows
 from session.launchers.status import ComponentStatus
+from session.show.components import (
+    HEAD,
+    ComponentRow,
+    cells,
+    component_cells,
+    component_row,
+)
 from session.state import State
 
 AGENT = ComponentStatus("agent-0", State.running, 17, 0.25, 1, None, "")
+TIMEOUT = 10.0
 TOLD = {
     "pid": 17,
     "rss_bytes": 250_000_000,
@@ -14,9 +24,13 @@ TOLD = {
 }
 
 
+def row_of(status: ComponentStatus, reported: Mapping[str, Any] | None = None) -> ComponentRow:
+    return component_row(status, None, reported, timeout_seconds=TIMEOUT)
+
+
 def test_what_a_component_tells_stands_beside_what_is_known_of_it() -> None:
-    [row] = component_rows([AGENT], {"agent-0": TOLD})
-    assert (row["work"], row["lag_versions"], row["rss_bytes"]) == (
+    row = row_of(AGENT, TOLD)
+    assert (row.work, row.lag_versions, row.rss_bytes) == (
         "env steps 1,234/s",
         3.0,
         250_000_000,
@@ -36,7 +50,7 @@ def test_what_a_component_tells_stands_beside_what_is_known_of_it() -> None:
 
 def test_who_was_never_heard_has_dashes() -> None:
     waiting = ComponentStatus("agent-1", State.waiting, 0, None, 0, None, "")
-    [row] = component_rows([waiting], {})
+    row = row_of(waiting)
     assert cells(row) == ["agent-1", "waiting", "-", "-", "-", "-", "-", "0", ""]
 
 
@@ -45,21 +59,21 @@ def test_what_a_dead_process_has_told_is_not_shown() -> None:
     again = ComponentStatus("agent-0", State.starting, 18, 0.1, 2, None, "", died=death)
     gone = ComponentStatus("agent-0", State.gone, 0, 9.0, 1, 0, "")
     for status in (again, gone):
-        [row] = component_rows([status], {"agent-0": TOLD})
-        assert (row["work"], row["rss_bytes"], row["lag_versions"]) == ("", None, None)
-    assert cells(component_rows([again], {})[0])[-1] == "last death: killed by SIGKILL"
-    assert cells(component_rows([gone], {})[0])[1] == "gone, exit code 0"
+        row = row_of(status, TOLD)
+        assert (row.work, row.rss_bytes, row.lag_versions) == ("", None, None)
+    assert cells(row_of(again))[-1] == "last death: killed by SIGKILL"
+    assert cells(row_of(gone))[1] == "gone, exit code 0"
 
 
 def test_a_finished_process_shows_no_rate() -> None:
     done = ComponentStatus("agent-0", State.done, 0, 9.0, 0, 0, "")
-    [row] = component_rows([done], {"agent-0": TOLD})
-    assert row["work"] == ""
+    row = row_of(done, TOLD)
+    assert row.work == ""
 
 
 def test_columns_in_which_nothing_stands_are_left_out() -> None:
     ended = [ComponentStatus(name, State.done, 0, None, 0, None, "") for name in ("a", "b")]
-    head, right, table = component_cells(component_rows(ended, {}))
+    head, right, table = component_cells(map(row_of, ended))
     assert (head, right) == (["component", "state", "restarts"], [2])
     assert table == [["a", "done", "0"], ["b", "done", "0"]]
 
@@ -79,10 +93,10 @@ def test_a_death_is_told_as_past_and_while_it_matters(
     state: str, doing: str, seconds: float | None, shown: str
 ) -> None:
     died = ComponentStatus("a", State(state), 1, 0.1, 1, None, doing, "killed by SIGKILL", seconds)
-    assert cells(component_rows([died], {})[0])[-1] == shown
+    assert cells(row_of(died))[-1] == shown
 
 
 def test_two_rates_are_both_told() -> None:
-    told = {"replay-0": {"status": {"inserts_per_second": 5.0, "samples_per_second": 80.0}}}
-    [row] = component_rows([ComponentStatus("replay-0", State.running, 0, 1.0, 0, None, "")], told)
-    assert row["work"] == "rows in 5.0/s, rows out 80/s"
+    told = {"status": {"inserts_per_second": 5.0, "samples_per_second": 80.0}}
+    row = row_of(ComponentStatus("replay-0", State.running, 0, 1.0, 0, None, ""), told)
+    assert row.work == "rows in 5.0/s, rows out 80/s"

@@ -14,8 +14,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from session.dashboard import Dashboard, best_launcher
 from session.errors import UsageError
+from session.show.dashboard import Dashboard, best_launcher
 from tests.session.fake_run import FakeRun, status
 from tests.session.made_run import made_beat, made_config, made_line, made_run
 
@@ -45,23 +45,23 @@ def test_rows_numbers_and_title(board: Dashboard) -> None:
     assert [row["name"] for row in board.components()] == ["learner", "agent-0", "agent-1"]
     assert board.names() == ["learner", "agent-0", "agent-1"]
     assert board.numbers()["env_steps"] == 200
-    assert board.episodes() == 4
     shown = board.headline()
-    assert ("greedy return", "3.0") in shown
-    assert ("goal", "10.0") in shown
-    assert ("training return", "1.5") in shown
+    assert ("greedy return", "3.0, best 3.0") in shown
+    assert ("goal", "3.0 of 10.0 greedy return") in shown
+    assert ("training return", "1.5, last 100 episodes") in shown
     assert ("env steps", "200, 100/s") in shown
     # No name stands twice.
     assert len({name for name, _ in shown}) == len(shown)
-    assert ("policy lag", "2.5 versions") in shown
-    assert board.title().startswith("dqn on toy:chain · seed 3 · running · 00:02 · ")
+    assert ("policy lag", "2.5 versions, - updates") in shown
+    assert board.title().startswith("dqn on toy:chain · seed 3 · running on local · after 00:02 · ")
 
 
 def test_the_table_as_text(board: Dashboard) -> None:
-    title, numbers, empty, head, *rows = board.table().splitlines()
-    assert title == board.title()
-    assert numbers.startswith("greedy return 3.0, best 3.0, goal 10.0, ")
-    assert empty == ""
+    first, numbers, conditions, components = board.table().split("\n\n")
+    assert first.splitlines()[1] == "running on local · after 00:02"
+    assert numbers.splitlines()[0].endswith("  greedy return    3.0  best 3.0")
+    assert conditions.startswith("goal  ━━━━━━━─────────────────  3.0 of 10.0 greedy return")
+    head, *rows = components.splitlines()
     assert head.split()[:2] == ["component", "state"]
     assert [row.split()[:2] for row in rows] == [
         ["learner", "running"],
@@ -74,7 +74,6 @@ def test_before_the_first_report_there_is_a_table_too(run: FakeRun) -> None:
     run.folder.progress.unlink()
     board = Dashboard(run)
     assert board.headline() == []
-    assert board.episodes() == 0
     assert "agent-0" in board.table()
     assert board.picture().startswith(b"\x89PNG")
 
@@ -97,7 +96,7 @@ def test_where_the_folder_is_elsewhere_the_newest_lines_are_kept(run: FakeRun) -
         board.refresh()
         board.refresh()
     assert board.numbers() == LINES[-1]
-    assert board._progress.curve("rates.env_steps_per_second", "seconds").x == [1.0, 2.0]
+    assert board.view.progress.curve("rates.env_steps_per_second", "seconds").x == [1.0, 2.0]
 
 
 def test_the_figure_has_returns_throughput_and_lag(board: Dashboard) -> None:
@@ -117,7 +116,7 @@ def test_a_mode_that_does_not_judge_is_shown(board: Dashboard, run: FakeRun) -> 
     with run.folder.progress.open("a") as file:
         file.write(json.dumps(made_line(200, greedy=3.0, eval_deterministic=shown)) + "\n")
     board.refresh()
-    assert ("deterministic return", "7.0") in board.headline()
+    assert ("deterministic return", "7.0, does not judge") in board.headline()
     figure = board.figure()
     drawn = {str(line.get_label()): points(line) for line in figure.axes[0].lines}
     assert drawn["deterministic"] == [[1.5, 7.0]]
@@ -204,11 +203,11 @@ def test_a_finished_run_is_shown_from_its_files(tmp_path: Path) -> None:
     made_beat(folder, "learner", "done", os.getpid())
     board = Dashboard(tmp_path / "run")
     assert not board.running
-    assert board.state() == "stopped: goal reached"
+    assert board.state() == "done: goal reached"
     [row] = board.components()
     assert (row["name"], row["state"], row["restarts"], row["exit_code"]) == (
         "learner",
-        "gone",
+        "done",
         2,
         0,
     )
@@ -224,15 +223,15 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_tmux_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("session.dashboard.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("session.show.dashboard.which", lambda name: f"/bin/{name}")
     assert best_launcher() == "tmux"
-    monkeypatch.setattr("session.dashboard.which", lambda name: None)
+    monkeypatch.setattr("session.show.dashboard.which", lambda name: None)
     assert best_launcher() == "local"
 
 
 def test_what_a_notebook_needs_is_imported_only_for_widgets_and_pictures() -> None:
     heavy = {"ipywidgets", "IPython", "matplotlib", "torch", "gymnasium", "surreal_like"}
-    code = f"import sys, session.dashboard; print(*({heavy!r} & set(sys.modules)))"
+    code = f"import sys, session.show.dashboard; print(*({heavy!r} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from session.progress import AXES, Progress, axis_of, numbers
+from session.show.progress import AXES, Progress, axis_of, numbers
 from tests.session.made_run import made_line
 
 LINES = [

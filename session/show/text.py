@@ -1,11 +1,14 @@
-"""Formats numbers for people."""
+"""Formats numbers and tables as text."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 MISSING = "-"
+# Between two columns of a table.
+GAP = "   "
 
 
 def count(value: float | None) -> str:
@@ -73,3 +76,35 @@ def bar(share: float, width: int) -> str:
     """Draws a progress bar of `width` characters, filled up to `share`."""
     filled = round(min(1.0, max(0.0, share)) * width)
     return "━" * filled + "─" * (width - filled)
+
+
+def ago(seconds: float | None) -> str:
+    """Formats the age of a heartbeat or of an event: 250 ms ago."""
+    return MISSING if seconds is None else f"{short_time(seconds)} ago"
+
+
+def columns(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    gap: str = GAP,
+) -> str:
+    """Formats a table as lines.
+
+    Args:
+        head: titles; empty for a table without them.
+        rows: lists of texts, one text per column.
+        right: indices of the right-aligned columns.
+        gap: between two columns.
+    """
+    every = [list(head), *map(list, rows)] if head else [list(row) for row in rows]
+    widths = [max(len(row[i]) for row in every) for i in range(len(every[0]))] if every else []
+    lines = []
+    for row in every:
+        cells = [
+            text.rjust(width) if i in right else text.ljust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(gap.join(cells).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Everything that shows a run: one model, `run_view`, and its layouts."""

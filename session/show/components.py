@@ -1,0 +1,132 @@
+"""The component table: one row each, of process state, heartbeat and the numbers of Tensorplex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from session.heartbeat import Beat
+from session.launchers.status import ComponentStatus
+from session.show.text import MISSING, ago, rate, size
+from session.state import ENDED, State
+
+HEAD = ("component", "state", "work", "lag", "memory", "last beat", "pid", "restarts", "doing")
+# Rates in a component's status -> unit shown in the table.
+_WORK = {
+    "steps_per_second": "env steps",
+    "updates_per_second": "updates",
+    "inserts_per_second": "rows in",
+    "samples_per_second": "rows out",
+    "records_per_second": "records",
+}
+
+# Terminal styles; those of all other states are yellow.
+STYLES = {
+    State.running: "green",
+    State.draining: "cyan",
+    State.done: "dim",
+    State.gone: "dim",
+    State.silent: "bold yellow",
+    State.failed: "bold red",
+    State.dead: "bold red",
+}
+_RIGHT = ("memory", "pid", "restarts")
+# An older death does not explain the present state.
+_DEATH_MATTERS_SECONDS = 600.0
+# A component with a younger heartbeat is not blocked by a long operation.
+_BUSY_SECONDS = 2.0
+_AT_WORK = (State.running, State.draining)
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentRow(ComponentStatus):
+    """State of one component; ``state`` is ``silent`` if its heartbeat is late.
+
+    Args:
+        work: its rates in words.
+        lag_versions: versions by which its parameters are behind, None if unknown.
+        rss_bytes: memory of its process, None if unknown.
+        momentary: ``doing`` may be over before anybody reads of it.
+    """
+
+    work: str = ""
+    lag_versions: float | None = None
+    rss_bytes: float | None = None
+    momentary: bool = False
+
+    @property
+    def last_death(self) -> str:
+        """Cause and age of its last death; empty if that is too old or the component has ended."""
+        seconds = self.died_seconds
+        past = seconds is not None and seconds > _DEATH_MATTERS_SECONDS
+        if not self.died or self.state in ENDED or past:
+            return ""
+        return f"last death: {self.died}" + (f" {ago(seconds)}" if seconds else "")
+
+
+def component_row(
+    status: ComponentStatus,
+    beat: Beat | None = None,
+    reported: Mapping[str, Any] | None = None,
+    *,
+    timeout_seconds: float,
+) -> ComponentRow:
+    """Joins what is known of one component.
+
+    Args:
+        status: state of its process.
+        beat: its last heartbeat, if that is on this machine.
+        reported: its row of Tensorplex, if that has one.
+        timeout_seconds: age from which a heartbeat is late.
+    """
+    known = reported or {}
+    if status.state in ENDED or (status.pid and known.get("pid") not in (None, status.pid)):
+        # The row came from a process that no longer runs.
+        known = {}
+    numbers: Mapping[str, float] = known.get("status", {})
+    work = [f"{words} {rate(numbers[key])}" for key, words in _WORK.items() if key in numbers]
+    return ComponentRow(
+        **asdict(status) | {"state": _state(status, beat, timeout_seconds)},
+        work=", ".join(work),
+        lag_versions=numbers.get("version_lag"),
+        rss_bytes=known.get("rss_bytes"),
+        momentary=beat is not None
+        and beat.state in _AT_WORK
+        and beat.busy_seconds > 0
+        and beat.age_seconds <= _BUSY_SECONDS,
+    )
+
+
+def _state(status: ComponentStatus, beat: Beat | None, timeout_seconds: float) -> State:
+    """Returns the state of the process; that of the heartbeat if it says more."""
+    if beat is None or status.state not in (State.running, State.gone):
+        return status.state
+    return State.silent if beat.state in _AT_WORK and beat.late(timeout_seconds) else beat.state
+
+
+def cells(row: ComponentRow) -> list[str]:
+    """Returns the texts of one row below HEAD."""
+    return [
+        row.name,
+        row.state + ("" if row.exit_code is None else f", exit code {row.exit_code}"),
+        row.work or MISSING,
+        MISSING if row.lag_versions is None else f"{row.lag_versions:.0f} versions",
+        MISSING if row.rss_bytes is None else size(row.rss_bytes),
+        ago(row.age_seconds),
+        str(row.pid) if row.pid else MISSING,
+        str(row.restarts),
+        row.doing or row.last_death,
+    ]
+
+
+def component_cells(rows: Iterable[ComponentRow]) -> tuple[list[str], list[int], list[list[str]]]:
+    """Returns titles, indices of the right-aligned columns, and the texts of all rows.
+
+    Empty columns are left out, for example most columns of a finished run.
+    """
+    table = [cells(row) for row in rows]
+    full = [i for i in range(len(HEAD)) if any(row[i] not in ("", MISSING) for row in table)]
+    head = [HEAD[i] for i in full]
+    right = [place for place, i in enumerate(full) if HEAD[i] in _RIGHT]
+    return head, right, [[row[i] for i in full] for row in table]

@@ -1,0 +1,140 @@
+"""Numbers, goal, budgets and components of a run as texts, for all layouts of a run."""
+
+from __future__ import annotations
+
+import os
+from itertools import zip_longest
+from typing import NamedTuple
+
+from session.show.components import component_cells
+from session.show.progress import shown_evaluations
+from session.show.run_view import Budget, RunView
+from session.show.text import bar, columns, count, decimal, duration, percent, rate
+
+BAR_WIDTH = 24
+_GAP = "  "
+_TRAINING = "last 100 episodes"
+
+
+class Number(NamedTuple):
+    """One number as text: its value, words that belong to the value, and a second value."""
+
+    name: str
+    text: str
+    unit: str = ""
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """Value, unit and note."""
+        return ", ".join(filter(None, (f"{self.text} {self.unit}".rstrip(), self.note)))
+
+
+def heading(view: RunView, *words: str) -> str:
+    """Lays out title, further words and folder of a run."""
+    relative = os.path.relpath(view.folder.path)
+    folder = str(view.folder) if relative.startswith("..") else relative
+    return " · ".join([view.title, *filter(None, words), folder])
+
+
+def state_line(view: RunView) -> str:
+    """Lays out state, duration and reason of the end of a run."""
+    state, wall = view.state, view.line.get("wall_seconds")
+    if state == "running" and view.launcher:
+        state += " in one thread" if view.counted else f" on {view.launcher}"
+    after = f"after {view.time(wall)}" if wall is not None else ""
+    return " · ".join(dict.fromkeys(filter(None, [state, after, view.reason])))
+
+
+def headline(view: RunView) -> tuple[list[Number], list[Number]]:
+    """Formats the newest numbers of a run: amounts and rates, then returns and lag.
+
+    Both are empty before the first report.
+    """
+    line, rates = view.line, view.rates
+    if not line:
+        return [], []
+    last, best = ((line.get(name) or {}).get("mean_return") for name in ("eval", "best_eval"))
+    lag, repeated = line["lag"], line.get("repeated_iterations")
+    steps, updates = rates.get("env_steps_per_second"), rates.get("updates_per_second")
+    again = f", {count(repeated)} repeated" if repeated else ""
+    size = (line.get("replay") or {}).get("size")
+    share = None if size is None else size / view.config.learner_config.replay.capacity
+    mean_updates = f"{count(lag.get('mean_updates'))} updates"
+    amounts = [
+        Number("env steps", count(line["env_steps"]), note=rate(steps)),
+        Number("updates", count(line["iterations"]), note=rate(updates) + again),
+        Number("episodes", count(line["episodes"])),
+        Number("replay", count(size), note=f"{percent(share)} full"),
+        Number("learner waits", percent(line.get("waiting_share"))),
+    ]
+    returns = [
+        Number("greedy return", decimal(last), note=f"best {decimal(best)}"),
+        Number("training return", decimal(line["train"]["mean_return_100"]), note=_TRAINING),
+        Number("policy lag", decimal(lag["mean_versions"]), "versions", mean_updates),
+        Number("sampled", decimal(rates.get("samples_per_insert")), "times each row"),
+    ]
+    for name, shown in shown_evaluations(line).items():
+        mean = decimal(shown.get("mean_return"))
+        returns.append(Number(f"{name} return", mean, note="does not judge"))
+    return amounts, returns
+
+
+def numbers_table(view: RunView) -> list[list[str]]:
+    """Lays out :func:`headline` in six columns: name, value, and the rest, twice."""
+    pairs = zip_longest(*headline(view), fillvalue=Number("", ""))
+    texts = [[(n.name, n.text, ", ".join(filter(None, n[2:]))) for n in pair] for pair in pairs]
+    return [[*left, *right] for left, right in texts]
+
+
+def conditions(view: RunView, seconds: float | None = None) -> list[tuple[str, float, str]]:
+    """Formats goal and budgets: name, reached or used share, what is reached or used of what.
+
+    Args:
+        view: the state of the run.
+        seconds: real duration so far, if that is newer than the last report.
+    """
+    found = []
+    if (goal := view.goal()) is not None:
+        name, wanted, reached = goal
+        text = f"{decimal(reached)} of {decimal(wanted)} {name}"
+        found.append(("goal", share_of(reached, wanted), text))
+    budgets = view.budgets()
+    return found + [("budget", each.share, _budget(view, each, seconds)) for each in budgets]
+
+
+def share_of(reached: float | None, wanted: float) -> float:
+    """Returns the share of a goal that is reached, 0 to 1; for negative goals the inverse ratio."""
+    if reached is None:
+        return 0.0
+    if reached >= wanted:
+        return 1.0
+    return reached / wanted if wanted > 0 else wanted / reached
+
+
+def _budget(view: RunView, budget: Budget, seconds: float | None) -> str:
+    if budget.name == "seconds":
+        used = budget.used if view.counted or seconds is None else seconds
+        return f"{duration(used)} of {view.time(budget.limit)}"
+    text = f"{count(budget.used)} of {count(budget.limit)} {budget.name.replace('_', ' ')}"
+    if budget.left_seconds is not None and budget.used:
+        text += f", {duration(budget.left_seconds)} left"
+    return text
+
+
+def overview(view: RunView) -> str:
+    """Lays out all that there is to show of a run, as lines of text."""
+    going = view.state == "running"
+    standstill = view.line.get("standstill") if going else ""
+    pages = [f"{name}: {address}" for name, address in view.pages.read().items()]
+    first = [heading(view), state_line(view), standstill, view.missing_metric(), *pages]
+    limits = conditions(view) if going and view.line else []
+    bars = [[name, bar(share, BAR_WIDTH), text] for name, share, text in limits]
+    head, right, rows = component_cells(view.components.values())
+    blocks = [
+        "\n".join(filter(None, first)),
+        columns([], numbers_table(view), right=(1, 2, 4), gap=_GAP),
+        columns([], bars, gap=_GAP),
+        columns(head, rows, right=right),
+    ]
+    return "\n\n".join(filter(None, blocks))

@@ -1,0 +1,185 @@
+"""The model of what is shown of a run, from the files that a run writes."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.component import Component, Topology
+from session.heartbeat import Beat, write_beat
+from session.launchers.status import ComponentStatus
+from session.show.overview import overview, share_of
+from session.show.run_view import RunView
+from session.state import State
+from tests.session.fake_run import FakeRun
+from tests.session.made_run import made_config, made_line, made_run
+
+STOP = {"eval_return": 475, "env_steps": 10_000, "seconds": 100}
+
+
+class Made:
+    """A run folder that is written by hand, and its view."""
+
+    def __init__(self, path: Path, **stop: Any) -> None:
+        wanted = {f"session_config__stop__{key}": each for key, each in (STOP | stop).items()}
+        self.config = made_config(**wanted)
+        self.folder = made_run(path, config=self.config)
+        names = ("ps", "replay-0", "learner", "agent-0")
+        topology = Topology(Component(name, name.split("-")[0], "main") for name in names)
+        self.folder.topology.write_text(json.dumps(topology.to_dict()))
+        self.view = RunView(self.folder)
+
+    def line(self, env_steps: int, **changed: Any) -> None:
+        with self.folder.progress.open("a") as file:
+            file.write(json.dumps(made_line(env_steps, **changed)) + "\n")
+        self.view.refresh()
+
+    def beat(
+        self, name: str, state: str, *, age: float = 0.0, doing: str = "", busy: float = 0.0
+    ) -> None:
+        beat = Beat(name, 1, State(state), 1, time.time() - age, busy, doing)
+        write_beat(self.folder.alive, beat)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path / "r")
+
+
+def test_states_of_components(made: Made) -> None:
+    made.beat("learner", "running", doing="building the learner", busy=60.0)
+    made.beat("eval-0", "running", doing="evaluating version 7: 3 of 100 episodes")
+    made.beat("agent-0", "running", age=made.config.session_config.heartbeat.timeout + 1)
+    made.beat("agent-1", "running", age=5.0, doing="saving a checkpoint", busy=60.0)
+    made.beat("ps", "done", age=1000.0)
+    made.beat("agent-7", "starting")
+    made.view.refresh()
+    rows = made.view.components
+    assert rows["learner"].state == "running"
+    assert rows["learner"].momentary
+    assert rows["eval-0"].doing == "evaluating version 7: 3 of 100 episodes"
+    assert not rows["eval-0"].momentary
+    assert rows["agent-0"].state == "silent"
+    assert not rows["agent-1"].momentary
+    assert rows["ps"].state == "done"
+    assert rows["agent-7"].state == rows["replay-0"].state == "starting"
+    assert list(rows) == ["ps", "replay-0", "learner", "agent-0", "agent-1", "agent-7", "eval-0"]
+
+
+def test_a_control_knows_more_than_the_files(made: Made) -> None:
+    run = FakeRun(made.folder)
+    run.line = made_line(700)
+    run.rows["ps"] = ComponentStatus(
+        "ps", State.running, 1, 0.1, 1, None, "", "its window closed", 3.0
+    )
+    made.folder.progress.unlink()
+    made.beat("learner", "failed")
+    made.view.refresh(run)
+    assert made.view.line == run.line
+    assert made.view.components["learner"].state == "failed"
+    assert made.view.components["ps"].last_death == "last death: its window closed 3.0 s ago"
+    assert made.view.components["replay-0"].state == "starting"
+    run.line = made_line(800)
+    made.view.refresh(run)
+    assert made.view.line == run.line
+
+
+def test_a_component_that_never_started_is_not_starting_in_a_run_that_is_over(made: Made) -> None:
+    made.folder.result.write_text(json.dumps({"status": "stopped"}))
+    made.view.refresh()
+    assert made.view.components == {}
+
+
+def test_budgets_come_in_the_order_in_which_they_end(made: Made) -> None:
+    # Nothing is known of the rate of steps before the first report.
+    assert [budget.name for budget in made.view.budgets()] == ["seconds", "env_steps"]
+    rates = {"env_steps_per_second": 200.0, "updates_per_second": 20.0}
+    made.line(4000, greedy=237.5, rates=rates)
+    steps, seconds = made.view.budgets()
+    assert (steps.name, steps.share, steps.left_seconds) == ("env_steps", 0.4, 30.0)
+    assert (seconds.name, seconds.left_seconds) == ("seconds", 60.0)
+    assert made.view.goal() == ("greedy return", 475.0, 237.5)
+
+
+def test_the_budget_that_comes_first_does_not_change_with_every_report(made: Made) -> None:
+    def first(env_steps: int, per_second: float) -> str:
+        made.line(env_steps, rates={"env_steps_per_second": per_second}, wall_seconds=50.0)
+        return made.view.budgets()[0].name
+
+    assert first(5000, 90.0) == "seconds"
+    assert first(5000, 110.0) == "seconds"
+    assert first(5000, 200.0) == "env_steps"
+    assert first(5000, 90.0) == "env_steps"
+    assert first(5000, 50.0) == "seconds"
+
+
+def test_a_run_that_is_over_shows_its_own_rates(made: Made) -> None:
+    made.line(1000)
+    assert made.view.rates["env_steps_per_second"] == 100.0
+    result = {"status": "stopped", "rates": {"env_steps_per_second": 43.0}}
+    made.folder.result.write_text(json.dumps(result))
+    assert made.view.rates["env_steps_per_second"] == 43.0
+
+
+def test_a_metric_of_ones_own_may_be_the_goal(tmp_path: Path) -> None:
+    made = Made(tmp_path / "r", eval_return=None, metric="my/score", above=3)
+    assert made.view.goal() == ("my/score", 3.0, None)
+    made.line(100, metrics={"my/score": {"mean": 1.5}})
+    assert made.view.goal() == ("my/score", 3.0, 1.5)
+
+
+def test_the_overview_has_numbers_conditions_and_components(made: Made) -> None:
+    made.line(
+        4000,
+        greedy=237.5,
+        replay={"size": 50_000},
+        repeated_iterations=7,
+        standstill="nothing moves",
+    )
+    first, numbers, conditions, components = overview(made.view).split("\n\n")
+    assert first.splitlines()[1:] == ["running on local · after 00:40", "nothing moves"]
+    assert numbers.splitlines() == [
+        "env steps       4,000             100/s  greedy return    237.5  best 237.5",
+        "updates           400  10/s, 7 repeated  training return    0.0  last 100 episodes",
+        "episodes           80                    policy lag         2.5  versions, - updates",
+        "replay         50,000         50 % full  sampled              -  times each row",
+        "learner waits    25 %",
+    ]
+    assert conditions.splitlines() == [
+        "goal    ━━━━━━━━━━━━────────────  237.5 of 475.0 greedy return",
+        "budget  ━━━━━━━━━━──────────────  4,000 of 10,000 env steps, 01:00 left",
+        "budget  ━━━━━━━━━━──────────────  00:40 of 01:40",
+    ]
+    assert components.splitlines()[1].split() == ["ps", "starting", "0"]
+
+
+def test_the_overview_of_a_run_that_is_over_has_its_outcome_and_no_budgets(made: Made) -> None:
+    made.line(4000, greedy=500.0, standstill="nothing moves")
+    result = {"status": "stopped", "goal_met": True, "reason": "475\nreached"}
+    made.folder.result.write_text(json.dumps(result))
+    text = overview(made.view)
+    assert "goal met · after 00:40 · 475 reached" in text
+    assert "budget" not in text
+    assert "nothing moves" not in text
+
+
+@pytest.mark.parametrize(
+    ("reached", "wanted", "share"),
+    [
+        (None, 10.0, 0.0),
+        (5.0, 10.0, 0.5),
+        (11.0, 10.0, 1.0),
+        (-3.0, 10.0, -0.3),
+        (-300.0, -100.0, 1 / 3),
+        (-90.0, -100.0, 1.0),
+        (-5.0, 0.0, 0.0),
+        (0.0, 0.0, 1.0),
+    ],
+)
+def test_the_reached_share_of_a_goal(reached: float | None, wanted: float, share: float) -> None:
+
+    assert share_of(reached, wanted) == pytest.approx(share)
