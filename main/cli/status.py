@@ -30,10 +30,10 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="everything as JSON, on one line")
     given = parser.parse_args(argv)
     folder = find_run(given.run)
-    with open_run(folder) as adopted:
+    with open_run(folder) as handle:
         view = RunView(folder)
         while True:
-            view.refresh(adopted, telemetry=not given.json)
+            view.refresh(handle, telemetry=not given.json)
             _show(
                 _as_json(view) if given.json else _page(view), over=given.watch and not given.json
             )

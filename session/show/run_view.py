@@ -1,4 +1,4 @@
-"""State of a run, for everything that shows runs; read incrementally while the run goes on."""
+"""Model of a run for everything that shows runs; reads its files incrementally."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Events to show at the terminal; the others are only in events.jsonl. The launcher reports its own
 # events separately.
-TOLD_EVENTS = (
+SHOWN_EVENTS = (
     "evaluation",
     "refused",
     "restored",
@@ -93,7 +93,7 @@ class RunView:
         self.pages = Pages(folder)
         self._planned: list[str] = []
         self._events = Tail(folder.events)
-        self._told: dict[tuple[str, str, str], int] = {}
+        self._shown: dict[tuple[str, str, str], int] = {}
         self._best = -math.inf
         self._missing_shown = False
         self._first = ""
@@ -163,8 +163,8 @@ class RunView:
         self._events.lines()
 
     def new_events(self) -> list[dict[str, Any]]:
-        """Returns the events since the last call that are worth showing."""
-        found = [event for event in self._events.objects() if self._is_news(event)]
+        """Returns the events to show that were added since the last call."""
+        found = [event for event in self._events.objects() if self._is_new(event)]
         # Also from the report: it is later than the event, but the event may be lost.
         best = self.line.get("best_eval") or {}
         if self._is_best(best):
@@ -174,15 +174,15 @@ class RunView:
             found.append({"event": "missing_metric", "detail": missing})
         return found
 
-    def _is_news(self, event: Mapping[str, Any]) -> bool:
+    def _is_new(self, event: Mapping[str, Any]) -> bool:
         kind = event.get("event")
-        if kind not in TOLD_EVENTS:
+        if kind not in SHOWN_EVENTS:
             return False
         if kind == "evaluation":
             return str(event.get("detail")).endswith("(again)") or self._is_best(event)
         key = (str(event.get("component")), str(kind), str(event.get("detail")))
-        self._told[key] = self._told.get(key, 0) + 1
-        return self._told[key] <= _REPEATS
+        self._shown[key] = self._shown.get(key, 0) + 1
+        return self._shown[key] <= _REPEATS
 
     def _is_best(self, score: Mapping[str, Any]) -> bool:
         """Returns True once for a new best score; untrained parameters do not count."""

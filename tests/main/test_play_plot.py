@@ -11,7 +11,7 @@ from main.cli.live_lines import event_line
 from main.cli.plot import find_runs
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.show.run_view import TOLD_EVENTS
+from session.show.run_view import SHOWN_EVENTS
 from tests.main.conftest import Command
 from tests.session.made_run import made_beat, made_config, made_line, made_run
 
@@ -247,4 +247,4 @@ def test_addresses_of_pages_are_told_once_and_short() -> None:
         "detail": "http://127.0.0.1:9/metrics",
     }
     assert event_line(event) == "prometheus: http://127.0.0.1:9/metrics"
-    assert {"tensorboard", "prometheus"} <= set(TOLD_EVENTS)
+    assert {"tensorboard", "prometheus"} <= set(SHOWN_EVENTS)

@@ -181,5 +181,4 @@ def test_the_overview_of_a_run_that_is_over_has_its_outcome_and_no_budgets(made:
     ],
 )
 def test_the_reached_share_of_a_goal(reached: float | None, wanted: float, share: float) -> None:
-
     assert share_of(reached, wanted) == pytest.approx(share)
