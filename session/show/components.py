@@ -100,9 +100,16 @@ def component_row(
 
 def _state(status: ComponentStatus, beat: Beat | None, timeout_seconds: float) -> State:
     """Returns the state of the process; that of the heartbeat if it says more."""
-    if beat is None or status.state not in (State.running, State.gone):
+    if beat is None or status.state not in (*_AT_WORK, State.gone):
         return status.state
-    return State.silent if beat.state in _AT_WORK and beat.late(timeout_seconds) else beat.state
+    if status.state == State.gone:
+        # A killed process has left a heartbeat of its work.
+        return beat.state if beat.state in ENDED else status.state
+    if beat.state == State.done:
+        # Its end has not been noticed yet; it may be started again.
+        return State.draining
+    late = beat.state in _AT_WORK and beat.late(timeout_seconds)
+    return State.silent if late else beat.state
 
 
 def cells(row: ComponentRow) -> list[str]:

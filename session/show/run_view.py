@@ -125,7 +125,7 @@ class RunView:
             if name not in statuses:
                 beat = self.beats.get(name)
                 restarts = (components or {}).get(name, {}).get("restarts", 0)
-                state, pid = (State.running, beat.pid) if beat else (State.starting, 0)
+                state, pid = (beat.state, beat.pid) if beat else (State.starting, 0)
                 statuses[name] = status_row(name, beat, state=state, pid=pid, restarts=restarts)
         reported: Mapping[str, Mapping[str, Any]] = {}
         if telemetry and self.running:

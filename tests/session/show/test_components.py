@@ -1,10 +1,12 @@
 """The table of components: what the launcher knows beside what the component tells."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from session.heartbeat import Beat
 from session.launchers.status import ComponentStatus
 from session.show.components import (
     HEAD,
@@ -94,6 +96,29 @@ def test_a_death_is_told_as_past_and_while_it_matters(
 ) -> None:
     died = ComponentStatus("a", State(state), 1, 0.1, 1, None, doing, "killed by SIGKILL", seconds)
     assert cells(row_of(died))[-1] == shown
+
+
+@pytest.mark.parametrize(
+    ("state", "beat", "age", "shown"),
+    [
+        ("running", "running", 0.0, "running"),
+        ("running", "draining", 0.0, "draining"),
+        ("running", "running", 2 * TIMEOUT, "silent"),
+        ("running", "failed", 2 * TIMEOUT, "failed"),
+        # It is being restarted, or its end has not been noticed yet.
+        ("running", "done", 0.0, "draining"),
+        ("starting", "done", 0.0, "starting"),
+        ("done", "done", 0.0, "done"),
+        ("gone", "done", 0.0, "done"),
+        ("gone", "running", 2 * TIMEOUT, "gone"),
+    ],
+)
+def test_the_state_is_that_of_the_process_or_of_its_heartbeat(
+    state: str, beat: str, age: float, shown: str
+) -> None:
+    status = ComponentStatus("a", State(state), 17, age, 0, None, "")
+    seen = Beat("a", 17, State(beat), 1, time.time() - age)
+    assert component_row(status, seen, timeout_seconds=TIMEOUT).state == shown
 
 
 def test_two_rates_are_both_told() -> None:
