@@ -47,7 +47,7 @@ def state_line(view: RunView) -> str:
 
 
 def headline(view: RunView) -> tuple[list[Number], list[Number]]:
-    """Formats the newest numbers of a run: amounts and rates, then returns and lag.
+    """Formats the newest numbers of a run: amounts and rates, then returns, lag and waiting.
 
     Both are empty before the first report.
     """
@@ -65,14 +65,15 @@ def headline(view: RunView) -> tuple[list[Number], list[Number]]:
         Number("env steps", count(line["env_steps"]), note=rate(steps)),
         Number("updates", count(line["iterations"]), note=rate(updates) + again),
         Number("episodes", count(line["episodes"])),
-        Number("replay", count(size), note=f"{percent(share)} full"),
-        Number("learner waits", percent(line.get("waiting_share"))),
+        Number("replay", count(size), note=percent(share)),
     ]
     returns = [
         Number("greedy return", decimal(last), note=f"best {decimal(best)}"),
         Number("training return", decimal(line["train"]["mean_return_100"]), note=_TRAINING),
         Number("policy lag", decimal(lag["mean_versions"]), "versions", mean_updates),
         Number("sampled", decimal(rates.get("samples_per_insert")), "times each row"),
+        # Here, as a longer name in the first column would not leave room for 80 columns.
+        Number("learner waits", percent(line.get("waiting_share"))),
     ]
     for name, shown in shown_evaluations(line).items():
         mean = decimal(shown.get("mean_return"))

@@ -113,7 +113,7 @@ def test_progress_is_told_at_most_every_two_seconds(writer: Writer, config: Conf
     (line,) = told.look(1.0)
     assert line == (
         "00:10  env steps 1,000 (200/s)  updates 100 (20/s)  training return 12.5  lag 1.5  "
-        "replay 50 % full  10 % of env_steps, 00:45 left"
+        "replay 50 %  10 % of env_steps, 00:45 left"
     )
     writer.line(2000)
     assert told.look(2.9) == []
@@ -173,6 +173,19 @@ def test_evaluations_of_a_mode_that_does_not_judge_are_shown_apart(
     console.print(render(view, 1.0))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"stochastic return +90\.0 +does not judge", text)
+
+
+def test_the_numbers_of_a_long_run_fit_into_80_columns(writer: Writer, config: Config) -> None:
+    rates = {"env_steps_per_second": 2160.0, "updates_per_second": 500.0, "samples_per_insert": 9.0}
+    lag = {"mean_versions": 480.5, "mean_updates": 12_345.0, "max_versions": 900}
+    writer.line(399_999, best=9000.0, rates=rates, lag=lag, waiting_share=0.25)
+    view = RunView(writer.folder, config)
+    view.refresh()
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(render(view, 1.0))
+    assert "versions, 12,345 updates" in stream.getvalue()
+    assert re.search(r"learner waits +25 %", stream.getvalue())
+    assert "…" not in stream.getvalue()
 
 
 def test_the_end_is_told_in_its_order(writer: Writer, config: Config) -> None:

@@ -72,7 +72,8 @@ def test_dashboard_lives_in_jupyterlab(tmp_path: Path) -> None:
         page.wait("document.body.innerText.includes('no errors of agent-0')")
 
         notebook.press("Stop everything")
-        page.wait("document.body.innerText.includes('interrupted: stopped from the dashboard')", 90)
+        page.wait("document.body.innerText.includes(' · interrupted · after ')", 90)
+        page.wait("document.body.innerText.includes(' · stopped from the dashboard · ')")
         page.wait("[...document.querySelectorAll('button')].some(b => b.disabled)")
         assert page.outside() == []
         assert page.complaints == []

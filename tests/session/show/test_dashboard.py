@@ -59,7 +59,7 @@ def test_rows_numbers_and_title(board: Dashboard) -> None:
 def test_the_table_as_text(board: Dashboard) -> None:
     first, numbers, conditions, components = board.table().split("\n\n")
     assert first.splitlines()[1] == "running on local · after 00:02"
-    assert numbers.splitlines()[0].endswith("  greedy return    3.0  best 3.0")
+    assert numbers.splitlines()[0].endswith("  greedy return     3.0  best 3.0")
     assert conditions.startswith("goal  ━━━━━━━─────────────────  3.0 of 10.0 greedy return")
     head, *rows = components.splitlines()
     assert head.split()[:2] == ["component", "state"]

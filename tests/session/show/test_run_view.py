@@ -143,11 +143,11 @@ def test_the_overview_has_numbers_conditions_and_components(made: Made) -> None:
     first, numbers, conditions, components = overview(made.view).split("\n\n")
     assert first.splitlines()[1:] == ["running on local · after 00:40", "nothing moves"]
     assert numbers.splitlines() == [
-        "env steps       4,000             100/s  greedy return    237.5  best 237.5",
-        "updates           400  10/s, 7 repeated  training return    0.0  last 100 episodes",
-        "episodes           80                    policy lag         2.5  versions, - updates",
-        "replay         50,000         50 % full  sampled              -  times each row",
-        "learner waits    25 %",
+        "env steps   4,000             100/s  greedy return    237.5  best 237.5",
+        "updates       400  10/s, 7 repeated  training return    0.0  last 100 episodes",
+        "episodes       80                    policy lag         2.5  versions, - updates",
+        "replay     50,000              50 %  sampled              -  times each row",
+        "                                     learner waits     25 %",
     ]
     assert conditions.splitlines() == [
         "goal    ━━━━━━━━━━━━────────────  237.5 of 475.0 greedy return",
