@@ -27,7 +27,7 @@ from setting import Given, arguments  # noqa: E402
 from worker import Worker  # noqa: E402
 
 from session.errors import MissingExtra  # noqa: E402
-from surreal_like.experiment import read_experiment, resolve  # noqa: E402
+from surreal_like.experiment.resolve import read_experiment, resolve  # noqa: E402
 
 _SETTINGS = (
     # No learner samples, so the limiter must not block inserts.

@@ -30,8 +30,8 @@ from session.client import Client
 from session.folder import RunFolder
 from session.wire import AddressBook, Message
 from session.wire.security import Security
-from surreal_like.knock import Invitation, knock
-from surreal_like.ps.tokens import make_token
+from surreal_like.join.client import Invitation, knock
+from surreal_like.join.tokens import make_token
 
 _CARTPOLE = Path(__file__).resolve().parents[1] / "configs" / "cartpole_dqn.yaml"
 _NAME = "agent-1000"

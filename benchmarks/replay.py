@@ -33,7 +33,7 @@ from setting import Given, arguments
 from steps import STACK
 from worker import WorkerFailed
 
-from session.default_configs import BASE_ENV_CONFIG
+from session.config.defaults import BASE_ENV_CONFIG
 
 PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
 

@@ -32,12 +32,12 @@ import zmq
 from machine import machine
 
 from session.client import Client
-from session.clock import WallClock
-from session.component import Component, Topology
 from session.config import Config
-from session.context import Launch
-from session.default_configs import BASE_CONFIG
-from session.service import Frame
+from session.config.defaults import BASE_CONFIG
+from session.process.clock import WallClock
+from session.process.component import Component, Topology
+from session.process.context import Launch
+from session.process.service import Frame
 from session.wire import AddressBook
 from session.wire.requests import DealerSocket
 from session.wire.sockets import poll

@@ -28,13 +28,13 @@ from tables import measured  # noqa: E402
 
 from docs.api_reference import api_page  # noqa: E402
 from main.cli.diagram import mermaid  # noqa: E402
-from session.constraints import OPTIONAL, in_words, range_of  # noqa: E402
-from session.default_configs import BASE_CONFIG, CHOICES  # noqa: E402
-from session.placeholder import expectation, is_unresolved  # noqa: E402
+from session.config.constraints import OPTIONAL, in_words, range_of  # noqa: E402
+from session.config.defaults import BASE_CONFIG, CHOICES  # noqa: E402
+from session.config.placeholder import expectation, is_unresolved  # noqa: E402
 from surreal_like.algorithm.catalog import list_algorithms  # noqa: E402
 from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
-from surreal_like.experiment import defaults  # noqa: E402
-from surreal_like.run_request import RunRequest  # noqa: E402
+from surreal_like.experiment.resolve import defaults  # noqa: E402
+from surreal_like.run.request import RunRequest  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
 API = ROOT / "docs" / "api.md"
@@ -63,7 +63,7 @@ HEAD = """\
 # Configuration
 
 Every setting, its default, and what it may be. This page is made by `python docs/generate.py`
-from the default configs (`session/default_configs.py`, `default_config()` of each algorithm and its
+from the default configs (`session/config/defaults.py`, `default_config()` of each algorithm and its
 `session_config`)
 and the comments that stand there.
 
@@ -208,7 +208,7 @@ class Source:
 
 def configuration() -> str:
     """The text of `docs/configuration.md`."""
-    source = Source("session.default_configs")
+    source = Source("session.config.defaults")
     comments = dict(source.comments(source.assigned("BASE_CONFIG")[1]))
     for section in ("LEARNER", "ENV", "SESSION"):
         _, value = source.assigned(f"BASE_{section}_CONFIG")
@@ -224,7 +224,7 @@ def _algorithm(name: str, module: str) -> str:
     algorithm = find_algorithm(name)
     source = Source(module)
     found = dict(source.comments(source.returned("default_config"), "learner_config"))
-    base = Source("session.default_configs")
+    base = Source("session.config.defaults")
     section = base.assigned("BASE_SESSION_CONFIG")[1]
     found |= dict(base.comments(section, "session_config"))
     lines = [

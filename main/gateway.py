@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
-from session.context import Context
-from session.process import run_service
-from session.service import Service
+from session.process.context import Context
+from session.process.entry import run_service
+from session.process.service import Service
 from surreal_like.agent.loop import make_agent
 from surreal_like.agent.mode import AgentMode
-from surreal_like.experiment import algorithm_of
+from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.gateway.service import GatewayService
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from session.context import Context
 from session.errors import UsageError
-from session.process import run_service
-from session.service import Service
-from surreal_like.code_snapshot import with_kept_plan
-from surreal_like.experiment import algorithm_of
+from session.process.context import Context
+from session.process.entry import run_service
+from session.process.service import Service
+from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.learner.service import LearnerService
+from surreal_like.run.code_snapshot import with_kept_plan
 
 
 def build(context: Context) -> Service:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from session.context import Context
-from session.process import run_service
-from session.service import Service
+from session.process.context import Context
+from session.process.entry import run_service
+from session.process.service import Service
 from surreal_like.ps.server import ParameterServer
 
 

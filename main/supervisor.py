@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from session.launchers.detached import run_supervisor
-from surreal_like.topology import PRELOAD
+from surreal_like.experiment.topology import PRELOAD
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -59,13 +59,13 @@ from typing import TYPE_CHECKING, Any
 
 import session
 from session.config import Config
+from session.config.string_enum import StringEnum
 from session.errors import ConfigError
-from session.string_enum import StringEnum
 from session.version import VERSION
 
 if TYPE_CHECKING:
     # For type checkers and editors; at run time names are loaded at their first use.
-    from session.default_configs import (
+    from session.config.defaults import (
         BASE_ENV_CONFIG,
         BASE_LEARNER_CONFIG,
         BASE_SESSION_CONFIG,
@@ -74,7 +74,9 @@ if TYPE_CHECKING:
     from surreal_like.agent.mode import AgentMode
     from surreal_like.algorithm.base import Algorithm
     from surreal_like.algorithm.builder import build_algorithm
-    from surreal_like.clients import LoggerplexClient, TensorplexClient
+    from surreal_like.analysis.evaluate import evaluate
+    from surreal_like.analysis.play import play
+    from surreal_like.analysis.plot import plot
     from surreal_like.env.base import Env, VectorEnv, Wrapper
     from surreal_like.env.check import check_env
     from surreal_like.env.frame_stack import FrameStack
@@ -85,13 +87,10 @@ if TYPE_CHECKING:
         TrainingTensorplexMonitor,
     )
     from surreal_like.env.vector import make_vector_env
-    from surreal_like.evaluating import evaluate
     from surreal_like.experience.wrapper import ExpSenderWrapper
     from surreal_like.learner.base import Learner
     from surreal_like.network.module import Module
     from surreal_like.network.tensors import to_float_tensor, to_tensor
-    from surreal_like.playing import play
-    from surreal_like.plotting import plot
     from surreal_like.policy import load_policy, make_policy
     from surreal_like.policy.rollout_worker import RolloutWorker
     from surreal_like.policy.worker_set import WorkerSet
@@ -100,9 +99,10 @@ if TYPE_CHECKING:
     from surreal_like.replay.prioritized_replay import PrioritizedReplay
     from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
     from surreal_like.replay.uniform_replay import UniformReplay
-    from surreal_like.run import launch, train
-    from surreal_like.telemetry import Telemetry
-    from surreal_like.trainer import Trainer
+    from surreal_like.run.train import launch, train
+    from surreal_like.run.trainer import Trainer
+    from surreal_like.script.clients import LoggerplexClient, TensorplexClient
+    from surreal_like.script.telemetry import Telemetry
 
 __version__ = VERSION
 _HERE = Path(__file__).resolve().parent.parent
@@ -115,19 +115,19 @@ if _SESSION != _HERE:
     )
 
 _HOMES = {
-    "BASE_LEARNER_CONFIG": "session.default_configs",
-    "BASE_ENV_CONFIG": "session.default_configs",
-    "BASE_SESSION_CONFIG": "session.default_configs",
-    "train": "surreal_like.run",
-    "launch": "surreal_like.run",
+    "BASE_LEARNER_CONFIG": "session.config.defaults",
+    "BASE_ENV_CONFIG": "session.config.defaults",
+    "BASE_SESSION_CONFIG": "session.config.defaults",
+    "train": "surreal_like.run.train",
+    "launch": "surreal_like.run.train",
     "load_policy": "surreal_like.policy",
     "make_policy": "surreal_like.policy",
     "RolloutWorker": "surreal_like.policy.rollout_worker",
-    "Trainer": "surreal_like.trainer",
+    "Trainer": "surreal_like.run.trainer",
     "WorkerSet": "surreal_like.policy.worker_set",
-    "evaluate": "surreal_like.evaluating",
-    "play": "surreal_like.playing",
-    "plot": "surreal_like.plotting",
+    "evaluate": "surreal_like.analysis.evaluate",
+    "play": "surreal_like.analysis.play",
+    "plot": "surreal_like.analysis.plot",
     "Agent": "surreal_like.agent.base",
     "AgentMode": "surreal_like.agent.mode",
     "Learner": "surreal_like.learner.base",
@@ -153,9 +153,9 @@ _HOMES = {
     "Module": "surreal_like.network.module",
     "to_float_tensor": "surreal_like.network.tensors",
     "to_tensor": "surreal_like.network.tensors",
-    "LoggerplexClient": "surreal_like.clients",
-    "Telemetry": "surreal_like.telemetry",
-    "TensorplexClient": "surreal_like.clients",
+    "LoggerplexClient": "surreal_like.script.clients",
+    "Telemetry": "surreal_like.script.telemetry",
+    "TensorplexClient": "surreal_like.script.clients",
 }
 
 __all__ = [

@@ -24,7 +24,7 @@ MAX_ENTRY_LINES = 40
 
 NOT_IN_SESSION = {"torch", "gymnasium", "surreal_like", "main"}
 WITHOUT_TORCH = ("surreal_like/replay/", "surreal_like/ps/", "surreal_like/data/")
-TORCH_FREE_FILES = {"surreal_like/topology.py"}
+TORCH_FREE_FILES = {"surreal_like/experiment/topology.py"}
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 UNSAFE_NAMES = {"eval", "exec", "compile", "__import__"}
 UNSAFE_METHODS = {"send_pyobj", "recv_pyobj", "unsafe_load", "full_load"}
@@ -207,7 +207,7 @@ BAD: tuple[tuple[Rule, str, str], ...] = (
     (nothing_imports_main, "surreal_like/a.py", "from main import cli"),
     (nothing_imports_main, "main/replay.py", "from . import ps"),
     (servers_do_without_torch, "surreal_like/replay/a.py", "import torch"),
-    (servers_do_without_torch, "surreal_like/topology.py", "from torch import nn"),
+    (servers_do_without_torch, "surreal_like/experiment/topology.py", "from torch import nn"),
     (no_code_from_data, "session/a.py", "import pickle"),
     (no_code_from_data, "session/a.py", "from multiprocessing import shared_memory; eval('1')"),
     (no_code_from_data, "session/a.py", "run = exec"),

@@ -25,11 +25,11 @@ from torch import nn  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from main.agent import build  # noqa: E402
-from session.clock import WallClock  # noqa: E402
 from session.config import Config  # noqa: E402
-from session.context import Context, Launch  # noqa: E402
 from session.folder import RunFolder  # noqa: E402
-from session.service import Frame  # noqa: E402
+from session.process.clock import WallClock  # noqa: E402
+from session.process.context import Context, Launch  # noqa: E402
+from session.process.service import Frame  # noqa: E402
 from session.wire import AddressBook  # noqa: E402
 from surreal_like.algorithm.dqn import make_network as make_q_network  # noqa: E402
 from surreal_like.learner.publisher import Publisher  # noqa: E402

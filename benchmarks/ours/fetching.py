@@ -20,7 +20,7 @@ from machine import spread  # noqa: E402
 from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
-from session.context import Context  # noqa: E402
+from session.process.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
 from surreal_like.data.parameters import Parameters  # noqa: E402
 from surreal_like.ps.client import ParameterClient  # noqa: E402

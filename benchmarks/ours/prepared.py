@@ -9,9 +9,9 @@ import torch
 
 from session.config import Config
 from surreal_like.data.batch import Batch
-from surreal_like.experiment import algorithm_of
+from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.learner.base import Learner
-from surreal_like.run_request import RunRequest
+from surreal_like.run.request import RunRequest
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BYTES = 256

@@ -17,7 +17,7 @@ from networks import make_network  # noqa: E402
 from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
-from session.context import Context  # noqa: E402
+from session.process.context import Context  # noqa: E402
 from surreal_like.learner.publisher import Publisher  # noqa: E402
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat  # noqa: E402
 

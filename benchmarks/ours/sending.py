@@ -19,7 +19,7 @@ from rows import Played, make_columns, row_bytes  # noqa: E402
 from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
-from session.context import Context  # noqa: E402
+from session.process.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
 from surreal_like.experience.row_buffer import RowBuffer  # noqa: E402
 from surreal_like.experience.sender import ExpSender  # noqa: E402

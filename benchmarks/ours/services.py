@@ -14,15 +14,15 @@ from typing import Any, Self
 
 import zmq
 
-from session.clock import WallClock
 from session.config import Config
-from session.context import Context, Launch
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
-from session.heartbeat import read_beats
+from session.process.clock import WallClock
+from session.process.context import Context, Launch
+from session.process.heartbeat import read_beats
 from session.wire import AddressBook
 from session.wire.sockets import poll
-from surreal_like.topology import make_topology
+from surreal_like.experiment.topology import make_topology
 
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.05

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from session.errors import UsageError
-from surreal_like.experiment import SECTIONS
-from surreal_like.run_request import RunRequest
+from surreal_like.experiment.resolve import SECTIONS
+from surreal_like.run.request import RunRequest
 
 # Options of the commands that are fields of a request.
 _OPTIONS = (

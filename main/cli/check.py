@@ -8,9 +8,9 @@ from pathlib import Path
 
 from main.cli.parser import Parser
 from session.config import Config
-from session.default_configs import BASE_ENV_CONFIG
+from session.config.defaults import BASE_ENV_CONFIG
 from session.errors import UsageError
-from surreal_like.experiment import read_experiment
+from surreal_like.experiment.resolve import read_experiment
 
 _EXAMPLES = """examples:
   surreal-like check gym:CartPole-v1

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from session.component import Component, Topology
+from session.process.component import Component, Topology
 
 if TYPE_CHECKING:
     from surreal_like.dataflow.flow import Flow

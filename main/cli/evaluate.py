@@ -18,7 +18,7 @@ def run(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     folder = find_run(given.run)
 
-    from surreal_like.evaluating import evaluate  # imports torch
+    from surreal_like.analysis.evaluate import evaluate  # imports torch
 
     with saying_where():
         found = evaluate(folder.path, **policy_options(given))

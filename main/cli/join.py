@@ -9,8 +9,8 @@ from pathlib import Path
 from main.cli.parser import Parser
 from main.cli.runs import find_run
 from session.errors import UsageError
-from surreal_like.join import further_line, join
-from surreal_like.knock import Invitation
+from surreal_like.join.agents import further_line, join
+from surreal_like.join.client import Invitation
 
 _EXAMPLES = """examples:
   surreal-like launch configs/cartpole_dqn.yaml --on local --host 192.0.2.7   prints the line

@@ -12,9 +12,9 @@ from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.parser import Parser
 from session.show.text import columns
 from session.tensorplex.pages import Pages
-from surreal_like.join import join_line
-from surreal_like.observer import RunObserver
-from surreal_like.run import run_detached
+from surreal_like.join.agents import join_line
+from surreal_like.run.observer import RunObserver
+from surreal_like.run.train import run_detached
 
 # Deadline for the web pages of a run, if it has any.
 _PAGES_SECONDS = 5.0

@@ -17,7 +17,7 @@ from session.program import install_line
 from session.show.run_state import state_of, took
 from session.show.text import GAP, MISSING, columns, count, decimal
 from session.tail import last_object
-from surreal_like.run_folder import RUNS
+from surreal_like.run.folder import RUNS
 
 
 def run(argv: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from session.show.progress import shown_evaluations
 from session.show.run_view import RunView
 from session.show.text import count, decimal, duration, percent
 from session.tensorplex.pages import PAGES
-from surreal_like.observer import INTERRUPTED, RunObserver
+from surreal_like.run.observer import INTERRUPTED, RunObserver
 
 _SECONDS = 2.0
 # Later the interval is the age of the run divided by _LINES, at most _MOST_SECONDS.

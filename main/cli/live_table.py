@@ -11,10 +11,10 @@ from main.cli.live_lines import happening_line, is_news, news_lines
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event
-from session.periodic import Every
+from session.process.periodic import Every
 from session.show.run_view import RunView
 from session.show.text import duration
-from surreal_like.observer import RunObserver
+from surreal_like.run.observer import RunObserver
 
 if TYPE_CHECKING:
     from main.cli.table import Canvas

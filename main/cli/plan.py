@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from main.cli.arguments import add_experiment, request_of
 from main.cli.diagram import dataflow, mermaid
 from main.cli.parser import Parser
-from session.component import Component, Topology
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.shell_command import ShellCommand
+from session.process.component import Component, Topology
 from session.program import interpreter
 from session.show.text import GAP, columns, count, size
-from surreal_like.machine import replay_need
-from surreal_like.planning import Plan
-from surreal_like.run_folder import new_path
-from surreal_like.run_request import RunRequest
+from surreal_like.experiment.machine import replay_need
+from surreal_like.run.folder import new_path
+from surreal_like.run.plan import Plan
+from surreal_like.run.request import RunRequest
 
 if TYPE_CHECKING:
     from surreal_like.dataflow.flow import Flow
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 def _on_kubernetes(plan: Plan, shape: str, request: RunRequest) -> str:
     """Returns the plan for a cluster, with its addresses, its shutdown and TensorBoard."""
     from session.launchers.kubernetes.advice import doubts
-    from surreal_like.kubernetes import kubernetes_setting, render, write_overlay
+    from surreal_like.run.kubernetes import kubernetes_setting, render, write_overlay
 
     folder = Path(request.folder) if request.folder else None
     setting = kubernetes_setting(plan.config, folder.name if folder is not None else request.name)
@@ -159,7 +159,7 @@ def _table(plan: Plan, folder: Path) -> str:
 
 def _flow(config: Config) -> Flow | None:
     # Not at the top: it imports torch, which the other formats do not need.
-    from surreal_like.preflight import flow_of
+    from surreal_like.experiment.preflight import flow_of
 
     return flow_of(config)
 

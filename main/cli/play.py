@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     folder = find_run(given.run)
 
-    from surreal_like.playing import play  # imports torch
+    from surreal_like.analysis.play import play  # imports torch
 
     with saying_where():
         found = play(folder.path, video=given.video, **policy_options(given))

@@ -11,7 +11,7 @@ from main.cli.parser import Parser
 from main.cli.runs import all_runs, find_run
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.run_folder import RUNS
+from surreal_like.run.folder import RUNS
 
 _EXAMPLES = """examples:
   surreal-like plot latest
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     folders = [folder.path for word in given.runs for folder in find_runs(word)]
 
-    from surreal_like.plotting import metrics, plot
+    from surreal_like.analysis.plot import metrics, plot
 
     if given.list:
         names, tags = metrics(folders)

@@ -8,9 +8,9 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.heartbeat import Beat, read_beats
+from session.process.heartbeat import Beat, read_beats
+from session.process.state import State
 from session.show.text import ago
-from session.state import State
 
 _DEAD = 1
 

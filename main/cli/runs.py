@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from session.did_you_mean import did_you_mean
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.run_folder import RUNS
+from surreal_like.run.folder import RUNS
 
 if TYPE_CHECKING:
     from session.launchers.launcher import RunControl

@@ -13,9 +13,9 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from session.launchers.handle import open_run
 from session.launchers.status import ComponentStatus
+from session.process.state import State
 from session.show.overview import overview
 from session.show.run_view import RunView
-from session.state import State
 
 _WATCH_SECONDS = 1.0
 

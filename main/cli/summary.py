@@ -21,7 +21,7 @@ from session.show.text import (
     short_time,
     tenths,
 )
-from surreal_like.run import Run
+from surreal_like.run.train import Run
 
 _WAY = {
     "collect_seconds": "collect",

@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from session.process.state import State
 from session.show.components import STYLES, ComponentRow
 from session.show.overview import BAR_WIDTH, conditions, heading, numbers_table
 from session.show.run_view import RunView
 from session.show.text import bar, duration
-from session.state import State
 
 
 class Canvas:

@@ -19,10 +19,10 @@ from main.cli.live_table import LiveTable
 from main.cli.parser import Parser
 from main.cli.summary import seeds_table, summary
 from session.errors import UsageError
-from surreal_like.observer import RunObserver
-from surreal_like.run import Run, run_here
-from surreal_like.run_folder import new_path
-from surreal_like.run_request import RunRequest
+from surreal_like.run.folder import new_path
+from surreal_like.run.observer import RunObserver
+from surreal_like.run.request import RunRequest
+from surreal_like.run.train import Run, run_here
 
 _EXAMPLES = """examples:
   surreal-like train configs/cartpole_dqn.yaml

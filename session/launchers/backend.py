@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from session.component import Component
 from session.folder import RunFolder
-from session.heartbeat import read_beat
 from session.launchers.instruction import exit_error
 from session.launchers.out_of_memory import OutOfMemory
-from session.state import State
+from session.process.component import Component
+from session.process.heartbeat import read_beat
+from session.process.state import State
 
 _DETAILS_BYTES = 1 << 14
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from session.component import Component
-from session.heartbeat import Beat
-from session.state import ALIVE, State
+from session.process.component import Component
+from session.process.heartbeat import Beat
+from session.process.state import ALIVE, State
 
 # Components enforce their own deadlines; the supervisor waits a little longer.
 MARGIN_SECONDS = 2.0

@@ -7,12 +7,12 @@ import signal
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from session.component import Topology
 from session.errors import HOPELESS, UsageError
-from session.heartbeat import Beat
 from session.launchers.component_process import ComponentProcess, Limits, Loss
 from session.launchers.instruction import Event, Instruction, Signal, Start
-from session.state import State
+from session.process.component import Topology
+from session.process.heartbeat import Beat
+from session.process.state import State
 
 _BACK_OFF_SECONDS = 0.25
 _BACK_OFF_LIMIT_SECONDS = 5.0

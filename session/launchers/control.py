@@ -8,13 +8,13 @@ from typing import Any
 
 import zmq
 
-from session.clock import Clock
 from session.config import Config
 from session.errors import SurrealError
 from session.launchers.commands import ANSWERS, COMMANDS
 from session.launchers.instruction import Event, Stop
 from session.launchers.launcher import SUPERVISOR_CONTROL, Control
 from session.loggerplex.client import make_log
+from session.process.clock import Clock
 from session.wire import Message, Wire
 from session.wire.requests import Call
 from session.wire.telemetry_buffer import Channel

@@ -12,7 +12,6 @@ from types import FrameType
 
 from setproctitle import setproctitle
 
-from session.component import Topology
 from session.config import Config
 from session.errors import SurrealError
 from session.folder import RunFolder
@@ -21,6 +20,7 @@ from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.launchers.supervisor import Supervisor
 from session.loggerplex.terminal import Terminal
+from session.process.component import Topology
 
 _POLL_SECONDS = 0.2
 # SIGHUP comes when the window of a supervisor is closed.

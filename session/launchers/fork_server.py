@@ -50,9 +50,9 @@ from typing import Any, NoReturn
 
 from setproctitle import setproctitle
 
-from session.component import LIFELINE
 from session.errors import DeadlineError, RunError
 from session.launchers.subreaper import group_lives, kill_group, set_subreaper
+from session.process.component import LIFELINE
 
 # A process that forks must not have started a thread pool.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from session.component import Topology
 from session.config import Config
 from session.did_you_mean import did_you_mean
 from session.errors import DeadlineError, RefusedError, UsageError, WireError
@@ -25,6 +24,7 @@ from session.launchers.launcher import (
     log_names,
 )
 from session.launchers.status import rows_of_files
+from session.process.component import Topology
 from session.tail import Tail, last_object
 from session.wire.sockets import poll
 

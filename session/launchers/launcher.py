@@ -15,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from session.component import Topology
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder, write_atomically
-from session.heartbeat import read_beats
 from session.launchers.instruction import Failure
 from session.launchers.status import ComponentStatus as ComponentStatus
+from session.process.component import Topology
+from session.process.heartbeat import read_beats
 from session.wire import AddressBook
 from session.wire.endpoint import LOOPBACK
 from session.wire.security import write_keys

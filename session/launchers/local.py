@@ -10,7 +10,6 @@ from types import TracebackType
 
 import psutil
 
-from session.component import Topology
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.backend import Backend
@@ -24,6 +23,7 @@ from session.launchers.starting import (
     write_launch,
 )
 from session.launchers.supervisor import Supervisor
+from session.process.component import Topology
 
 # The shell ends at once: the supervisor is not a child of this process, so no zombie remains.
 _DETACH = 'said=$1; shift; "$@" </dev/null >>"$said" 2>&1 & echo $!'

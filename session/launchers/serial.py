@@ -17,22 +17,22 @@ from contextlib import suppress
 
 import zmq
 
-from session.clock import CountedClock
-from session.component import Component, Topology
 from session.config import Config
-from session.context import Launch, run_part
 from session.errors import SurrealError, UsageError, describe
 from session.folder import RunFolder
-from session.heartbeat import read_beats
 from session.launchers.backend import Exit
 from session.launchers.control import NAME
 from session.launchers.instruction import Event, exit_error
 from session.launchers.launcher import SUPERVISOR_CONTROL, forget_beats, write_run_files
 from session.launchers.supervision import TELEMETRY
 from session.launchers.supervisor import Supervisor
-from session.periodic import Every
-from session.service import Frame
-from session.state import State
+from session.process.clock import CountedClock
+from session.process.component import Component, Topology
+from session.process.context import Launch, run_part
+from session.process.heartbeat import read_beats
+from session.process.periodic import Every
+from session.process.service import Frame
+from session.process.state import State
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import Socket
 

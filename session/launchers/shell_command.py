@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from session.component import Component
 from session.launchers.fork_server import ONE_THREAD
 from session.loggerplex.terminal import TERMINAL
+from session.process.component import Component
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from session.component import Topology
 from session.config import Config
 from session.errors import RunError, UsageError, WireError
 from session.folder import RunFolder
 from session.launchers.asking import ask
 from session.launchers.launcher import SUPERVISOR_CONTROL, write_topology
+from session.process.component import Topology
 from session.wire.sockets import poll
 
 SUPERVISOR_MODULE = "main.supervisor"

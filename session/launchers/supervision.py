@@ -17,15 +17,15 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from session.component import Topology
+from session.config.string_enum import StringEnum
 from session.errors import UsageError
-from session.heartbeat import Beat
 from session.launchers.component_process import ComponentProcess, Limits, Loss
 from session.launchers.component_processes import ComponentProcesses
 from session.launchers.instruction import Event, Failure, Instruction, Signal, Stop
-from session.service import START_AGAIN
-from session.state import State
-from session.string_enum import StringEnum
+from session.process.component import Topology
+from session.process.heartbeat import Beat
+from session.process.service import START_AGAIN
+from session.process.state import State
 
 _CLIENTS = ("agent", "gateway", "evaluator")
 TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")

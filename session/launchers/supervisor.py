@@ -13,12 +13,9 @@ from typing import Any, Self
 import zmq
 
 from session.client import Client
-from session.clock import Clock, WallClock
-from session.component import Topology
 from session.config import Config
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
-from session.heartbeat import read_beats
 from session.launchers.backend import Backend, Exit
 from session.launchers.component_process import Limits
 from session.launchers.control import NAME, ControlSockets
@@ -35,8 +32,11 @@ from session.launchers.launcher import (
 )
 from session.launchers.status import status_row
 from session.launchers.supervision import Supervision
-from session.periodic import Every
-from session.state import State
+from session.process.clock import Clock, WallClock
+from session.process.component import Topology
+from session.process.heartbeat import read_beats
+from session.process.periodic import Every
+from session.process.state import State
 from session.wire import AddressBook, Wire
 from session.wire.security import Security
 

@@ -8,11 +8,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from session.component import Topology
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.heartbeat import Beat, read_beats
 from session.launchers.handle import RunHandle
 from session.launchers.launcher import ComponentStatus
 from session.launchers.shell_command import ShellCommand
@@ -26,7 +24,9 @@ from session.launchers.status import state_by_beat, status_row
 from session.launchers.tmux_backend import SUPERVISOR
 from session.launchers.tmux_session import Pane, require_tmux
 from session.launchers.tmux_supervisor import find_session
-from session.state import State
+from session.process.component import Topology
+from session.process.heartbeat import Beat, read_beats
+from session.process.state import State
 from session.wire.sockets import poll
 
 _LOOK_SECONDS = 0.05

@@ -16,17 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from session.component import Component
 from session.errors import RunError
 from session.folder import RunFolder
-from session.heartbeat import Beat, read_beats
 from session.launchers.backend import Exit, StderrTail
 from session.launchers.out_of_memory import OutOfMemory
 from session.launchers.shell_command import ShellCommand
 from session.launchers.status import process_lives
 from session.launchers.tmux_session import Pane, TmuxSession
-from session.periodic import Every
-from session.state import State
+from session.process.component import Component
+from session.process.heartbeat import Beat, read_beats
+from session.process.periodic import Every
+from session.process.state import State
 
 SUPERVISOR = "supervisor"
 _LOOK_SECONDS = 0.5

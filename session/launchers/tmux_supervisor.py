@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from session.component import Topology
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
@@ -16,6 +15,7 @@ from session.launchers.instruction import Instruction
 from session.launchers.supervisor import Supervisor
 from session.launchers.tmux_backend import TmuxBackend
 from session.launchers.tmux_session import TmuxSession, session_name
+from session.process.component import Topology
 
 
 class TmuxSupervisor(Supervisor):

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from session.clock import Clock, WallClock, stamp_of
+from session.config.merge import scalar
 from session.errors import ConfigError
-from session.merge import scalar
+from session.process.clock import Clock, WallClock, stamp_of
 from session.wire.telemetry_buffer import Channel
 
 _TEXT_LIMIT = 1 << 14

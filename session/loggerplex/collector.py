@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from session.component import is_client
-from session.context import Context
 from session.errors import SurrealError
 from session.loggerplex.append_file import AppendFile
 from session.nest import Array
-from session.periodic import Every, Rate
-from session.service import IDLE_SECONDS, Service
+from session.process.component import is_client
+from session.process.context import Context
+from session.process.periodic import Every, Rate
+from session.process.service import IDLE_SECONDS, Service
 from session.wire import Identity, Message
 from session.wire.schema import Count, Kinds, ListOf, Schema, Type, shown
 from session.wire.sockets import Socket

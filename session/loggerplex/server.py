@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from session.component import is_client
-from session.context import Context
 from session.errors import UsageError
 from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
+from session.process.component import is_client
+from session.process.context import Context
 from session.wire import Identity, Message
 from session.wire.schema import MapOf, Name, Optional, Plain, Schema, Text, Time
 

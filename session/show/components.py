@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from session.heartbeat import Beat
 from session.launchers.status import ComponentStatus
+from session.process.heartbeat import Beat
+from session.process.state import ENDED, State
 from session.show.text import MISSING, ago, rate, size
-from session.state import ENDED, State
 
 HEAD = ("component", "state", "work", "lag", "memory", "last beat", "pid", "restarts", "doing")
 # Rates in a component's status -> unit shown in the table.

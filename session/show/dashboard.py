@@ -17,10 +17,10 @@ from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
+from session.process.state import KEPT
 from session.show.charts import CURVES, png, run_figure
 from session.show.overview import conditions, heading, headline, overview, state_line
 from session.show.run_view import RunView
-from session.state import KEPT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from session.default_configs import CHOICES
+from session.config.defaults import CHOICES
 from session.tail import Tail
 
 # Axis of a curve -> key of a line's number that is the position on this axis.

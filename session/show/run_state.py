@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from session.folder import RunFolder
-from session.heartbeat import read_beats
+from session.process.heartbeat import read_beats
+from session.process.state import ALIVE, State
 from session.show.text import duration
-from session.state import ALIVE, State
 
 _SILENT_SECONDS = 10.0
 

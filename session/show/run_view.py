@@ -7,16 +7,16 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from session.component import Topology
 from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
-from session.heartbeat import Beat, read_beats
 from session.launchers.status import ComponentStatus, status_row
+from session.process.component import Topology
+from session.process.heartbeat import Beat, read_beats
+from session.process.state import State
 from session.show.components import ComponentRow, component_row
 from session.show.progress import Progress
 from session.show.run_state import state_of, took
-from session.state import State
 from session.tail import Tail
 from session.tensorplex.pages import PAGES, Pages
 

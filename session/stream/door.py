@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from session.string_enum import StringEnum
+from session.config.string_enum import StringEnum
 from session.wire.stream import FrameReader, framed
 
 

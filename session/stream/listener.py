@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from session.clock import Clock
 from session.errors import ConfigError, DecodeError, OversizeError
+from session.process.clock import Clock
 from session.stream.door import DoorSettings, Encoding
 from session.stream.doorway import Doorway
 from session.stream.tls import TlsLayer

@@ -10,10 +10,10 @@ import socket
 import subprocess
 import sys
 
-from session.context import Context
 from session.errors import UsageError
 from session.loggerplex.collector import QuietPeriod
-from session.service import Service
+from session.process.context import Context
+from session.process.service import Service
 
 _HOST = "127.0.0.1"
 _USUAL_PORT = 6006

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from session.clock import Clock, WallClock, stamp_of
 from session.errors import UsageError
 from session.loggerplex.client import sendable
-from session.state import State
+from session.process.clock import Clock, WallClock, stamp_of
+from session.process.state import State
 from session.tensorplex.groups import check_client_id, check_tag
 from session.wire.telemetry_buffer import Channel
 

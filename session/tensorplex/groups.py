@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from session.component import CLIENT, is_client
 from session.errors import ConfigError, UsageError
+from session.process.component import CLIENT, is_client
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)+", re.ASCII)
 _ID_LIMIT = 200

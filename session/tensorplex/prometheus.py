@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from session.errors import UsageError
-from session.state import State
+from session.process.state import State
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HOST = "127.0.0.1"

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from session.errors import UsageError
-from session.state import REPORTED
+from session.process.state import REPORTED
 from session.tensorplex.groups import check_client_id, check_tag
 from session.wire.schema import (
     ArrayOf,

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from session.component import is_client
-from session.context import Context
 from session.errors import UsageError
 from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
+from session.process.component import is_client
+from session.process.context import Context
 from session.tensorplex.event_files import EventFiles, summary_values
 from session.tensorplex.groups import bin_size_of, name_of, standard_groups
 from session.tensorplex.prometheus import Page, exposition

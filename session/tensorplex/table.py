@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from session.state import State
+from session.process.state import State
 from session.wire import Identity
 
 _ENDED = (State.done, State.failed)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from session.context import Context
+from session.process.context import Context
 from surreal_like.experience.chunk import Chunk
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from session.clock import WallClock
 from session.config import Config
-from session.context import Context
 from session.loggerplex.client import Log, early_log
-from session.periodic import Every
-from session.seeding import component_seed
+from session.process.clock import WallClock
+from session.process.context import Context
+from session.process.periodic import Every
+from session.process.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.mode import AgentMode
@@ -24,7 +24,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.network.flat import check_manifest, load_flat, manifest_of, named_tensors
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
-from surreal_like.script import script_context, this_is_agent
+from surreal_like.script.context import script_context, this_is_agent
 
 _FETCH_SECONDS = 10.0
 

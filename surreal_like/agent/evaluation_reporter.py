@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.clock import Clock
 from session.launchers.commands import NOTED
+from session.process.clock import Clock
 from session.wire import Message
 from session.wire.requests import Call, DealerSocket, refusal
 from session.wire.schema import Kinds

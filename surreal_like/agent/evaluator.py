@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from session.context import Context
 from session.errors import ConfigError
-from session.service import Service
+from session.process.context import Context
+from session.process.service import Service
 from session.show.progress import mode_name
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent

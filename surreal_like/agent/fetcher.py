@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from session.clock import Clock
 from session.errors import ConfigError
+from session.process.clock import Clock
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.client import ParameterClient
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from session.context import Context
+from session.process.context import Context
 from surreal_like.experience.sender import ExpSender
 from surreal_like.ps.client import ParameterClient
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from session.context import Context
-from session.periodic import Every
-from session.service import Service
+from session.process.context import Context
+from session.process.periodic import Every
+from session.process.service import Service
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher

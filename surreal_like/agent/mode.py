@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from session.config.string_enum import StringEnum
 from session.errors import UsageError
-from session.string_enum import StringEnum
 
 
 class AgentMode(StringEnum):

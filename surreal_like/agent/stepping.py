@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from session.context import Context
+from session.process.context import Context
 
 _PULSE_SECONDS = 0.05
 # A stop request does not interrupt shorter steps.

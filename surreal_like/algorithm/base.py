@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from session.config import Config
-from session.default_configs import BASE_SESSION_CONFIG
+from session.config.defaults import BASE_SESSION_CONFIG
+from session.config.merge import join, shown, spell_out
+from session.config.placeholder import is_unresolved
 from session.errors import ConfigError
-from session.merge import join, shown, spell_out
-from session.placeholder import is_unresolved
 from surreal_like.algorithm.catalog import describe_algorithms
 from surreal_like.algorithm.updates import updated
 from surreal_like.errors import SpecError

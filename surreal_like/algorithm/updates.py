@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from session.config import Config
+from session.config.merge import shown
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
-from session.merge import shown
 from surreal_like.agent.mode import AgentMode
 
 # Keyword -> method of the learner, which takes the learner as first argument.

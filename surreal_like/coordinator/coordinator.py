@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from session.context import Context
 from session.errors import describe
 from session.folder import RunFolder, write_atomically
-from session.heartbeat import read_beats
-from session.periodic import Every
+from session.process.context import Context
+from session.process.heartbeat import read_beats
+from session.process.periodic import Every
 from session.wire import Message
 from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
@@ -24,7 +24,7 @@ from surreal_like.coordinator.shutdown import Shutdown, ended_before
 from surreal_like.coordinator.standstill import Standstill, explain, reported, shortest
 from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.ps.schemas import ANSWERS
-from surreal_like.resume import begins_anew
+from surreal_like.run.resume import begins_anew
 
 _JUDGE_SECONDS = 0.1
 _ACCOUNTS_SECONDS = 0.25

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from session.context import Context
 from session.loggerplex.append_file import AppendFile
-from session.periodic import Every
+from session.process.context import Context
+from session.process.periodic import Every
 from session.show.progress import mode_name
 from surreal_like.coordinator.run_stats import RunStats
 

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from session.checkpoint import read_sealed, set_aside, write_sealed
-from session.clock import Clock
 from session.config import Config
-from session.context import run_part
-from session.periodic import Rate
+from session.process.clock import Clock
+from session.process.context import run_part
+from session.process.periodic import Rate
 from surreal_like.coordinator.lag import Lag
 from surreal_like.coordinator.row_accounts import RowAccounts
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
-from surreal_like.ps.tokens import FIRST_INDEX
+from surreal_like.join.tokens import FIRST_INDEX
 
 _RECENT_EPISODES = 100
 # Metric of the stop rule: mean return of the last 100 training episodes, once there are so many.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from session.config import Config
-from session.context import run_part
+from session.process.context import run_part
 from surreal_like.coordinator.stop_rule import Verdict
 
 

@@ -10,17 +10,17 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from session.clock import Clock, WallClock
 from session.config import Config
-from session.default_configs import BASE_SESSION_CONFIG
+from session.config.defaults import BASE_SESSION_CONFIG
 from session.errors import UsageError
 from session.nest import Nest
-from session.periodic import Every
+from session.process.clock import Clock, WallClock
+from session.process.periodic import Every
 from session.tensorplex.client import TensorplexClient
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, mean_metrics
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.vector import as_vector
-from surreal_like.script import current_context
+from surreal_like.script.context import current_context
 
 _EPISODES_KEPT = 1000
 _HEADER_EVERY = 20

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
-from session.context import Context
 from session.errors import DeadlineError, RefusedError
+from session.process.context import Context
 from session.wire import Message
 from session.wire.sockets import Socket, poll
 from surreal_like.agent.actor_state import acting_of

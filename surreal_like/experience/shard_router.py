@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from session.context import Context
+from session.process.context import Context
 from session.wire.sockets import PushSocket, SubscriberSocket
 from surreal_like.replay.schemas import ACKS
 

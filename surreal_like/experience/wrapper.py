@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from session.config import Config
-from session.context import Context
-from session.default_configs import BASE_SESSION_CONFIG
+from session.config.defaults import BASE_SESSION_CONFIG
 from session.errors import DeadlineError, UsageError
 from session.nest import Array, Nest
+from session.process.context import Context
 from session.wire.sockets import poll
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
@@ -163,7 +163,7 @@ class ExpSenderWrapper(VectorWrapper):
 
     def _connected(self) -> SenderLink:
         if self._link is None:
-            from surreal_like.script import at_leave, script_context
+            from surreal_like.script.context import at_leave, script_context
 
             self._link = self._linked(script_context(self._session, "agent"))
             at_leave(self.close)

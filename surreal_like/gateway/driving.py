@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-from session.default_configs import BASE_ENV_CONFIG
+from session.config.defaults import BASE_ENV_CONFIG
 from session.errors import SurrealError, UsageError
 from surreal_like.env.base import Env
 from surreal_like.env.registry import make_env

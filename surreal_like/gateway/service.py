@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from session.config import Config
-from session.context import Context
 from session.errors import OversizeError
-from session.periodic import Every
-from session.service import Service
+from session.process.context import Context
+from session.process.periodic import Every
+from session.process.service import Service
 from session.stream.door import DoorSettings, Encoding
 from session.stream.listener import Connection, Event, Listener, StreamLimits
 from session.version import VERSION as RELEASE

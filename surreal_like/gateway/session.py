@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from session.string_enum import StringEnum
+from session.config.string_enum import StringEnum
 from surreal_like.gateway.protocol import Refusal
 
 Answer = Mapping[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from session.string_enum import StringEnum
+from session.config.string_enum import StringEnum
 from surreal_like.gateway.protocol import Hello
 from surreal_like.gateway.session import Session, State
 

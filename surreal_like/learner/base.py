@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
 import torch
 
-from session.clock import WallClock
 from session.config import Config
 from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log
-from session.periodic import Every
-from session.seeding import component_seed
+from session.process.clock import WallClock
+from session.process.periodic import Every
+from session.process.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
 from session.wire.sockets import poll
 from surreal_like.coordinator.row_accounts import RowAccounts
@@ -34,7 +34,7 @@ from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient, Sampled
 
 if TYPE_CHECKING:
-    from session.context import Context
+    from session.process.context import Context
 
 _WAIT_SECONDS = 0.05
 # In this group the second part is the section of the curves.
@@ -354,7 +354,7 @@ class Learner:
 
     def _connected(self) -> Context:
         if self._context is None:
-            from surreal_like.script import script_context
+            from surreal_like.script.context import script_context
 
             self.connect(script_context(self.session_config, "learner"))
             # More threads than free cores slow small networks down by an order of magnitude.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.clock import Clock
+from session.process.clock import Clock
 from session.wire.schema import cut
 from session.wire.sockets import PublisherSocket
 from surreal_like.data.parameters import Manifest, Parameters, parameter_hash

@@ -21,9 +21,9 @@ from session.checkpoint import (
     save_one,
     set_aside,
 )
-from session.clock import Clock
 from session.errors import CheckpointError, SurrealError
 from session.folder import RunFolder
+from session.process.clock import Clock
 from surreal_like.data.parameters import Manifest
 from surreal_like.learner.base import Learner
 from surreal_like.learner.content import PARAMETERS, Content, write_content

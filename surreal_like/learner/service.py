@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from session.context import Context
 from session.errors import RunError
 from session.folder import RunFolder
-from session.service import START_AGAIN, Service
+from session.process.context import Context
+from session.process.service import START_AGAIN, Service
 from session.wire.sockets import Socket
 from surreal_like.coordinator.coordinator import RunCoordinator
 from surreal_like.coordinator.stop_rule import Verdict

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from session.context import Context
 from session.errors import CheckpointError, RunError, describe
 from session.folder import RunFolder
-from session.periodic import Rate
+from session.process.context import Context
+from session.process.periodic import Rate
 from surreal_like.coordinator.control import Flat
 from surreal_like.coordinator.lag import fresh_versions
 from surreal_like.data.parameters import manifest_size_bytes

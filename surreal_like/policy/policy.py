@@ -17,19 +17,19 @@ from session.folder import RunFolder
 from surreal_like.agent.base import Agent, Progress
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.code_snapshot import with_kept_plan
 from surreal_like.data.batch import Batch
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk, postprocessed
-from surreal_like.experiment import algorithm_of, read_experiment, resolve
+from surreal_like.experiment.resolve import algorithm_of, read_experiment, resolve
 from surreal_like.learner.base import Learner
 from surreal_like.learner.content import OPTIMIZER, PARAMETERS, Content
-from surreal_like.named_checkpoints import whole_checkpoint
 from surreal_like.network.files import load_parameters, set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
 from surreal_like.network.tensors import to_array, to_tensor
+from surreal_like.run.checkpoints import whole_checkpoint
+from surreal_like.run.code_snapshot import with_kept_plan
 
 Array = npt.NDArray[Any]
 

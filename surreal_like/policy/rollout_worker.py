@@ -14,7 +14,7 @@ import torch
 from session.config import Config
 from session.errors import ConfigError
 from session.nest import Array, Nest
-from session.seeding import component_seed
+from session.process.seeding import component_seed
 from surreal_like.agent.hooks import Hooks
 from surreal_like.data.batch import Batch, Columns, make_batch
 from surreal_like.data.episodes import EpisodeSummary

@@ -8,19 +8,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from session.component import Topology
 from session.config import Config
 from session.errors import ConfigError, DeadlineError, RunError
 from session.folder import RunFolder
 from session.launchers.local import LocalLauncher
+from session.process.component import Topology
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Flow, from_items
-from surreal_like.planning import Plan
+from surreal_like.experiment.topology import PRELOAD, make_topology
 from surreal_like.policy.policy import Policy
 from surreal_like.policy.rollout_worker import RolloutWorker
 from surreal_like.replay.base import load_replay_class
-from surreal_like.script import leave, script_context
-from surreal_like.topology import PRELOAD, make_topology
+from surreal_like.run.plan import Plan
+from surreal_like.script.context import leave, script_context
 
 _WAIT_SECONDS = 120.0
 _END_SECONDS = 10.0

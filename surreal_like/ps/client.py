@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from session.clock import Clock
+from session.process.clock import Clock
 from session.wire import Message
 from session.wire.requests import Call, DealerSocket, refusal
 from surreal_like.data.parameters import Parameters

@@ -69,7 +69,7 @@ class Membership:
             peer: connection of the hello.
             fields: ``protocol``, ``fingerprint``, ``spec_hash``, ``name``, ``incarnation``,
                 ``fresh`` (True if this process was never accepted), and ``starts`` if it was; they
-                match :data:`session.handshake.HELLO`.
+                match :data:`session.process.handshake.HELLO`.
         """
         name, incarnation = fields["name"], fields["incarnation"]
         for what, ours in self._ours.items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from session.handshake import ANSWERS as WELCOME
-from session.handshake import HELLO
+from session.process.handshake import ANSWERS as WELCOME
+from session.process.handshake import HELLO
 from session.wire.schema import (
     LARGE_HEADER_BYTES,
     SENDERS_LIMIT,

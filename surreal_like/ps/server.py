@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from session.context import Context
 from session.errors import DecodeError
-from session.periodic import Every
-from session.service import Service
+from session.process.context import Context
+from session.process.periodic import Every
+from session.process.service import Service
 from session.wire import PROTOCOL_VERSION
 from session.wire.requests import Request
 from session.wire.schema import SENDERS_LIMIT
 from session.wire.sockets import Socket
 from surreal_like.data.parameters import Parameters
-from surreal_like.ps.join_server import ENDPOINT as JOIN
-from surreal_like.ps.join_server import JoinServer
+from surreal_like.join.server import ENDPOINT as JOIN
+from surreal_like.join.server import JoinServer
 from surreal_like.ps.membership import Membership, Refused
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 from surreal_like.ps.store import ParameterStore

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from session import nest
-from session.clock import Clock, WallClock
 from session.config import Config
 from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log
 from session.nest import Array
+from session.process.clock import Clock, WallClock
 from session.tensorplex.client import TensorplexClient
 from surreal_like.data.batch import Collate, split
 from surreal_like.errors import unwritten
@@ -23,7 +23,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import Empty
 
 if TYPE_CHECKING:
-    from session.context import Context
+    from session.process.context import Context
 
 
 class Replay:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.clock import Clock
-from session.periodic import Every
+from session.process.clock import Clock
+from session.process.periodic import Every
 from session.wire import Message, Wire
 from session.wire.endpoint import IPC
 from session.wire.requests import DealerSocket

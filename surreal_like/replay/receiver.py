@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from session.context import Context
 from session.errors import DecodeError, describe
-from session.periodic import Every, Rate, Stopwatch
+from session.process.context import Context
+from session.process.periodic import Every, Rate, Stopwatch
 from session.wire import Message
 from session.wire.sockets import Socket
 from surreal_like.errors import DataError

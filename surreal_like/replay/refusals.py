@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from session.clock import Clock
 from session.errors import RunError
+from session.process.clock import Clock
 
 _MOST = 20
 _SECONDS = 3.0

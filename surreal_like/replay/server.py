@@ -9,10 +9,10 @@ from threading import Thread
 from typing import Any
 
 from session.config import Config
-from session.context import Context
 from session.errors import SurrealError, describe
-from session.periodic import Every, Rate, Stopwatch
-from session.service import IDLE_SECONDS, Service
+from session.process.context import Context
+from session.process.periodic import Every, Rate, Stopwatch
+from session.process.service import IDLE_SECONDS, Service
 from session.wire.endpoint import IPC
 from session.wire.requests import Request
 from session.wire.sockets import Socket
@@ -354,7 +354,7 @@ def _most_rows(config: Config) -> int:
 
 def serve_in_background(replay: Replay) -> Thread:
     """Serves a replay of a script from a thread; see :meth:`Replay.start_threads`."""
-    from surreal_like.script import run_in_background
+    from surreal_like.script.context import run_in_background
 
     return run_in_background(
         replay.session_config, "replay", 0, lambda context: ReplayService(context, replay)

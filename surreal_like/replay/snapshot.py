@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from session.checkpoint import Checkpoints
-from session.context import Context, run_part
 from session.errors import CheckpointError
 from session.nest import Array
+from session.process.context import Context, run_part
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
 

@@ -7,7 +7,7 @@ import pytest
 
 from session.config import Config
 from surreal_like import train
-from surreal_like.run import Run
+from surreal_like.run.train import Run
 from tests.api.planned import planned_script
 from tests.api.stage import Stage, experiment
 

@@ -11,11 +11,11 @@ import zmq
 import main.ps
 from session.config import Config
 from session.folder import RunFolder
-from session.process import remove_socket_folders
+from session.process.entry import remove_socket_folders
 from session.wire import AddressBook, Identity, Wire
-from surreal_like.planning import Plan
-from surreal_like.script import leave, run_in_background
-from surreal_like.topology import make_topology
+from surreal_like.experiment.topology import make_topology
+from surreal_like.run.plan import Plan
+from surreal_like.script.context import leave, run_in_background
 
 
 @contextmanager

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import zmq
 
-from session.clock import CountedClock
 from session.config import Config
-from session.context import Context, Launch
 from session.folder import RunFolder
-from session.service import Frame, Service
+from session.process.clock import CountedClock
+from session.process.context import Context, Launch
+from session.process.service import Frame, Service
 from session.wire import AddressBook, Message
 from session.wire.sockets import PullSocket, Socket
-from surreal_like.experiment import read_experiment, resolve
-from surreal_like.topology import make_topology
+from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.topology import make_topology
 
 DEADLINE_SECONDS = 20.0
 

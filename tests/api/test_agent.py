@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from session.clock import CountedClock
 from session.config import Config
 from session.loggerplex.client import Log
+from session.process.clock import CountedClock
 from session.tensorplex.client import TensorplexClient
 from surreal_like import (
     Agent,
@@ -30,10 +30,10 @@ from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.env.base import VectorEnv
 from surreal_like.errors import SpecError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experiment import defaults
+from surreal_like.experiment.resolve import defaults
 from surreal_like.learner.base import Learner
 from surreal_like.network.flat import read_flat
-from surreal_like.run import Run
+from surreal_like.run.train import Run
 from tests.api.parts import Doubled, MyAgent, MyEnv, MyLearner, WideAgent
 from tests.api.stage import Stage, configs_of, zeros
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import session.default_configs
+import session.config.defaults
 from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
@@ -17,7 +17,7 @@ from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.errors import SpecError
 from surreal_like.replay.uniform_replay import UniformReplay
-from surreal_like.run import Run
+from surreal_like.run.train import Run
 from tests.api.stage import Stage, configs_of, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_O1_an_experiment_is_three_configs(config: Config) -> None:
     for section in ("learner_config", "env_config", "session_config"):
         assert isinstance(config[section], Config)
-        assert hasattr(session.default_configs, f"BASE_{section.upper()}")
+        assert hasattr(session.config.defaults, f"BASE_{section.upper()}")
     with pytest.raises(ConfigError, match="unknown key evaluator_config"):
         experiment("evaluator_config={num: 1}")
 
@@ -200,8 +200,8 @@ def test_O17_the_sender_is_a_setting(stage: Stage) -> None:
 
 
 def test_O18_the_reference_documents_every_option() -> None:
-    base = session.default_configs.BASE_SESSION_CONFIG
-    text = Path(str(session.default_configs.__file__)).read_text()
+    base = session.config.defaults.BASE_SESSION_CONFIG
+    text = Path(str(session.config.defaults.__file__)).read_text()
     lines = text.partition("\nBASE_CONFIG = ")[0].splitlines()
     keys = [at for at, line in enumerate(lines) if re.match(r' {8,}"\w+": ', line)]
     assert len(keys) > 80

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from session.config import Config
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
+from session.config.merge import leaves
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.tmux import TmuxCluster
-from session.merge import leaves
-from session.service import Service
+from session.process.service import Service
 from session.show.dashboard import best_launcher
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.registry import find_algorithm
-from surreal_like.experiment import read_experiment, resolve
+from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.replay.uniform_replay import UniformReplay
-from surreal_like.run import Run
+from surreal_like.run.train import Run
 from tests.api.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[2]

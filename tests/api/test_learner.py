@@ -16,7 +16,7 @@ from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.data.batch import Batch
 from surreal_like.data.parameters import Parameters
 from surreal_like.network.flat import read_flat
-from surreal_like.run import Run
+from surreal_like.run.train import Run
 from tests.api.parts import MyAgent, MyLearner
 from tests.api.stage import Stage, configs_of
 

@@ -13,7 +13,7 @@ from session.show.dashboard import Dashboard
 from surreal_like import AgentMode
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.env import make_env
-from surreal_like.run import Run
+from surreal_like.run.train import Run
 from tests.api.parts import Doubled, MyEnv
 from tests.api.stage import Stage, configs_of
 from tests.session.fake_run import FakeRun

@@ -29,8 +29,8 @@ import yaml
 
 from main.cli import main
 from session.config import Config
-from session.default_configs import BASE_CONFIG
-from surreal_like.experiment import defaults, resolve
+from session.config.defaults import BASE_CONFIG
+from surreal_like.experiment.resolve import defaults, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 100
@@ -195,7 +195,7 @@ def call(words: Sequence[str], folder: Path) -> Ended:
         patch.setattr(sys, "path", list(sys.path))
         # Where "." was when it was looked into last.
         sys.path_importer_cache.pop(".", None)
-        for module in ("start", "run_request", "run"):
+        for module in ("run.start", "run.request", "run.train"):
             patch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)
         with redirect_stdout(out), redirect_stderr(err):
             code = main(words[1:])

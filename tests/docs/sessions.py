@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from session.folder import RunFolder
-from session.heartbeat import read_beats
+from session.process.heartbeat import read_beats
 from session.tail import last_object
 from tests.docs.examples import ROOT, blocks
 

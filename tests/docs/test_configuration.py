@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from docs.generate import PAGE, README, Setting, Source, configuration, readme
-from session.default_configs import BASE_CONFIG, CHOICES
+from session.config.defaults import BASE_CONFIG, CHOICES
 from surreal_like.algorithm.catalog import list_algorithms
-from surreal_like.experiment import defaults
+from surreal_like.experiment.resolve import defaults
 
 AGAIN = "run: python docs/generate.py"
 
@@ -87,6 +87,6 @@ def test_a_dict_of_another_module_is_found() -> None:
 
 def test_what_is_not_there_is_an_error() -> None:
     with pytest.raises(LookupError, match="nothing called NOTHING"):
-        Source("session.default_configs").assigned("NOTHING")
+        Source("session.config.defaults").assigned("NOTHING")
     with pytest.raises(LookupError, match="no function nothing"):
-        Source("session.default_configs").returned("nothing")
+        Source("session.config.defaults").returned("nothing")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from docs.images.curves import COLOURS, FOLDER, NAMES, ROOT, draw
-from surreal_like.run import train
+from surreal_like.run.train import train
 
 
 def test_the_page_shows_each_of_them_and_no_other() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from main.cli.commands import COMMANDS
 from session.config import Config
-from session.default_configs import BASE_CONFIG
-from surreal_like.experiment import defaults
+from session.config.defaults import BASE_CONFIG
+from surreal_like.experiment.resolve import defaults
 from tests.docs.test_from_surreal import find
 
 ROOT = Path(__file__).resolve().parents[2]

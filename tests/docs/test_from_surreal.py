@@ -9,7 +9,7 @@ import pytest
 
 import session
 import surreal_like
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "from_surreal.md"

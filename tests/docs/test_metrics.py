@@ -17,10 +17,10 @@ from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
-from surreal_like.experiment import defaults, read_experiment, resolve
+from surreal_like.experiment.resolve import defaults, read_experiment, resolve
+from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.uniform_replay import UniformReplay
-from surreal_like.topology import make_topology
 from tests.surreal_like.algorithm.transitions import ACTION, make_transitions
 from tests.surreal_like.algorithm.unrolls import DISCRETE, make_batch
 from tests.surreal_like.algorithm.unrolls import configs as algorithm_configs

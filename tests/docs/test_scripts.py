@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
-from session.config import Config, apply_overrides
+from session.config.config import Config, apply_overrides
 from session.folder import RunFolder
 from session.show.run_state import state_of
 from session.wire import AddressBook, Identity, Wire
@@ -216,8 +216,8 @@ def test_a_script_without_a_planned_run_says_what_to_do(tmp_path: Path) -> None:
     write_files(PAGE, tmp_path)
     code = textwrap.dedent(
         """
-        from session.config import Config, apply_overrides
-        from surreal_like.script import script_context
+        from session.config.config import Config, apply_overrides
+        from surreal_like.script.context import script_context
 
         script_context(Config({"folder": "nowhere"}), "agent")
         """

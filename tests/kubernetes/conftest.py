@@ -10,10 +10,10 @@ import subprocess
 
 import pytest
 
-from session.config import Config, apply_overrides
+from session.config.config import Config, apply_overrides
 from session.launchers.kubernetes.settings import Setting
-from surreal_like.kubernetes import kubernetes_setting
-from surreal_like.run_request import RunRequest
+from surreal_like.run.kubernetes import kubernetes_setting
+from surreal_like.run.request import RunRequest
 
 # The first whose kustomize knows `labels:`, and whose clusters number the pods of a StatefulSet.
 OLDEST_KUBECTL = (1, 28)

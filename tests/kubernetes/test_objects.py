@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from session.component import Topology
 from session.config import Config
-from session.config_file import parse_yaml
+from session.config.file import parse_yaml
 from session.errors import ConfigError, UsageError
 from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.objects import make_objects, objects_of
@@ -27,10 +26,11 @@ from session.launchers.kubernetes.settings import (
     run_name,
     size,
 )
+from session.process.component import Topology
 from session.version import VERSION
 from session.wire.security import KEY_FILES, write_keys
-from surreal_like.kubernetes import render
-from surreal_like.topology import make_topology
+from surreal_like.experiment.topology import make_topology
+from surreal_like.run.kubernetes import render
 from tests.kubernetes.conftest import setting_of
 from tests.kubernetes.schemas import InvalidError, validate
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from main.cli import main
-from surreal_like.experiment import resolve
+from surreal_like.experiment.resolve import resolve
 
 CONFIG = """\
 algorithm: dqn
@@ -60,5 +60,5 @@ def command(
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resolve experiments in this process, where torch is imported only once."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for module in ("start", "run_request", "run"):
+    for module in ("run.start", "run.request", "run.train"):
         monkeypatch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)

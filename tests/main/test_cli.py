@@ -20,10 +20,10 @@ from main.cli.runs import all_runs, find_run
 from main.cli.train import parse_seeds, process_start
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.heartbeat import Beat, write_beat
+from session.process.heartbeat import Beat, write_beat
+from session.process.state import State
 from session.show.run_state import state_of
-from session.state import State
-from surreal_like.run_folder import held
+from surreal_like.run.folder import held
 from tests.main.conftest import Command
 
 

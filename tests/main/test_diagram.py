@@ -7,11 +7,11 @@ import re
 import pytest
 
 from main.cli.diagram import dataflow, mermaid
-from session.component import Topology
 from session.config import Config
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
+from session.process.component import Topology
 from surreal_like.dataflow import Operator, from_items
-from surreal_like.topology import make_topology
+from surreal_like.experiment.topology import make_topology
 from tests.main.conftest import Command
 
 

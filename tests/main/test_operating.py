@@ -22,13 +22,13 @@ import pytest
 from main.cli.launch import next_steps
 from main.cli.logs import seconds_of, select
 from session.config import Config
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.heartbeat import Beat, write_beat
 from session.launchers.handle import check_launcher, open_run
 from session.launchers.tmux_session import default_socket
-from session.state import State
+from session.process.heartbeat import Beat, write_beat
+from session.process.state import State
 from tests.main.conftest import Command
 from tests.session.made_run import made_line
 

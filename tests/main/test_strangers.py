@@ -19,7 +19,7 @@ from session.wire import codec as codec_module
 from session.wire.requests import RouterSocket
 from session.wire.security import Security, write_keys
 from session.wire.sockets import poll
-from surreal_like.topology import make_topology
+from surreal_like.experiment.topology import make_topology
 from tests.session.wire.rig import free_port
 from tests.surreal_like.agent.rig import make_config
 

@@ -11,11 +11,11 @@ import pytest
 
 from main.cli.summary import outcome, seeds_table, summary
 from session.config import Config
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
 from session.program import path_from_here
-from surreal_like.experiment import defaults
-from surreal_like.run import Run
+from surreal_like.experiment.resolve import defaults
+from surreal_like.run.train import Run
 
 SOLVED: dict[str, Any] = {
     "status": "stopped",

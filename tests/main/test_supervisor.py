@@ -12,8 +12,8 @@ from main import supervisor
 from session.folder import RunFolder
 from session.launchers.fork_server import ForkServers
 from session.launchers.launcher import write_topology
-from surreal_like.experiment import read_experiment, resolve_elsewhere
-from surreal_like.topology import PRELOAD, make_topology
+from surreal_like.experiment.resolve import read_experiment, resolve_elsewhere
+from surreal_like.experiment.topology import PRELOAD, make_topology
 
 
 def test_a_folder_without_a_run_is_refused(

@@ -21,9 +21,9 @@ import pytest
 from session.checkpoint import Checkpoints
 from session.folder import RunFolder
 from session.tail import last_object
-from surreal_like.observer import RunObserver
-from surreal_like.run import Run
-from surreal_like.run_request import RunRequest
+from surreal_like.run.observer import RunObserver
+from surreal_like.run.request import RunRequest
+from surreal_like.run.train import Run
 from tests.main.conftest import CONFIG, Command
 
 SERIAL = ("train", "small.yaml", "--on", "serial")

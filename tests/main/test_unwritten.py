@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.errors import RunError
 from session.folder import RunFolder
 from session.launchers.launcher import Outcome
-from surreal_like.join import _Stay
-from surreal_like.run import result_of
+from surreal_like.join.agents import _Stay
+from surreal_like.run.train import result_of
 from tests.main.conftest import Command
 
 FAILED = Outcome("failed", "ps: gave no sign of life for 30 s")

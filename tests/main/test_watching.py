@@ -17,11 +17,11 @@ from main.cli.live_table import LiveTable
 from main.cli.table import render
 from session.config import Config
 from session.folder import RunFolder
-from session.heartbeat import Beat, write_beat
 from session.launchers.instruction import Event
+from session.process.heartbeat import Beat, write_beat
+from session.process.state import State
 from session.show.run_view import RunView
-from session.state import State
-from surreal_like.experiment import read_experiment, resolve
+from surreal_like.experiment.resolve import read_experiment, resolve
 
 COMPONENTS = {"agent-0": {"restarts": 0}}
 

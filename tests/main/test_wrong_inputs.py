@@ -16,7 +16,7 @@ from main.cli import main
 from main.cli.commands import COMMANDS
 from session.config import Config
 from session.folder import RunFolder
-from surreal_like.experiment import resolve
+from surreal_like.experiment.resolve import resolve
 from tests.main.conftest import CONFIG, Command, Said
 from tests.main.test_bad_input import content, write
 
@@ -566,7 +566,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "small.yaml").write_text(CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("surreal_like.start.resolve_elsewhere", resolve)
+        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
         assert main([*SERIAL, "--folder", "runs/ended", "--quiet"]) == 0
         yield folder
 

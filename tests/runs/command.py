@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 import psutil
 
 from session.folder import RunFolder
-from session.heartbeat import Beat, read_beats
+from session.process.heartbeat import Beat, read_beats
 
 ROOT = Path(__file__).resolve().parents[2]
 CARTPOLE = str(ROOT / "configs" / "cartpole_dqn.yaml")

@@ -20,8 +20,8 @@ from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import DealerSocket
 from session.wire.security import Security
 from session.wire.sockets import poll
-from surreal_like.knock import Admission, Invitation, knock
-from surreal_like.ps.tokens import make_token
+from surreal_like.join.client import Admission, Invitation, knock
+from surreal_like.join.tokens import make_token
 from tests.runs.command import CARTPOLE, read_lines, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from session.config import Config
-from session.context import run_part
 from session.folder import RunFolder
+from session.process.context import run_part
 from tests.runs.command import CARTPOLE, Train, balanced, clean, gone
 from tests.session.tensorplex.reading import scalars
 

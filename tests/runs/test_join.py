@@ -17,7 +17,7 @@ from session.launchers.handle import open_run
 from session.wire import AddressBook
 from session.wire.codec import PROTOCOL_VERSION
 from session.wire.security import write_keys
-from surreal_like.ps.tokens import Token
+from surreal_like.join.tokens import Token
 from tests.runs.command import CARTPOLE, COMMAND, Process, clean, read_lines, until
 from tests.runs.network import GUEST_ADDRESS, HOST_ADDRESS, TwoMachines
 
@@ -313,7 +313,7 @@ def test_what_is_missing_on_the_joining_machine_is_named(
     without = [
         sys.executable,
         "-c",
-        "import sys; import surreal_like.knock as k; written = k._write\n"
+        "import sys; import surreal_like.join.client as k; written = k._write\n"
         "def wrote(fields, *more):\n"
         "    fields['config']['env_config']['env_name'] = 'gym:ALE/NoSuchGame-v5'\n"
         "    return written(fields, *more)\n"

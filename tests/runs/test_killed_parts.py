@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from session.heartbeat import read_beats
+from session.process.heartbeat import read_beats
 from tests.runs.command import CARTPOLE, Train, balanced, wait_for
 
 PARTS = ("agent-0", "replay-0", "learner", "ps", "eval-0", "tensorplex", "loggerplex")

@@ -10,7 +10,7 @@ import pytest
 from tests.runs.command import ROOT, Train, balanced, clean
 from tests.runs.test_killed_parts import never_fall
 from tests.runs.test_serial import same
-from tests.surreal_like.test_plan_check import PLANS
+from tests.surreal_like.experiment.test_plan_check import PLANS
 
 IMPALA = str(ROOT / "configs" / "cartpole_impala.yaml")
 # A batch has 16 streams of 32 steps.

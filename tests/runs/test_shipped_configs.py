@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from surreal_like.run_request import RunRequest
+from surreal_like.run.request import RunRequest
 from tests.runs.command import ROOT, Train, clean
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from session.heartbeat import read_beats
+from session.process.heartbeat import read_beats
 from tests.runs.command import CARTPOLE, Train, clean
 
 TELEMETRY = ("tensorplex", "loggerplex")

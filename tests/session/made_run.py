@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from session.config import Config, apply_overrides
-from session.default_configs import BASE_CONFIG
+from session.config.config import Config, apply_overrides
+from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
-from session.heartbeat import Beat, write_beat
-from session.state import State
+from session.process.heartbeat import Beat, write_beat
+from session.process.state import State
 from session.tensorplex.event_files import EventFiles, summary_values
 
 STARTED = 1_700_000_000.0

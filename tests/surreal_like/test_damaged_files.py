@@ -14,19 +14,19 @@ from typing import Any, cast
 import pytest
 
 from session.checkpoint import read_state
-from session.clock import CountedClock
 from session.config import Config
-from session.context import Context
 from session.errors import CheckpointError
 from session.folder import RunFolder
+from session.process.clock import CountedClock
+from session.process.context import Context
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.learner.saver import Saver
-from surreal_like.named_checkpoints import whole_checkpoint
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.snapshot import Snapshots
 from surreal_like.replay.uniform_replay import UniformReplay
-from surreal_like.resume import check_checkpoints
+from surreal_like.run.checkpoints import whole_checkpoint
+from surreal_like.run.resume import check_checkpoints
 from tests.session.damage import DAMAGES, seal_again
 from tests.surreal_like.coordinator.test_run_stats import config as run_config
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights

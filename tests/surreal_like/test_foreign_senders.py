@@ -15,8 +15,8 @@ import zmq
 
 import main.ps
 from session.config import Config
-from session.context import Context
 from session.loggerplex.server import Loggerplex
+from session.process.context import Context
 from session.tensorplex.server import Tensorplex
 from session.wire import Identity, Message
 from session.wire.requests import Request

@@ -19,7 +19,7 @@ from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.wrapper import ExpSenderWrapper
-from surreal_like.machine import replay_need
+from surreal_like.experiment.machine import replay_need
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
 from surreal_like.replay.selector import Sample

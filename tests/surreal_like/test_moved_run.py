@@ -12,9 +12,9 @@ import pytest
 from main.cli import main
 from session.folder import RunFolder
 from surreal_like import load_policy, train
-from surreal_like.code_snapshot import own_modules
-from surreal_like.evaluating import evaluate
-from surreal_like.experiment import resolve
+from surreal_like.analysis.evaluate import evaluate
+from surreal_like.experiment.resolve import resolve
+from surreal_like.run.code_snapshot import own_modules
 
 SMALL = {
     "learner_config.replay": {"min_size": 64, "batch_size": 16, "capacity": 2000},
@@ -51,7 +51,7 @@ def forget() -> None:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a run that has been moved; where it was made nothing is left, and nobody stands."""
     # In this process, where torch is imported only once.
-    monkeypatch.setattr("surreal_like.start.resolve_elsewhere", resolve)
+    monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
     monkeypatch.setattr(sys, "path", list(sys.path))
     there, here = tmp_path / "there", tmp_path / "here"
     for name, text in FILES.items():

@@ -6,7 +6,6 @@ import json
 import time
 from dataclasses import replace
 
-from session.component import Component, Resources, Topology
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder, write_atomically
@@ -16,6 +15,7 @@ from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.run import KINDS, KubernetesRun
 from session.launchers.kubernetes.secret import cluster_keys, make_secrets
 from session.launchers.kubernetes.settings import INSTANCE, Setting, make_setting, prepared
+from session.process.component import Component, Resources, Topology
 from session.wire.security import write_keys
 
 MANIFEST = "kubernetes.yaml"

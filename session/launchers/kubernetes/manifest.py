@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from session.config_file import PlainDumper
+from session.config.file import PlainDumper
 
 
 class _Dumper(PlainDumper):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from session.component import Component, Topology
 from session.config import Config
 from session.launchers.kubernetes.placement import ELASTIC
 from session.launchers.kubernetes.pods import Data, pod_template
@@ -19,6 +18,7 @@ from session.launchers.kubernetes.settings import (
     stem,
     topology_text,
 )
+from session.process.component import Component, Topology
 
 _MANY = 1000
 _POD_NAME = "statefulset.kubernetes.io/pod-name"

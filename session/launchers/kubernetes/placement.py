@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from session.component import Component
 from session.launchers.kubernetes.pod_fields import EVERY_ROLE
 from session.launchers.kubernetes.settings import Setting, stem
+from session.process.component import Component
 
 Data = dict[str, Any]
 

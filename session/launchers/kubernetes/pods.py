@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from session.component import Component
 from session.launchers.kubernetes.placement import (
     ELASTIC,
     extra_environment,
@@ -15,6 +14,7 @@ from session.launchers.kubernetes.placement import (
 )
 from session.launchers.kubernetes.secret import secret_of
 from session.launchers.kubernetes.settings import RUN_PATH, Setting, cores, ports, size, stem
+from session.process.component import Component
 
 Data = dict[str, Any]
 

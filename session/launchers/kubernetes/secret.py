@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from session.config_file import read_file
+from session.config.file import read_file
 from session.errors import UsageError
 from session.launchers.kubernetes.settings import INSTANCE
 from session.wire.roles import AGENT, EVALUATOR, SHARED

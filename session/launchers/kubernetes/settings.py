@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from session.component import Component, Topology
 from session.config import Config
-from session.config_file import dump_yaml
+from session.config.file import dump_yaml
 from session.errors import ConfigError, UsageError
 from session.launchers.kubernetes.pod_fields import check_pods
+from session.process.component import Component, Topology
 from session.version import VERSION
 from session.wire import AddressBook
 from session.wire.endpoint import Address

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from session.launchers.status import ComponentStatus
-from session.state import State
+from session.process.state import State
 
 _NUMBERED = ("agent", "eval", "replay")
 _PART = "app.kubernetes.io/component"

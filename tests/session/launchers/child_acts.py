@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from session.component import LIFELINE
+from session.process.component import LIFELINE
 
 WARM = threading.get_ident()  # of the thread that imported this module
 

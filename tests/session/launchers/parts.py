@@ -15,15 +15,15 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from session.component import Component, Restart, Topology
 from session.config import Config
-from session.context import Context
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.errors import ConfigError
 from session.folder import RunFolder, write_atomically
 from session.loggerplex.server import Loggerplex
-from session.process import run_service
-from session.service import START_AGAIN, Service
+from session.process.component import Component, Restart, Topology
+from session.process.context import Context
+from session.process.entry import run_service
+from session.process.service import START_AGAIN, Service
 
 MODULE = "tests.session.launchers.parts"
 # Forked like components that need torch; the others are started by their command line.

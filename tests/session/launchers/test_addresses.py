@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from session.component import Component, Topology
 from session.config import Config
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.launcher import (
@@ -18,6 +17,7 @@ from session.launchers.launcher import (
     protect,
     resolve_host,
 )
+from session.process.component import Component, Topology
 from session.wire import AddressBook
 from session.wire.security import KEY_FILES
 

@@ -18,14 +18,14 @@ from session.client import Client
 from session.config import Config
 from session.errors import DeadlineError, RunError, UsageError
 from session.folder import RunFolder, write_atomically
-from session.heartbeat import Beat, write_beat
 from session.launchers.commands import COMMANDS
 from session.launchers.handle import open_run
 from session.launchers.launcher import make_addresses, write_run_files
 from session.launchers.local import LocalCluster
 from session.launchers.starting import write_launch
 from session.launchers.status import process_lives, rows_of_files
-from session.state import State
+from session.process.heartbeat import Beat, write_beat
+from session.process.state import State
 from session.wire.sockets import poll
 from tests.session.launchers.parts import make_config, make_run, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from session.component import Topology
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.fork_server import Preload
@@ -16,6 +15,7 @@ from session.launchers.launcher import Cluster
 from session.launchers.local import LocalCluster, LocalLauncher
 from session.launchers.serial import SerialLauncher
 from session.launchers.tmux import TmuxCluster
+from session.process.component import Topology
 from tests.contracts.launcher import ROOT, Launched, LauncherContract
 from tests.session.launchers.parts import MODULE, make_config, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR

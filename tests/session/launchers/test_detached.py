@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from session.folder import RunFolder
-from session.heartbeat import read_beats
+from session.process.heartbeat import read_beats
 from tests.session.launchers.parts import MODULE, make_config, make_run
 
 ROOT = Path(__file__).resolve().parents[3]

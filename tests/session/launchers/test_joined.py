@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from session.config import Config
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
 from session.launchers.joined import joined_rows
 from session.wire import AddressBook, Identity, Wire

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from session.component import Topology
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.heartbeat import Beat, read_beats, write_beat
 from session.launchers.instruction import Failure
 from session.launchers.launcher import (
     Outcome,
@@ -20,7 +18,9 @@ from session.launchers.launcher import (
     make_addresses,
     write_run_files,
 )
-from session.state import State
+from session.process.component import Topology
+from session.process.heartbeat import Beat, read_beats, write_beat
+from session.process.state import State
 from session.wire import AddressBook
 from tests.session.launchers.parts import make_config, make_run, make_topology
 

@@ -17,13 +17,13 @@ import pytest
 
 from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
-from session.heartbeat import read_beats
 from session.launchers import asking
 from session.launchers.fork_server import ForkServers, Preload
 from session.launchers.handle import open_run
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.launchers.local import LocalLauncher
+from session.process.heartbeat import read_beats
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[3]

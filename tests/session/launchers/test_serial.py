@@ -13,10 +13,10 @@ import pytest
 
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
-from session.heartbeat import read_beats
 from session.launchers.handle import open_run
 from session.launchers.launcher import Outcome
 from session.launchers.serial import SerialLauncher
+from session.process.heartbeat import read_beats
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
 ACTS = {"loggerplex": "work", "replay-0": "work", "learner": "solve", "agent-0": "work"}

@@ -8,9 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from session.component import Component, Restart, Topology
 from session.errors import HOPELESS, ConfigError, UsageError
-from session.heartbeat import Beat
 from session.launchers.component_process import Limits
 from session.launchers.instruction import (
     Event,
@@ -22,8 +20,10 @@ from session.launchers.instruction import (
     exit_error,
 )
 from session.launchers.supervision import Phase, Supervision
-from session.service import START_AGAIN
-from session.state import State
+from session.process.component import Component, Restart, Topology
+from session.process.heartbeat import Beat
+from session.process.service import START_AGAIN
+from session.process.state import State
 from tests.examples import examples
 
 LIMITS = Limits(starting_seconds=120.0, silent_seconds=30.0, grace_seconds=10.0)

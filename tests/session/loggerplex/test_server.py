@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import UsageError
-from session.handshake import Accepted
 from session.loggerplex.server import Loggerplex, Reorder
+from session.process.handshake import Accepted
 from session.wire import Identity, Message
 from session.wire.roles import Grant
 from tests.session.loggerplex.test_append_file import disk_of

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from session.heartbeat import Beat
 from session.launchers.status import ComponentStatus
+from session.process.heartbeat import Beat
+from session.process.state import State
 from session.show.components import (
     HEAD,
     ComponentRow,
@@ -15,7 +16,6 @@ from session.show.components import (
     component_cells,
     component_row,
 )
-from session.state import State
 
 AGENT = ComponentStatus("agent-0", State.running, 17, 0.25, 1, None, "")
 TIMEOUT = 10.0

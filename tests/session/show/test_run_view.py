@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from session.component import Component, Topology
-from session.heartbeat import Beat, write_beat
 from session.launchers.status import ComponentStatus
+from session.process.component import Component, Topology
+from session.process.heartbeat import Beat, write_beat
+from session.process.state import State
 from session.show.overview import overview, share_of
 from session.show.run_view import RunView
-from session.state import State
 from tests.session.fake_run import FakeRun
 from tests.session.made_run import made_config, made_line, made_run
 

@@ -10,13 +10,13 @@ import pytest
 import zmq
 
 from session.config import Config
-from session.context import Context, Launch
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
-from session.service import Service
+from session.process.context import Context, Launch
+from session.process.service import Service
 from session.wire import AddressBook
 from session.wire.sockets import poll
-from surreal_like.topology import make_topology
+from surreal_like.experiment.topology import make_topology
 
 DEADLINE_SECONDS = 5.0
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from session.context import Context
 from session.errors import ConfigError, UsageError
-from session.state import State
+from session.process.context import Context
+from session.process.state import State
 from session.tensorplex.server import Tensorplex
 from session.wire import Identity, Message
 from session.wire.requests import DealerSocket

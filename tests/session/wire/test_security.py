@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from session.config import Config
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.errors import ConfigError, UsageError
 from session.wire import Address, AddressBook
 from session.wire.roles import AGENT, EVALUATOR, EVERYTHING, GUEST, Grant

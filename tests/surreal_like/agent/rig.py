@@ -14,25 +14,25 @@ import numpy as np
 import torch
 import zmq
 
-from session.component import Component
 from session.config import Config
-from session.context import Context, Launch
-from session.default_configs import (
+from session.config.defaults import (
     BASE_ENV_CONFIG,
     BASE_LEARNER_CONFIG,
     BASE_SESSION_CONFIG,
 )
 from session.folder import RunFolder
-from session.service import Build, Frame
+from session.process.component import Component
+from session.process.context import Context, Launch
+from session.process.service import Build, Frame
 from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.data.parameters import Parameters, parameter_hash
 from surreal_like.env.base import Env, Step
 from surreal_like.experience.chunk import Chunk
+from surreal_like.experiment.topology import make_topology
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
-from surreal_like.topology import make_topology
 
 LEARNER_INCARNATION = 9
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import main.ps
-from session.context import Context
-from session.service import Frame
+from session.process.context import Context
+from session.process.service import Frame
 from surreal_like.agent.evaluator import EvaluatorService
 from surreal_like.agent.loop import make_agent
 from surreal_like.env.vector import SyncVector

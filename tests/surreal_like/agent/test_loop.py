@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import main.ps
-from session.context import Context
 from session.errors import RefusedError
-from session.service import Frame
+from session.process.context import Context
+from session.process.service import Frame
 from session.wire.connection_monitor import ACCEPTED, Monitor
 from surreal_like.agent.loop import AgentService, make_agent
 from surreal_like.agent.mode import AgentMode

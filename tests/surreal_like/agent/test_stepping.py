@@ -9,8 +9,8 @@ import pytest
 
 import main.ps
 from session.folder import RunFolder
-from session.heartbeat import read_beat
-from session.service import Frame
+from session.process.heartbeat import read_beat
+from session.process.service import Frame
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from tests.surreal_like.agent import test_evaluator, test_loop
 from tests.surreal_like.agent.rig import Count, LearnerPeer, ReplayPeer, Rig, make_rig

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from session.config import Config
-from session.default_configs import BASE_CONFIG, BASE_LEARNER_CONFIG
+from session.config.defaults import BASE_CONFIG, BASE_LEARNER_CONFIG
 from session.errors import ConfigError
 from surreal_like.agent.base import Agent
 from surreal_like.algorithm.base import Algorithm, defaults_of, session_defaults_of
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.errors import SpecError
-from surreal_like.experiment import defaults, extended
+from surreal_like.experiment.resolve import defaults, extended
 from surreal_like.learner.base import Learner
 
 VECTOR = {"type": "float32", "dim": [4]}

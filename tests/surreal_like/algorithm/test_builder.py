@@ -22,7 +22,7 @@ from surreal_like.algorithm.ppo import PPO
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.algorithm.sac import SAC
 from surreal_like.dataflow import Flow, Loss, rollouts, train_one_step
-from surreal_like.experiment import read_experiment, resolve
+from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.loss.policy import masked_mean
 from surreal_like.network.actor_critic import ActorCritic as Network

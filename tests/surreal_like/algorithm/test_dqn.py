@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from session.config import Config
-from session.default_configs import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
+from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from session.errors import ConfigError
 from surreal_like.agent.base import Progress
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner

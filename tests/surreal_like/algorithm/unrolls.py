@@ -6,13 +6,13 @@ from typing import Any
 import torch
 
 from session.config import Config
-from session.default_configs import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
+from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from surreal_like import train
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import compute_advantages, standardize
 from surreal_like.dataflow.rows import rows_of
-from surreal_like.run import Run
+from surreal_like.run.train import Run
 
 VECTOR = {"type": "float32", "dim": [4]}
 PAIR = {"a": VECTOR, "b": {"type": "int64", "dim": [], "num": 3}}

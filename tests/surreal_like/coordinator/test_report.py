@@ -9,10 +9,10 @@ import pytest
 import torch
 import zmq
 
-from session.clock import CountedClock
-from session.component import Component, Topology
-from session.context import Context, Launch
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
+from session.process.clock import CountedClock
+from session.process.component import Component, Topology
+from session.process.context import Context, Launch
 from session.wire import AddressBook
 from surreal_like.coordinator.report import Report, recent_means
 from surreal_like.coordinator.run_stats import RunStats

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from session.clock import CountedClock
 from session.config import Config
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
+from session.process.clock import CountedClock
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.stop_rule import Verdict
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from session.config import Config
-from session.default_configs import BASE_SESSION_CONFIG
+from session.config.defaults import BASE_SESSION_CONFIG
 from session.errors import UsageError
 from session.tensorplex.client import TensorplexClient
 from session.wire.telemetry_buffer import Channel

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from session.config import Config
-from session.context import Context
 from session.errors import ConfigError, UsageError
+from session.process.context import Context
 from session.wire import Address, AddressBook
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.env.base import VectorEnv

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import main.ps
-from session.context import Context
+from session.process.context import Context
 from session.stream.door import Encoding
 from session.wire.stream import FrameReader, framed
 from surreal_like.agent.loop import make_agent

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from session.config import Config
-from session.default_configs import BASE_ENV_CONFIG, BASE_SESSION_CONFIG
+from session.config.defaults import BASE_ENV_CONFIG, BASE_SESSION_CONFIG
 from surreal_like.agent.base import Agent
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
-from surreal_like.experiment import defaults
+from surreal_like.experiment.resolve import defaults
 from surreal_like.gateway.inference import Inference, joined
 from tests.surreal_like.agent.rig import Count
 

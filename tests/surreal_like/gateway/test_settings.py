@@ -11,12 +11,12 @@ import pytest
 
 from session.config import Config
 from session.errors import ConfigError, UsageError
-from surreal_like.experiment import read_experiment, resolve
+from surreal_like.experiment.machine import check_ports
+from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.topology import make_topology
 from surreal_like.gateway.settings import check_gateway, remote_specs
-from surreal_like.kubernetes import kubernetes_setting
-from surreal_like.machine import check_ports
-from surreal_like.start import SerialStarter
-from surreal_like.topology import make_topology
+from surreal_like.run.kubernetes import kubernetes_setting
+from surreal_like.run.start import SerialStarter
 
 REMOTE: dict[str, Any] = {
     "env_config.env_name": "remote",

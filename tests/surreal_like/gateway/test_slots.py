@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from session.config import Config
-from session.default_configs import BASE_SESSION_CONFIG
+from session.config.defaults import BASE_SESSION_CONFIG
 from surreal_like.agent.actor_state import ActorState
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience.wrapper import ExpSenderWrapper

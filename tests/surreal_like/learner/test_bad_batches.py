@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from session.clock import CountedClock
 from session.errors import RunError
+from session.process.clock import CountedClock
 from surreal_like import ExpTuple, TupleReplay
 from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.errors import DataError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zmq
 
-from session.clock import CountedClock
+from session.process.clock import CountedClock
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import SubscriberSocket, poll
 from surreal_like.data.parameters import Parameters, make_manifest

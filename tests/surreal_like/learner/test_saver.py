@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from session.clock import CountedClock
 from session.config import Config
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.errors import CheckpointError
 from session.folder import RunFolder
+from session.process.clock import CountedClock
 from surreal_like.data.batch import Batch
 from surreal_like.learner.base import Learner, choose_device
 from surreal_like.learner.saver import Saver

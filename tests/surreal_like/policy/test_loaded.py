@@ -11,11 +11,11 @@ import pytest
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
+from surreal_like.analysis.evaluate import evaluate
 from surreal_like.errors import DataError
-from surreal_like.evaluating import evaluate
-from surreal_like.experiment import resolve
-from surreal_like.named_checkpoints import whole_checkpoint
+from surreal_like.experiment.resolve import resolve
 from surreal_like.policy.rollout_worker import RolloutWorker
+from surreal_like.run.checkpoints import whole_checkpoint
 
 OVERRIDES = {
     "learner_config.replay.min_size": 64,
@@ -32,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a small run that has ended."""
     folder = tmp_path_factory.mktemp("policy") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surreal_like.start.resolve_elsewhere", resolve)
+        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
         train(
             algorithm="dqn",
             env="toy:chain",

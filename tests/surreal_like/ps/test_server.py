@@ -12,7 +12,7 @@ import pytest
 import main.ps
 from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.folder import RunFolder
-from session.handshake import Handshake
+from session.process.handshake import Handshake
 from session.wire import Identity, Message, Wire
 from session.wire.codec import encode
 from session.wire.schema import SENDERS_LIMIT

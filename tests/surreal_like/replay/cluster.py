@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import zmq
 
-from session.clock import CountedClock
-from session.component import Component, Topology
 from session.config import Config
-from session.context import Context, Launch
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
-from session.service import Frame
+from session.process.clock import CountedClock
+from session.process.component import Component, Topology
+from session.process.context import Context, Launch
+from session.process.service import Frame
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import poll
 from surreal_like.experience.sender import ExpSender

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from session.config import Config
-from session.default_configs import (
+from session.config.defaults import (
     BASE_ENV_CONFIG,
     BASE_LEARNER_CONFIG,
     BASE_SESSION_CONFIG,

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import zmq
 
-from session.clock import CountedClock
-from session.component import Component, Topology
 from session.config import Config
-from session.context import Launch
-from session.default_configs import BASE_CONFIG
+from session.config.defaults import BASE_CONFIG
 from session.errors import SurrealError, describe
-from session.service import IDLE_SECONDS, Frame
+from session.process.clock import CountedClock
+from session.process.component import Component, Topology
+from session.process.context import Launch
+from session.process.service import IDLE_SECONDS, Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import Request
 from session.wire.sockets import poll

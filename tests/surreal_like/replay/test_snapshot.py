@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from session.config import Config
-from session.context import Context
 from session.folder import RunFolder
+from session.process.context import Context
 from surreal_like.coordinator.shutdown import still_here
 from tests.session.damage import seal_again
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from session.clock import CountedClock
 from session.errors import ConfigError, SurrealError
+from session.process.clock import CountedClock
 from surreal_like.errors import DataError
 from surreal_like.replay.selector import Selector, UniformSelector
 from surreal_like.replay.stream_table import Rows

@@ -1,0 +1,3 @@
+"""Describes an experiment: typed configs, placeholders, defaults, files."""
+
+from session.config.config import Config as Config

@@ -1,0 +1,307 @@
+"""Config: a dict with attribute access that is filled from defaults and checks its values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Self
+
+from session.config.file import inline_yaml, parse_yaml, read_file, write_file
+from session.config.merge import (
+    Extension,
+    join,
+    leaves,
+    missing_error,
+    nearest,
+    paths,
+    scalar,
+    shown,
+    spell_out,
+)
+from session.config.placeholder import (
+    Verbatim,
+    check_default,
+    escaped,
+    expectation,
+    is_unresolved,
+    unescaped,
+)
+from session.errors import ConfigError
+
+
+class Config(dict[str, Any]):
+    """Settings: `config.key` is `config["key"]`, and a mapping inside is a Config too.
+
+    Values are copied and converted to plain data: mappings become Configs, tuples lists, paths and
+    enum members texts, numpy numbers Python numbers. A key that is a method's name is refused,
+    except in sections whose keys are names of arguments or observations (`env_args`, `obs_spec`,
+    ...); there it is read as `config["key"]`. Every error is a ConfigError that names the full path
+    of the key.
+    """
+
+    __slots__ = ("_path",)
+    _path: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        object.__setattr__(self, "_path", "")
+        super().__init__()
+        self.update(*args, **kwargs)
+
+    @classmethod
+    def load_file(cls, path: str | Path) -> Self:
+        """Reads a .yaml, .yml or .json file. Raises ConfigError that names file and line."""
+        data = read_file(path)
+        try:
+            return cls(data)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    def dump_file(self, path: str | Path) -> None:
+        """Writes a .yaml, .yml or .json file that `load_file` reads back to an equal Config."""
+        _refuse_objects(self)
+        write_file(path, self.to_dict())
+
+    def extend(
+        self, base: Mapping[str, Any], strict: bool = False, *, abstract: bool = False
+    ) -> Self:
+        """Fills in missing keys from a default config, in place, and returns self.
+
+        strict: refuse keys that `base` does not know, except in its open dicts (`{}`, `_dict_`).
+        abstract: self is itself a default, so required values may stay placeholders.
+
+        Raises ConfigError for a value of another kind than in `base`, for all missing values
+        together, and for an invalid placeholder in a default; self is then unchanged.
+        """
+        base = base if isinstance(base, Config) else Config(base)
+        for default in (base, self) if abstract else (base,):
+            check_default(default, self._path)
+        extension = Extension(base, self._path, strict=strict)
+        merged = extension.merge(spell_out(self, base), base, self._path)
+        if extension.missing and not abstract:
+            raise missing_error(extension.missing)
+        _adopt(self, merged)
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain dicts and lists, as written to a file: `_int_` as a text is `\\_int_`."""
+        return {key: _plain(value) for key, value in self.items()}
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all settings that affect learning.
+
+        Covers algorithm, learner_config, and env_config without its specs and ``workers``; the
+        order of keys does not matter.
+        """
+        _refuse_objects(self)
+        plain = self.to_dict()
+        environment = plain.get("env_config", {})
+        covered = {
+            "algorithm": plain.get("algorithm"),
+            "learner_config": plain.get("learner_config", {}),
+            "env_config": {k: v for k, v in environment.items() if k not in _UNCOVERED},
+        }
+        text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __missing__(self, key: str) -> Any:
+        path = join(self._path, key)
+        raise ConfigError(f"the config has no key {path}{nearest(path, paths(self, self._path))}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            # copy, pickle and others look up such names on every object; they are no keys.
+            raise AttributeError(name)
+        return self[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _RESERVED:
+            raise _reserved(name, self._path)
+        self[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        if name not in self:
+            self.__missing__(name)
+        del self[name]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            where = self._path or "the config"
+            raise ConfigError(f"{where} has the key {key!r}, expected a text (write it in quotes)")
+        if key in _RESERVED and _FOREIGN.isdisjoint(self._path.split(".")):
+            raise _reserved(key, self._path)
+        super().__setitem__(key, _admit(value, join(self._path, key)))
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Works as dict.update."""
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Works as dict.setdefault."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def copy(self) -> Config:
+        """Returns a deep copy."""
+        return _config_at(self._path, self)
+
+    def __or__(self, other: Mapping[str, Any]) -> Config:  # type: ignore[override]
+        merged = self.copy()
+        merged.update(other)
+        return merged
+
+    def __ror__(self, other: Mapping[str, Any]) -> Config:  # type: ignore[override]
+        return _config_at(self._path, other) | self
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _config_at, (self._path, dict(self))
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self]
+
+
+_RESERVED = frozenset(dir(Config))
+# The specs follow from the rest; the number of worker processes does not affect learning.
+_UNCOVERED = ("obs_spec", "action_spec", "workers")
+# Sections whose keys are no settings: arguments and parts of an observation, named by their
+# authors, and values that a run records.
+_FOREIGN = frozenset(("env_args", "eval_mode", "torso_args", "args", "obs_spec", "recorded"))
+# Functions over a config recurse once or twice per level; Python allows about 1000 calls.
+_DEPTH_LIMIT = 100
+
+
+def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
+    """Sets `section.key=value` texts in `config`, in place, and returns it; values are YAML.
+
+    Dotted keys change one entry; a mapping as a value replaces the whole mapping of that key.
+    Unknown keys are not detected here but by the strict `extend` that follows.
+    """
+    for override in overrides:
+        dotted, equals, text = override.partition("=")
+        names = dotted.strip().split(".")
+        if not equals or not all(names):
+            raise ConfigError(f"override {override!r}: write it as section.key=value")
+        section = config
+        for index, name in enumerate(names[:-1]):
+            section = section.setdefault(name, {})
+            if not isinstance(section, Config):
+                path = ".".join(names[: index + 1])
+                raise ConfigError(f"override {override!r}: {path} is {shown(section)}, no mapping")
+        section[names[-1]] = parse_yaml(text, f"override {override!r}")
+    return config
+
+
+def override(path: str, value: Any) -> str:
+    """Returns the `section.key=value` text with which `apply_overrides` sets this value.
+
+    Raises ConfigError, naming the key, for a value that no file can hold.
+    """
+    holder = Config({path: value})
+    _refuse_objects(holder)
+    return f"{path}={inline_yaml(holder.to_dict()[path])}"
+
+
+def missing(config: Config) -> dict[str, str]:
+    """Returns all unresolved placeholders: dotted key -> description of the expected value."""
+    return {
+        path: expectation(value, path).expected
+        for path, value in leaves(config, config._path).items()
+        if is_unresolved(value)
+    }
+
+
+def check_resolved(config: Config) -> None:
+    """Raises ConfigError that lists all unresolved placeholders."""
+    if unresolved := missing(config):
+        raise missing_error(unresolved)
+
+
+def explain(layers: Sequence[tuple[str, Config]]) -> dict[str, tuple[Any, str]]:
+    """Returns the origin of each value: dotted key -> (value, name of its strongest layer).
+
+    layers: (name, config), the weakest first. An override may replace a whole mapping of a file, so
+    the file's layer is the file after the overrides, and the overrides alone are the layer above.
+    """
+    resolved: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for name, layer in layers:
+        given = spell_out(layer, resolved)
+        extension = Extension(resolved, "", strict=False)
+        resolved = extension.merge(given, resolved, "")
+        origin |= dict.fromkeys(leaves(given), name)
+    return {path: (value, origin[path]) for path, value in leaves(resolved).items()}
+
+
+def _reserved(key: str, path: str) -> ConfigError:
+    return ConfigError(f"{join(path, key)}: {key} is a method of Config, choose another key")
+
+
+def _config_at(path: str, entries: Mapping[str, Any]) -> Config:
+    """Makes a Config that stores its own path in a larger one."""
+    config = Config()
+    object.__setattr__(config, "_path", path)
+    config.update(entries)
+    return config
+
+
+def _admit(value: Any, path: str) -> Any:
+    """Converts a value to plain data. Raises ConfigError if it is nested too deeply."""
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if type(value) is str:
+        return unescaped(value)
+    if not isinstance(value, Mapping | list | tuple):
+        return scalar(value)
+    if path.count(".") + path.count("[") >= _DEPTH_LIMIT:
+        raise ConfigError(f"{shown(path)}: nested in more than {_DEPTH_LIMIT} levels")
+    if isinstance(value, Mapping):
+        return _config_at(path, value)
+    return [_admit(each, f"{path}[{index}]") for index, each in enumerate(value)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return value.to_dict()
+    if isinstance(value, str):
+        return escaped(value)
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _adopt(config: Config, merged: Mapping[str, Any]) -> None:
+    """Sets the entries and order of `merged` in `config`; its sections stay the same objects."""
+    # Copied first: an entry that is in no base is the same object in both.
+    before, merged = dict(config), dict(merged)
+    config.clear()
+    for key, value in merged.items():
+        section = before.get(key)
+        if isinstance(section, Config) and isinstance(value, dict):
+            _adopt(section, value)
+            dict.__setitem__(config, key, section)
+        else:
+            config[key] = value
+
+
+def _refuse_objects(config: Config) -> None:
+    for path, leaf in leaves(config, config._path).items():
+        if not _is_data(leaf):
+            kind = type(leaf).__name__
+            raise ConfigError(f"{path} is {shown(leaf)} of type {kind}, which no file can hold")
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_data, value))
+    if isinstance(value, Config):
+        return all(map(_is_data, value.values()))
+    return value is None or type(value) in (bool, int, float, str, Verbatim)

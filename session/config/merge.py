@@ -1,0 +1,175 @@
+"""Merges a config with its base: a recursion over two nested dicts that changes neither."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+from session.config.placeholder import expectation, is_unresolved
+from session.errors import ConfigError
+
+Section = Mapping[str, Any]
+
+_REMOVED = {
+    "session_config.launcher.on_sigterm": "remove it: on SIGTERM the learner saves and is started "
+    "again, SIGINT ends the run",
+}
+# Keys that identify a mapping as a schedule, and as a model that accepts a user's torso.
+_SCHEDULE = frozenset({"kind", "by", "start", "end", "steps", "points"})
+_MODEL = frozenset({"torso", "torso_args"})
+
+
+class Extension:
+    """One merge: `merge` returns the filled config, `missing` then holds the required keys."""
+
+    def __init__(self, base: Section, path: str, *, strict: bool) -> None:
+        self._known = paths(base, path)
+        self._strict = strict
+        self.missing: dict[str, str] = {}
+
+    def merge(self, user: Section, base: Section, path: str) -> dict[str, Any]:
+        """Returns the entries of `base`, replaced by those of `user`, then other keys of `user`.
+
+        Raises ConfigError for the first value, or if strict the first key, that `base` forbids.
+        """
+        if not base:
+            return dict(user)
+        merged = {key: self._entry(user, base, key, join(path, key)) for key in base}
+        for key, value in user.items():
+            if key not in base:
+                self._refuse_unknown(join(path, key), value, [join(path, each) for each in base])
+                merged[key] = value
+        return merged
+
+    def _entry(self, user: Section, base: Section, key: str, path: str) -> Any:
+        default = base[key]
+        is_section = isinstance(default, dict) and bool(default)
+        if is_section and isinstance(user.get(key, {}), dict):
+            return self.merge(user.get(key, {}), default, path)
+        if key in user:
+            return self._given(user[key], default, path)
+        if is_unresolved(default):
+            self.missing[path] = expectation(default, path).expected
+        return default
+
+    def _given(self, value: Any, default: Any, path: str) -> Any:
+        """Converts a value to the kind of `default`; fills and checks mappings in lists."""
+        if isinstance(value, dict) and isinstance(default, dict) and default:
+            return self.merge(value, default, path)
+        if isinstance(value, list) and _demands_mappings(default):
+            item = default[0]
+            return [self._given(each, item, f"{path}[{i}]") for i, each in enumerate(value)]
+        return _checked(value, default, path)
+
+    def _refuse_unknown(self, path: str, value: Any, beside: Sequence[str]) -> None:
+        if self._strict:
+            known = [*dict.fromkeys((*self._known, *beside))]
+            hint = f"; {_REMOVED[path]}" if path in _REMOVED else nearest(path, known)
+            raise ConfigError(f"unknown key {path} = {shown(value)}{hint}")
+
+
+def _demands_mappings(default: Any) -> bool:
+    """True for a list, nested to any depth, whose items are mappings with placeholders."""
+    if not isinstance(default, list) or not is_unresolved(default):
+        return False
+    return isinstance(default[0], dict) or _demands_mappings(default[0])
+
+
+def spell_out(user: Section, base: Section) -> dict[str, Any]:
+    """Expands the short forms in `user` for which `base` has a known structure.
+
+    A number in place of a schedule is a constant schedule; a text in place of a model is its torso;
+    a text in place of a list of texts is a list with one item.
+    """
+    return {key: _spelled(value, base.get(key)) for key, value in user.items()}
+
+
+def _spelled(value: Any, default: Any) -> Any:
+    if isinstance(value, str) and _holds_texts(default) and not is_unresolved(value):
+        return [value]
+    if not isinstance(default, dict):
+        return value
+    if isinstance(value, dict):
+        return spell_out(value, default)
+    if isinstance(value, int | float) and not isinstance(value, bool) and {*default} >= _SCHEDULE:
+        return {"kind": "constant", "start": value}
+    if isinstance(value, str) and {*default} >= _MODEL:
+        return {"torso": value}
+    return value
+
+
+def _holds_texts(default: Any) -> bool:
+    """True for a list of texts without placeholders."""
+    if not isinstance(default, list) or is_unresolved(default):
+        return False
+    return bool(default) and all(isinstance(each, str) for each in default)
+
+
+def _checked(value: Any, default: Any, path: str) -> Any:
+    """Converts a value to the kind of `default`; a placeholder may be as narrow or narrower."""
+    wanted = expectation(default, path)
+    if is_unresolved(value) and not isinstance(value, dict):
+        closed = isinstance(default, dict) and default
+        if expectation(value, path).narrows(wanted) and not closed:
+            return value
+    elif wanted.accepts(value):
+        return wanted.convert(value)
+    raise ConfigError(f"{path} is {shown(value)}, expected {wanted.expected}")
+
+
+def missing_error(missing: Mapping[str, str]) -> ConfigError:
+    """Makes the error that lists all missing keys: dotted key -> expected value."""
+    wanted = ", ".join(f"{path} ({expected})" for path, expected in missing.items())
+    return ConfigError(f"missing: {wanted}")
+
+
+def scalar(value: Any) -> Any:
+    """Converts a 0-dimensional array or tensor to a Python number; other values stay."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
+
+
+def leaves(config: Section, path: str = "") -> dict[str, Any]:
+    """Returns dotted key -> value for all values that are no mapping, or an empty one."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        inner = join(path, key)
+        found |= leaves(value, inner) if isinstance(value, dict) and value else {inner: value}
+    return found
+
+
+def paths(config: Section, path: str = "") -> list[str]:
+    """Returns all dotted keys, including those of sections."""
+    found = []
+    for key, value in config.items():
+        found.append(join(path, key))
+        found += paths(value, found[-1]) if isinstance(value, dict) else []
+    return found
+
+
+def nearest(path: str, known: Sequence[str]) -> str:
+    """Returns a hint: the most similar known key, or else the keys of the same section."""
+    if path in known:
+        return "; write it as nested mappings, without dots"
+    section, _, name = path.rpartition(".")
+    close = [key for key in known if _likeness(name, key.rpartition(".")[2]) >= 0.6]
+    if close:
+        return f"; did you mean {max(close, key=lambda key: _likeness(path, key))}?"
+    beside = [key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == section]
+    return f"; keys here: {', '.join(beside)}" if beside else ""
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
+
+
+def join(path: str, key: str) -> str:
+    """Returns the dotted key of `key` inside the section `path`."""
+    return f"{path}.{key}" if path else key
+
+
+def shown(value: Any) -> str:
+    """Formats a value for an error message: one line, at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,1 @@
+"""Runs a component: its description, its process, its loop, its life signs."""

@@ -1,0 +1,199 @@
+"""A component as a process of its own: command line, signals, lifeline, exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import zmq
+from setproctitle import setproctitle
+
+from session.config import Config
+from session.errors import DeadlineError, SurrealError, UsageError, describe
+from session.folder import RunFolder
+from session.loggerplex.terminal import Terminal
+from session.process.clock import WallClock
+from session.process.component import LIFELINE, Topology
+from session.process.context import Context, Launch
+from session.process.malloc import keep_freed_memory
+from session.process.periodic import Every
+from session.process.service import Build, Frame
+from session.wire import AddressBook
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LIFELINE_SECONDS = 0.25
+
+
+def run_service(
+    kind: str,
+    build: Build,
+    argv: Sequence[str] | None = None,
+    *,
+    keeps_memory: bool = False,
+) -> int:
+    """Runs one component as this process until it is done or stopped; returns the exit code.
+
+    Args:
+        kind: kind of component, such as ``agent``.
+        build: makes the Service from its Context.
+        argv: command-line arguments; None: those of this process.
+        keeps_memory: the component allocates large arrays all the time, see
+            :mod:`session.process.malloc`.
+    """
+    if keeps_memory:
+        keep_freed_memory()
+    try:
+        launch = _launch(kind, argv)
+    except SurrealError as error:
+        sys.stderr.write(f"{kind}: {error}\n")
+        return error.exit_code
+    _set_title(launch)
+    zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        frame = Frame(
+            launch,
+            build,
+            zmq_context,
+            clock=WallClock(),
+            incarnation=time.time_ns() // 1_000_000,
+        )
+    except SurrealError as error:
+        sys.stderr.write(f"{launch.component.name}: {error}\n")
+        zmq_context.destroy(0)
+        return error.exit_code
+    try:
+        return _run(frame)
+    finally:
+        zmq_context.destroy(0)
+        remove_socket_folders(launch.addresses)
+
+
+def _run(frame: Frame) -> int:
+    _handle_signals(frame.context)
+    name = frame.context.name
+    terminal = Terminal.of_process()
+    if terminal is None:
+        frame.context.warn = lambda text: sys.stderr.write(f"{name}: {text}\n")
+        terminal = Terminal(-1)
+    frame.context.log.show(terminal.record)
+    lifeline = _Lifeline(frame.context)
+    try:
+        while not frame.finished:
+            lifeline.watch()
+            if not frame.step():
+                frame.idle()
+    except SurrealError as error:
+        terminal.silence()
+        trouble = frame.context.wire.trouble() if isinstance(error, DeadlineError) else None
+        code = frame.fail(error)
+        line = describe(error)
+        sys.stderr.write(f"{frame.context.name}: {line}{f': {trouble}' if trouble else ''}\n")
+        return code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the run must get every error
+        # Caught because only an author's code raises SystemExit here.
+        terminal.silence()
+        code = frame.fail(error)
+        traceback.print_exc()
+        return code
+    finally:
+        # Python restores default handlers at exit; another signal would then kill the process.
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+    return frame.exit_code
+
+
+def _handle_signals(context: Context) -> None:
+    def stop(number: int, stack: object) -> None:
+        context.ends_run |= number == signal.SIGINT
+        context.stopping = True
+
+    for number in _SIGNALS:
+        signal.signal(number, stop)
+
+
+class _Lifeline:
+    """Stops a component whose launcher has died, detected by the closed pipe from the launcher."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._poller = select.poll()
+        self._due = Every(seconds=_LIFELINE_SECONDS, clock=time.monotonic)
+        self._watching = LIFELINE in os.environ
+        if self._watching:
+            self._poller.register(int(os.environ[LIFELINE]), select.POLLIN | select.POLLHUP)
+
+    def watch(self) -> None:
+        if self._watching and self._due() and self._poller.poll(0):
+            self._watching = False
+            self._context.orphaned = self._context.ends_run = True
+            self._context.stopping = True
+
+
+def remove_socket_folders(addresses: AddressBook) -> None:
+    """Removes the folder of a run's ipc sockets if this process was its last user."""
+    folders = {
+        Path(a.bind.removeprefix("ipc://")).parent
+        for a in addresses.values()
+        if a.bind.startswith("ipc://")
+    }
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _launch(kind: str, argv: Sequence[str] | None) -> Launch:
+    parser = argparse.ArgumentParser(
+        prog=f"python -P -m main.{kind}",
+        description=f"One {kind} process of a run. "
+        "Where the run folder is shared: --name and --folder. Elsewhere: --config and --address.",
+    )
+    parser.add_argument("--name", default=None, help="component name, such as agent-0")
+    parser.add_argument(
+        "--folder", help="run folder with config.yaml, topology.json, addresses.json"
+    )
+    parser.add_argument("--config", help="resolved config.yaml, where no folder is shared")
+    parser.add_argument(
+        "--address",
+        help="address book (addresses.json), with topology.json beside it, where no folder is "
+        "shared",
+    )
+    parser.add_argument(
+        "--keys", help="folder of the run's keys; default: the run folder's keys/, if it is there"
+    )
+    given = parser.parse_args(argv)
+    if given.folder is None and (given.config is None or given.address is None):
+        parser.error("give --folder, or --config together with --address")
+    return _load(kind, given)
+
+
+def _load(kind: str, given: argparse.Namespace) -> Launch:
+    folder = RunFolder(given.folder) if given.folder is not None else None
+    # The topology is beside the addresses: in the run folder, or where both were copied.
+    files = RunFolder(Path(given.address).parent if given.address else given.folder)
+    config = Config.load_file(given.config) if given.config else files.read_config()
+    addresses = AddressBook.load(Path(given.address) if given.address else files.addresses)
+    if folder is not None:
+        folder.find_modules(config.session_config.import_path)
+    else:
+        # Searched last: a user's folder must not hide the library's own modules.
+        sys.path.extend(config.session_config.import_path)
+    topology = Topology.load(files.topology)
+    name = given.name or next(iter(topology.of_kind(kind))).name
+    component = topology.component(name)
+    if component.kind != kind:
+        raise UsageError(f"'{name}' is a {component.kind}; start it with -m {component.module}")
+    keys = Path(given.keys) if given.keys is not None else None
+    return Launch(component, config, topology, addresses, folder, keys)
+
+
+def _set_title(launch: Launch) -> None:
+    folder = str(launch.folder) if launch.folder is not None else "-"
+    setproctitle(" ".join(["python", "-P", "-m", *launch.component.command(folder)[3:]]))

@@ -1,0 +1,90 @@
+"""Heartbeats: one small file per component, read by the supervisor and by commands."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from session.folder import write_atomically
+from session.process.state import State
+
+
+@dataclass(slots=True)
+class Beat:
+    """Last heartbeat of one component.
+
+    Args:
+        name: component name.
+        incarnation: milliseconds of the wall clock at its start.
+        state: ``starting``, ``running``, ``draining``, ``done`` or ``failed``.
+        pid: process id.
+        time: wall clock of the heartbeat [s].
+        busy_seconds: allowed additional delay of the next heartbeat [s], counted from ``time``.
+        doing: present long operation, or reason of the failure, in one line.
+        dropped_records: number of metric and log records dropped for lack of a reader.
+        ready: False while not running, or while alive although its work for the run is over.
+        status: numbers that are also reported to Tensorplex.
+    """
+
+    name: str
+    incarnation: int
+    state: State
+    pid: int
+    time: float
+    busy_seconds: float = 0.0
+    doing: str = ""
+    dropped_records: int = 0
+    ready: bool = True
+    status: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a state that does not exist."""
+        self.state = State(self.state)
+
+    @property
+    def age_seconds(self) -> float:
+        """Age of the heartbeat [s]."""
+        return max(0.0, time.time() - self.time)
+
+    def late(self, timeout_seconds: float) -> bool:
+        """True if it is older than ``timeout_seconds`` plus ``busy_seconds``."""
+        return self.age_seconds > timeout_seconds + self.busy_seconds
+
+
+def write_beat(folder: Path, beat: Beat) -> None:
+    """Writes the component's file; ignores a full disk or a missing folder."""
+    path, text = folder / beat.name, json.dumps(asdict(beat))
+    try:
+        write_atomically(path, text)
+    except OSError:
+        with suppress(OSError):
+            _write_over(path, text)
+
+
+def _write_over(path: Path, text: str) -> None:
+    """Overwrites the old file in place, for a disk without space for a new file.
+
+    A reader that sees a partial heartbeat treats it as missing and reads again later.
+    """
+    with path.open("r+") as file:
+        file.write(text)
+        file.truncate()
+
+
+def read_beat(folder: Path, name: str) -> Beat | None:
+    """Reads a component's last heartbeat; None if there is none or it is incomplete."""
+    try:
+        return Beat(**json.loads((folder / name).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def read_beats(folder: Path) -> dict[str, Beat]:
+    """Reads all heartbeats: component name -> last heartbeat."""
+    if not folder.is_dir():
+        return {}
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    return {name: beat for name in names if (beat := read_beat(folder, name)) is not None}

@@ -1,0 +1,1 @@
+"""Shows what a run has learned: plays, evaluates, plots, compares."""

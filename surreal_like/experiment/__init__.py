@@ -1,0 +1,1 @@
+"""Turns a config into a complete experiment, and checks it before the start."""

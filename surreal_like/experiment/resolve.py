@@ -1,0 +1,364 @@
+"""Resolves an experiment: from a YAML file and a command line to one complete config.
+
+Resolving needs the algorithm (which imports torch) and one environment (whose constructor runs
+arbitrary code), so it runs in a short process of its own:
+``python -P -m surreal_like.experiment.resolve``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from session.config.config import Config, apply_overrides, check_resolved
+from session.config.constraints import check_ranges
+from session.config.defaults import BASE_CONFIG, check_choices
+from session.config.merge import leaves, paths
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
+from session.folder import RunFolder
+from session.version import VERSION
+from surreal_like.errors import SpecError
+from surreal_like.run.code_snapshot import in_snapshot, own_modules
+
+if TYPE_CHECKING:
+    from surreal_like.algorithm.base import Algorithm
+
+SECTIONS = ("learner_config", "env_config", "session_config")
+_KEYS = ("algorithm", *SECTIONS)
+# Entries that a run adds to its config.yaml.
+_RECORDED = ("recorded", "run")
+
+
+def read_experiment(
+    path: str | Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    algorithm: str | None = None,
+    env_name: str | None = None,
+) -> Config:
+    """Reads the user's settings: a file, or an algorithm and an environment, then overrides.
+
+    Only the parts that need neither the algorithm nor the environment are checked here.
+
+    Args:
+        path: experiment file, YAML or JSON.
+        overrides: ``section.key=value``, each value in YAML.
+        algorithm: replaces the file's.
+        env_name: replaces the file's.
+
+    Raises:
+        ConfigError: the file or an override is wrong; names the key and the nearest valid key.
+    """
+    user = _load(path) if path is not None else Config({})
+    for key in _RECORDED:
+        user.pop(key, None)
+    for key in user:
+        if key not in _KEYS:
+            raise ConfigError(f"unknown key '{key}'; an experiment has {', '.join(_KEYS)}")
+    user = Config({section: {} for section in SECTIONS} | user.to_dict())
+    if algorithm is not None:
+        user.algorithm = algorithm
+    if env_name is not None:
+        user.env_config.env_name = env_name
+    apply_overrides(user, overrides)
+    if "algorithm" not in user:
+        raise ConfigError("no algorithm: write 'algorithm: dqn' in the file or give --algorithm")
+    if not user.env_config.get("env_name"):
+        raise ConfigError(
+            "no environment: write env_config.env_name in the file or give --env, as in "
+            "--env gym:CartPole-v1"
+        )
+    _check_without_algorithm(user)
+    return user
+
+
+def _load(path: str | Path) -> Config:
+    """Loads the file; if it does not exist, the error names similar files."""
+    if Path(path).exists() or Path(path).suffix not in (".yaml", ".yml", ".json"):
+        return Config.load_file(str(path))
+    there = [str(file) for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
+    names = {Path(file).name: file for file in there}
+    otherwise = "give the path of an experiment file"
+    name = Path(path).name
+    hint = did_you_mean(name, names, cutoff=0.5, shown=names.__getitem__, otherwise=otherwise)
+    raise ConfigError(f"{path}: cannot be read: No such file or directory; {hint}")
+
+
+def _check_without_algorithm(user: Config) -> None:
+    """Rejects settings that are invalid for any algorithm, before anything slow begins."""
+    known = Config({key: user[key] for key in ("env_config", "session_config")})
+    wanted = Config({key: BASE_CONFIG[key] for key in known})
+    check_choices(known.extend(wanted, strict=True))
+    check_ranges(known)
+    _check_stop(known.session_config)
+    _check_modes(known.session_config.evaluator)
+    _check_parts(known.session_config)
+
+
+def defaults(algorithm: str) -> Config:
+    """Returns the defaults that an algorithm adds to those of all algorithms.
+
+    Raises:
+        ConfigError: there is no such algorithm, or it cannot be imported.
+    """
+    from surreal_like.algorithm.base import defaults_of, session_defaults_of
+    from surreal_like.algorithm.registry import find_algorithm
+
+    found = find_algorithm(algorithm)
+    config = Config({"learner_config": defaults_of(found)})
+    session = session_defaults_of(found)
+    return config | {"session_config": session} if session else config
+
+
+def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
+    """Returns the complete config of an experiment, including the specs.
+
+    Builds one environment in this process; :func:`resolve_elsewhere` does it in a child process.
+
+    Args:
+        user: from :func:`read_experiment`.
+        must_be_installed: False: if the environment is not installed here, use the specs of the
+            config.
+
+    Raises:
+        ConfigError: wrong key, type or choice; missing value; unknown algorithm.
+        SpecError: the config's specs differ from the environment's, or the algorithm does not
+            support them.
+    """
+    from surreal_like.algorithm.registry import find_algorithm
+    from surreal_like.experiment.preflight import rehearse
+    from surreal_like.gateway.settings import REMOTE, remote_specs
+
+    if must_be_installed:
+        _check_import_path(user.session_config.get("import_path", []))
+    sys.path.extend(user.session_config.get("import_path", []))
+    default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
+    config = extended(user, default)
+    check_choices(config)
+    check_ranges(config)
+    check_resolved(config)
+    env = config.env_config
+    if env.env_name == REMOTE:
+        env.obs_spec, env.action_spec = remote_specs(config)
+    else:
+        env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
+    algorithm = find_algorithm(config.algorithm)
+    algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
+    algorithm.check_replay(config.learner_config)
+    algorithm.validate_config(**{section: config[section] for section in SECTIONS})
+    rehearse(config, algorithm, starts_here=must_be_installed)
+    return _record(config, own_modules(config.session_config.import_path))
+
+
+def extended(user: Config, default: Config) -> Config:
+    """Returns the user's settings, completed by the defaults.
+
+    Raises:
+        ConfigError: a setting is wrong; the message reports if only other algorithms have it.
+    """
+    from surreal_like.algorithm.catalog import list_algorithms
+
+    try:
+        return user.copy().extend(default, strict=True)
+    except ConfigError:
+        # Only now: the import of all algorithms takes a while.
+        known = set(paths(default))
+        for path in leaves(user):
+            others = [name for name in list_algorithms() if path in paths(defaults(name))]
+            if path not in known and others:
+                raise ConfigError(
+                    f"{user.algorithm} has no {path}: it is an option of {' and '.join(others)}"
+                ) from None
+        raise
+
+
+def _check_stop(session: Config) -> None:
+    """Rejects goals that can never be evaluated."""
+    stop = session.stop
+    if stop.eval_return is not None and session.evaluator.num < 1:
+        raise ConfigError(
+            f"session_config.stop.eval_return is {stop.eval_return}, but there is no evaluator: "
+            "set session_config.evaluator.num to 1, or eval_return to null"
+        )
+    if (stop.metric is None) != (stop.above is None):
+        raise ConfigError(
+            f"session_config.stop.metric is {stop.metric} and above is {stop.above}: a goal needs "
+            "both, as in {metric: my/score, above: 3}"
+        )
+
+
+def _check_modes(evaluator: Config) -> None:
+    """Rejects a list of modes that is empty, or that is longer than the number of evaluators."""
+    modes, num = evaluator.mode, evaluator.num
+    if not modes:
+        raise ConfigError("session_config.evaluator.mode is [], expected at least one mode")
+    # Without evaluators no mode is used, so any list is valid.
+    if 0 < num < len(modes):
+        raise ConfigError(
+            f"session_config.evaluator.mode has {len(modes)} modes, but "
+            f"session_config.evaluator.num is {num}: set num to {len(modes)}, or shorten the list"
+        )
+
+
+def _check_parts(session: Config) -> None:
+    """Rejects a run without environment steps, and a heartbeat timeout that would end all parts."""
+    agent, host = session.agent, session.launcher.host
+    if agent.num < 1 and agent.max < 1 and session.gateway.num < 1 and not host:
+        raise ConfigError(
+            "session_config.agent.num is 0, so nothing would step the environment: set it to 1 or "
+            "more, or session_config.gateway.num for clients that connect, or give "
+            "session_config.launcher.host, so that agents of other machines can join"
+        )
+    beat = session.heartbeat
+    if beat.timeout < 2 * beat.interval:
+        raise ConfigError(
+            f"session_config.heartbeat.timeout is {beat.timeout:g}, but a component beats every "
+            f"{beat.interval:g} s (heartbeat.interval), so all would be taken for dead: raise it "
+            f"to {2 * beat.interval:g} or more"
+        )
+
+
+def _check_import_path(folders: Sequence[str]) -> None:
+    """Rejects a missing folder: otherwise an import would fail later, in another process."""
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise ConfigError(
+                f"session_config.import_path: there is no folder {folder} (from {Path.cwd()}); "
+                "give the folder that holds your modules"
+            )
+
+
+def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...]:
+    """Returns observation and action spec of the environment, checked against the config's."""
+    from surreal_like.env.check import tried_specs
+
+    try:
+        return tried_specs(env_config)
+    except Exception as error:
+        missing = isinstance(error, MissingExtra) or isinstance(error.__cause__, ImportError)
+        given = env_config.obs_spec, env_config.action_spec
+        if missing and not must_be_installed and all(given):
+            return given
+        if missing and not must_be_installed:
+            raise MissingExtra(
+                f"{error}; or write obs_spec and action_spec into env_config: where it is "
+                f"installed, surreal-like list environments --specs {env_config.env_name} "
+                "prints them"
+            ) from None
+        if isinstance(error, SpecError) and env_config.env_name not in str(error):
+            raise SpecError(f"{env_config.env_name}: {error}") from None
+        if isinstance(error, SurrealError):
+            raise
+        # The constructor is the user's code and may raise any error.
+        raise ConfigError(
+            f"environment {env_config.env_name} cannot be built: {type(error).__name__}: {error}"
+        ) from error
+
+
+def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
+    """Returns the algorithm of a run; a user's own file is loaded from the code snapshot.
+
+    Raises:
+        ConfigError: the algorithm cannot be found or loaded.
+    """
+    from surreal_like.algorithm.registry import find_algorithm
+
+    name = config.algorithm
+    return find_algorithm(name if folder is None else in_snapshot(name, folder))
+
+
+def _record(config: Config, modules: Mapping[str, str]) -> Config:
+    names = ("torch", "numpy", "gymnasium", "pyzmq")
+    versions = {
+        "surreal_like": VERSION,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in names},
+    }
+    config["recorded"] = {"fingerprint": config.fingerprint(), "versions": versions}
+    if modules:
+        config["recorded"]["modules"] = dict(modules)
+    revision = _git_revision()
+    if revision:
+        config["recorded"]["git_revision"] = revision
+    return config
+
+
+def _git_revision() -> str:
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=2, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def resolve_elsewhere(user: Config, *, must_be_installed: bool = True) -> Config:
+    """Does the same as :func:`resolve`, in a child process.
+
+    Raises:
+        SurrealError: the error of the child, with its message.
+    """
+    with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
+        asked, answer = write_request(user, Path(folder), must_be_installed=must_be_installed)
+        module = "surreal_like.experiment.resolve"
+        command = [sys.executable, "-P", "-m", module, str(asked), str(answer)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return read_answer(answer, done.stderr)
+
+
+def write_request(
+    user: Config, folder: Path, *, must_be_installed: bool = True
+) -> tuple[Path, Path]:
+    """Writes the request for the resolving process; returns its two arguments."""
+    asked, answer = folder / "asked.json", folder / "answer.json"
+    request = {"user": user.to_dict(), "must_be_installed": must_be_installed}
+    asked.write_text(json.dumps(request))
+    return asked, answer
+
+
+def read_answer(answer: Path, stderr: str) -> Config:
+    """Reads the result of the resolving process.
+
+    Raises:
+        SurrealError: with the message and exit code of that process.
+    """
+    if not answer.exists():
+        words = stderr.strip().splitlines() or ["it left no word"]
+        raise SurrealError(f"the experiment could not be resolved: {words[-1]}")
+    data: dict[str, Any] = json.loads(answer.read_text())
+    if "error" not in data:
+        return Config(data)
+    kind = UsageError if data["exit_code"] == UsageError.exit_code else SurrealError
+    raise kind(data["error"])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the resolving process; its arguments are the paths of request and answer."""
+    parser = argparse.ArgumentParser(prog="python -P -m surreal_like.experiment.resolve")
+    parser.add_argument("asked", type=Path)
+    parser.add_argument("answer", type=Path)
+    given = parser.parse_args(argv)
+    request = json.loads(given.asked.read_text())
+    user, must_be_installed = Config(request["user"]), request["must_be_installed"]
+    try:
+        config = resolve(user, must_be_installed=must_be_installed)
+        given.answer.write_text(json.dumps(config.to_dict()))
+    except SurrealError as error:
+        data = {"error": str(error), "exit_code": error.exit_code}
+        given.answer.write_text(json.dumps(data))
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,143 @@
+"""Builds the topology of an experiment from its config: processes and their connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from session.config import Config
+from session.errors import ConfigError
+from session.launchers.fork_server import Preload
+from session.process.component import Component, Resources, Restart, Topology
+
+_TELEMETRY = ("tensorplex.records", "loggerplex.records")
+_JOIN = "ps.join"
+_EVERYONE = ("ps.requests", *_TELEMETRY)
+# Modules that are slow to import and needed by most components of a kind.
+PRELOAD = Preload(
+    shared=("main.ps",),
+    light=("main.loggerplex", "main.tensorplex", "main.replay"),
+    heavy=(
+        "torch",
+        "gymnasium",
+        "surreal_like.experiment.resolve",
+        "surreal_like.env.vector",
+        "surreal_like.env.native",
+        "main.learner",
+        "main.agent",
+        "main.gateway",
+        "main.evaluator",
+    ),
+)
+
+
+def make_topology(config: Config) -> Topology:
+    """Returns the components of one experiment, servers first.
+
+    Args:
+        config: the resolved experiment; ``session_config`` and ``learner_config.replay`` determine
+            the number of processes of each kind.
+
+    Raises:
+        ConfigError: an invalid number of processes.
+    """
+    session = config.session_config
+    _at_least(0, "session_config.agent.num", session.agent.num)
+    _at_least(0, "session_config.gateway.num", session.gateway.num)
+    _at_least(0, "session_config.evaluator.num", session.evaluator.num)
+    replay_shards = config.learner_config.replay.replay_shards
+    _at_least(1, "learner_config.replay.replay_shards", replay_shards)
+    shards = range(replay_shards)
+    # Endpoint of join requests from other machines; without keys it could not reject strangers.
+    join = (_JOIN,) if session.launcher.host and not session.security.insecure else ()
+    components = [*_telemetry_servers(), *_servers(shards, join), *_clients(config, shards)]
+    restart = Restart(session.launcher.max_restarts, session.launcher.restart_window_seconds)
+    return Topology(
+        replace(each, restart=restart, resources=Resources(**session.resources[each.kind]))
+        for each in components
+    )
+
+
+def _at_least(least: int, key: str, number: int) -> None:
+    if number < least:
+        raise ConfigError(f"{key} is {number}, expected {least} or more")
+
+
+def _telemetry_servers() -> Iterator[Component]:
+    yield Component(
+        "loggerplex",
+        "loggerplex",
+        "main.loggerplex",
+        binds=("loggerplex.records",),
+        connects=("ps.requests", "tensorplex.records"),
+    )
+    yield Component(
+        "tensorplex",
+        "tensorplex",
+        "main.tensorplex",
+        binds=("tensorplex.records", "tensorplex.requests"),
+        connects=("ps.requests", "loggerplex.records"),
+    )
+
+
+def _servers(shards: range, join: tuple[str, ...]) -> Iterator[Component]:
+    yield Component(
+        "ps",
+        "ps",
+        "main.ps",
+        binds=("ps.requests", *join),
+        connects=("learner.parameters", *_TELEMETRY),
+    )
+    for index in shards:
+        yield _replay(index)
+    yield Component(
+        "learner",
+        "learner",
+        "main.learner",
+        binds=("learner.parameters", "learner.control"),
+        connects=(*_of_shards(shards, "batches", "priorities"), *_EVERYONE),
+        needs_torch=True,
+    )
+
+
+def _clients(config: Config, shards: range) -> Iterator[Component]:
+    session = config.session_config
+    for index in range(session.agent.num):
+        yield Component(
+            f"agent-{index}",
+            "agent",
+            "main.agent",
+            index,
+            connects=(*_of_shards(shards, "experience", "acks"), *_EVERYONE),
+            needs_torch=True,
+        )
+    for index in range(session.gateway.num):
+        yield Component(
+            f"gateway-{index}",
+            "gateway",
+            "main.gateway",
+            index,
+            connects=(*_of_shards(shards, "experience", "acks"), *_EVERYONE),
+            needs_torch=True,
+        )
+    for index in range(session.evaluator.num):
+        yield Component(
+            f"eval-{index}",
+            "evaluator",
+            "main.evaluator",
+            index,
+            connects=("learner.control", *_EVERYONE),
+            needs_torch=True,
+        )
+    if session.tensorplex.start_tensorboard:
+        yield Component("tensorboard", "tensorboard", "main.tensorboard", connects=_EVERYONE)
+
+
+def _replay(index: int) -> Component:
+    name = f"replay-{index}"
+    binds = (f"{name}.{end}" for end in ("experience", "acks", "batches", "priorities"))
+    return Component(name, "replay", "main.replay", index, tuple(binds), _EVERYONE)
+
+
+def _of_shards(shards: range, *ends: str) -> tuple[str, ...]:
+    return tuple(f"replay-{index}.{end}" for index in shards for end in ends)

@@ -1,0 +1,1 @@
+"""Lets agents of other machines join a run."""

@@ -1,0 +1,165 @@
+"""Requests admission to a run of another machine: sends a token, receives config and addresses."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from session.client import Client
+from session.config import Config
+from session.errors import DeadlineError, RunError, UsageError
+from session.folder import RunFolder
+from session.tensorplex.groups import name_of, own_client_id
+from session.wire import Address, AddressBook, Message
+from session.wire.security import Security, write_private
+from surreal_like.join.server import ANSWERS, ENDPOINT
+from surreal_like.join.tokens import Token
+from surreal_like.run.code_snapshot import file_hash
+
+_ANSWER_SECONDS = 4.5
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """The user's settings to join a run.
+
+    Args:
+        address: ``host:port`` of the run's join server.
+        token: printed by ``launch``.
+        agents: number of agents to run here.
+        algorithm: the run's own algorithm file, on this machine.
+        clients: names for the metrics and logs of scripts, such as ``simulator/0``.
+        folder: for the files of this machine; None: a folder below that of temporary files, the
+            same for the same token, so that a machine that joins again has the same key.
+    """
+
+    address: str
+    token: str
+    agents: int = 1
+    algorithm: Path | None = None
+    folder: Path | None = None
+    clients: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The answer of a run, and the folder that it was written to.
+
+    Args:
+        config: of the run, adapted to this machine.
+        names: of the agents.
+        addresses: endpoints of the run.
+        folder: run folder of this machine.
+    """
+
+    config: Config
+    names: tuple[str, ...]
+    addresses: AddressBook
+    folder: RunFolder
+
+
+def knock(invitation: Invitation) -> Admission:
+    """Exchanges the token, and writes the files that the agents here need.
+
+    Raises:
+        UsageError: the invitation is wrong, or the address does not answer.
+        AdmissionError: the run rejects this machine; the message gives the reason.
+    """
+    token = Token.decode(invitation.token)
+    host, _, port = invitation.address.removeprefix("tcp://").rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise UsageError(f"'{invitation.address}' is no address: write it as HOST:PORT")
+    if invitation.algorithm is not None and not invitation.algorithm.is_file():
+        raise UsageError(f"--algorithm {invitation.algorithm}: there is no such file")
+    folder = _make_folder(invitation, token)
+    with suppress(FileNotFoundError):
+        # Left by an earlier time in this folder.
+        folder.result.unlink()
+    try:
+        answer = _exchange(invitation, token, f"tcp://{host}:{port}", folder)
+    except BaseException:
+        if invitation.folder is None and not folder.config.exists():
+            # Never admitted: the key of this folder is useless.
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    try:
+        return _write(answer.fields, folder, invitation.algorithm)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"what {invitation.address} answered is no run: {error!r}") from None
+
+
+def default_folder(token: str) -> Path:
+    """Returns the default folder of a machine that uses this token."""
+    digest = hashlib.sha256(token.encode()).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"surreal-like-join-{digest}"
+
+
+def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
+    """Creates the folder, with the key of this machine in it."""
+    path = invitation.folder or default_folder(invitation.token)
+    folder = RunFolder(path)
+    # Keys go only into a folder of this user that is empty or has keys from an earlier join.
+    owned = path.stat().st_uid == os.getuid() if path.exists() else True
+    if not owned or (path.exists() and any(path.iterdir()) and not folder.keys.is_dir()):
+        raise UsageError(f"folder {path} is not empty: choose another with --folder")
+    if folder.in_use:
+        raise UsageError(f"agents of this token run here already, in {path}")
+    try:
+        for below in (folder.path, folder.keys, folder.logs, folder.alive):
+            below.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(folder.keys / "server.pub", f"{token.server_public.decode()}\n")
+        if not (folder.keys / "client.key").exists():
+            public, secret = zmq.curve_keypair()
+            write_private(folder.keys / "client.pub", f"{public.decode()}\n")
+            write_private(folder.keys / "client.key", f"{secret.decode()}\n")
+    except OSError as error:
+        raise UsageError(f"cannot write to {path}: {error.strerror}") from None
+    return folder
+
+
+def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFolder) -> Message:
+    fields: dict[str, Any] = {"secret": token.secret}
+    if invitation.agents or not invitation.clients:
+        fields["agents"] = invitation.agents
+    if invitation.clients:
+        fields["clients"] = [name_of(own_client_id(name)) for name in invitation.clients]
+    if invitation.algorithm is not None:
+        fields["algorithm_sha256"] = file_hash(invitation.algorithm)
+    book = AddressBook({ENDPOINT: Address.same(address)})
+    try:
+        with Client(book, "join", security=Security.load(folder.keys)) as client:
+            dealer = client.dealer(ENDPOINT, ANSWERS)
+            return dealer.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
+    except DeadlineError:
+        raise UsageError(
+            f"nobody answers at {address}: is the address right, does the run still go on, and "
+            "does a firewall stand between?"
+        ) from None
+
+
+def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None) -> Admission:
+    config = Config(fields["config"])
+    session = config.session_config
+    session.folder = str(folder)
+    session.launcher.host, session.launcher.transport = None, "ipc"
+    session.tensorplex.start_tensorboard, session.tensorplex.prometheus_port = False, 0
+    # The first planned agent is the template of all agents: keep at least one.
+    session.agent.num = max(1, int(session.agent.num))
+    session.at_end = "exit"
+    book = AddressBook({name: Address.same(at) for name, at in fields["addresses"].items()})
+    if algorithm is not None:
+        folder.code.mkdir(exist_ok=True)
+        name = Path(str(config.algorithm).partition(":")[0]).name
+        shutil.copyfile(algorithm, folder.code / name)
+    config.dump_file(folder.config)
+    folder.addresses.write_text(book.dump())
+    return Admission(config, tuple(map(str, fields["names"])), book, folder)

@@ -1,0 +1,188 @@
+"""Admits agents of other machines to a run: exchanges a token for names, addresses and config."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from session.errors import UsageError
+from session.folder import RunFolder
+from session.process.component import is_client
+from session.process.context import Context
+from session.wire.requests import Request
+from session.wire.roles import GUEST, Grant
+from session.wire.schema import (
+    LARGE_HEADER_BYTES,
+    Bytes,
+    Count,
+    Kinds,
+    ListOf,
+    MapOf,
+    Name,
+    Optional,
+    Plain,
+    Schema,
+    Text,
+    Type,
+)
+from session.wire.security import allow
+from session.wire.sockets import Socket
+from surreal_like.join.tokens import JoinedMachine, TokenFolder
+
+ENDPOINT = "ps.join"
+AGENTS_LIMIT = 1000
+_CLIENTS_LIMIT = 50
+
+
+def _is_script(value: Any) -> bool:
+    return type(value) is str and is_client(value)
+
+
+REQUESTS: Kinds = {
+    "join": Schema(
+        {
+            "secret": Bytes(64),
+            # Without `agents` only scripts are admitted.
+            "agents": Optional(Count(1, AGENTS_LIMIT)),
+            # Names for the metrics and logs of scripts.
+            "clients": Optional(ListOf(Type("the name of a script", _is_script), _CLIENTS_LIMIT)),
+            "algorithm_sha256": Optional(Text(64)),
+        },
+        any_run=True,
+    )
+}
+ANSWERS: Kinds = {
+    "joined": Schema(
+        {
+            "names": ListOf(Name(), AGENTS_LIMIT),
+            "config": MapOf(Text(), Plain(1 << 16), 1000),
+            "addresses": MapOf(Text(200), Text(), 100_000),
+        },
+        any_run=True,
+        header_bytes=LARGE_HEADER_BYTES,
+    )
+}
+_REQUESTS_PER_TICK = 4
+# A machine that joins gets only the addresses of endpoints that admit guests.
+_AS_GUEST = Grant(GUEST)
+_WRONG_TOKENS = 20
+_WINDOW_SECONDS = 60.0
+_AGAIN = "get another on the run's machine with: surreal-like join --print RUN"
+
+
+class _NotAdmittedError(Exception):
+    """A machine is not admitted; carries the reason in one line."""
+
+
+class JoinServer:
+    """Replies to ``join`` and nothing else; any machine with the run's public key may send it.
+
+    Args:
+        context: of the parameter server.
+
+    Raises:
+        UsageError: the run has no keys, or its folder is not on this machine.
+    """
+
+    def __init__(self, context: Context) -> None:
+        keys = context.wire.security.folder
+        if keys is None or context.folder is None:
+            raise UsageError(f"{ENDPOINT} needs the run folder with its keys: give --folder")
+        self._context = context
+        self._folder: RunFolder = context.folder
+        self._keys = keys
+        self._tokens = TokenFolder(keys)
+        self._wrong: deque[float] = deque(maxlen=_WRONG_TOKENS)
+        self._requests = context.wire.router(ENDPOINT, REQUESTS, anybody=True)
+
+    @property
+    def socket(self) -> Socket:
+        """Socket of the requests."""
+        return self._requests
+
+    def tick(self) -> bool:
+        """Replies to requests to join."""
+        for answered in range(_REQUESTS_PER_TICK):
+            request = self._requests.receive()
+            if request is None:
+                return answered > 0
+            try:
+                self._requests.reply(request, "joined", self._admit(request))
+            except _NotAdmittedError as refusal:
+                self._refuse(request, str(refusal))
+            except (KeyError, ValueError, OSError) as error:
+                # A token file is damaged or not writable.
+                self._refuse(request, f"'join' failed: {error!r}")
+        return True
+
+    def _refuse(self, request: Request, reason: str) -> None:
+        self._context.event("refused", f"{ENDPOINT}: {reason}")
+        self._requests.refuse(request, reason, stranger=True)
+
+    def _admit(self, request: Request) -> dict[str, Any]:
+        guest = self._redeem(request.key, request.message.fields)
+        joined = ", ".join((*guest.names, *guest.clients))
+        self._context.event("joined", f"a machine with {joined}", key=guest.key)
+        book = self._context.wire.addresses
+        return {
+            "names": list(guest.names),
+            "config": self._context.config.to_dict(),
+            "addresses": {
+                name: address.connect for name, address in book.items() if _AS_GUEST.enters(name)
+            },
+        }
+
+    def _redeem(self, key: str, fields: Mapping[str, Any]) -> JoinedMachine:
+        """Exchanges a token for names; a machine that joins again gets its earlier names."""
+        now, agents = self._context.clock.now(), fields.get("agents", 0)
+        # Checked before the token, so that even a right guess fails after too many wrong ones.
+        if len(self._wrong) == _WRONG_TOKENS and now - self._wrong[0] < _WINDOW_SECONDS:
+            raise _NotAdmittedError("too many wrong tokens: try again in a minute")
+        token = self._tokens.find(fields["secret"])
+        if token is None:
+            self._wrong.append(now)
+            raise _NotAdmittedError(f"wrong token: this run has given no such token; {_AGAIN}")
+        if not key:
+            raise _NotAdmittedError("a machine without a key cannot join")
+        guest = self._tokens.guest(token)
+        if guest is not None and guest.key != key:
+            raise _NotAdmittedError(f"this token has been used by another machine; {_AGAIN}")
+        if self._folder.over:
+            raise _NotAdmittedError("the run is over")
+        if agents:
+            self._check_algorithm(fields.get("algorithm_sha256"))
+        if guest is not None and self._context.wire.security.grant(key.encode()) is None:
+            raise _NotAdmittedError("the key of this machine has been taken away from the run")
+        guest = self._tokens.name(guest or JoinedMachine(key, ()), agents)
+        guest = self._add_clients(guest, fields.get("clients", ()))
+        allow(self._keys, key, Grant(GUEST, (*guest.names, *guest.clients)))
+        self._tokens.give(token, guest)
+        return replace(guest, names=guest.names[:agents])
+
+    def _add_clients(self, guest: JoinedMachine, wanted: Sequence[str]) -> JoinedMachine:
+        """Returns the machine with additional names for its scripts."""
+        taken = self._tokens.taken(wanted, guest.key)
+        if taken is not None:
+            raise _NotAdmittedError(f"another machine reports as '{taken}': choose another name")
+        clients = tuple(dict.fromkeys((*guest.clients, *wanted)))
+        if len(clients) > _CLIENTS_LIMIT:
+            raise _NotAdmittedError(f"a machine has at most {_CLIENTS_LIMIT} names of scripts")
+        return replace(guest, clients=clients)
+
+    def _check_algorithm(self, theirs: object) -> None:
+        """Checks that both machines have the same file: no code is sent over the network."""
+        recorded = self._context.config.get("recorded") or {}
+        ours = recorded.get("algorithm_sha256")
+        if ours is None or theirs == ours:
+            return
+        file = str(self._context.config.algorithm).partition(":")[0]
+        if theirs is None:
+            raise _NotAdmittedError(
+                f"this run's algorithm is the file {file} (SHA-256 {ours}): copy it to the joining "
+                "machine and give --algorithm FILE"
+            )
+        raise _NotAdmittedError(
+            f"--algorithm has SHA-256 {theirs}, the run's {file} has {ours}: they must be the same"
+        )

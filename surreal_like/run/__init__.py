@@ -1,0 +1,1 @@
+"""Starts, resumes and describes runs."""

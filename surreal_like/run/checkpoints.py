@@ -1,0 +1,121 @@
+"""Finds checkpoints of a run by name: ``best``, ``latest``, or a number."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from session.checkpoint import Checkpoints, Note, earlier_ones, read_state
+from session.errors import CheckpointError, UsageError
+from session.folder import RunFolder
+from surreal_like.run.folder import RUNS
+
+_NAMED = re.compile(r"(.+):(best(?:-\d+)?|latest|\d+)")
+
+
+def whole_checkpoint(run: RunFolder, checkpoint: str | int) -> Path:
+    """Returns the folder of a checkpoint of a run, after verification of every file.
+
+    Args:
+        run: its folder.
+        checkpoint: ``best``, ``best-2`` and so on, ``latest`` (the newest complete one), or the
+            iteration of a checkpoint.
+
+    Raises:
+        UsageError: the checkpoint does not exist; the message lists the existing ones.
+        CheckpointError: the checkpoint is incomplete; the message names the file.
+    """
+    numbered = list(Checkpoints(run.checkpoints / "learner").newest_first())
+    best = earlier_ones(run.checkpoints / "best")
+    paths = {path.name: [path] for path in reversed(numbered)}
+    if numbered:
+        paths["latest"] = numbered
+    paths |= {path.name: [path] for path in best}
+    if best:
+        # `best` is missing for a moment while a new one is moved into place.
+        paths.setdefault("best", best[:1])
+    if str(checkpoint) not in paths:
+        raise UsageError(
+            f"run {run} has no checkpoint '{checkpoint}'; it has {', '.join(paths) or 'none yet'}"
+        )
+    return _first_whole(paths[str(checkpoint)], f"run {run} has {', '.join(paths)}")
+
+
+def _first_whole(paths: list[Path], there: str) -> Path:
+    first: CheckpointError | None = None
+    for path in paths:
+        try:
+            read_state(path)
+        except CheckpointError as error:
+            first = first or error
+        else:
+            return path
+    raise CheckpointError(f"{first}; {there}")
+
+
+def checkpoint_of(text: str) -> Path:
+    """Returns the folder of a checkpoint, after verification of every file.
+
+    Args:
+        text: ``RUN``, ``RUN:best``, ``RUN:latest`` or ``RUN:12000``, where RUN is a run folder or
+            its name below ``runs/``; or the folder of the checkpoint itself.
+
+    Raises:
+        UsageError: the run or the checkpoint does not exist.
+        CheckpointError: the checkpoint is incomplete.
+    """
+    if (Path(text) / "state.json").is_file():
+        read_state(Path(text))
+        return Path(text)
+    named = _NAMED.fullmatch(text)
+    name, checkpoint = named.groups() if named else (text, "best")
+    for path in (Path(name), RUNS / name):
+        if (path / "config.yaml").is_file():
+            return whole_checkpoint(RunFolder(path), checkpoint)
+    raise UsageError(
+        f"no run '{name}' to start from: neither {name} nor {RUNS / name} has a config.yaml; "
+        "write RUN, RUN:best, RUN:latest or RUN:STEP"
+    )
+
+
+def go_back_to(folder: RunFolder, path: Path, note: Note, *, keep_history: int) -> None:
+    """Makes a checkpoint of a run its newest one, from which the run continues.
+
+    Newer ones are set aside. Of the best parameters only networks are restored; optimizers start
+    anew.
+
+    Args:
+        folder: of the run.
+        path: a checkpoint of it, numbered or best.
+        note: called with a line for each checkpoint that is set aside.
+        keep_history: ``session_config.checkpoint.keep_history``.
+    """
+    checkpoints = Checkpoints(folder.checkpoints / "learner", keep_history=keep_history, note=note)
+    if path.name.isdigit():
+        checkpoints.go_back(int(path.name), f"above {path.name}, which the run goes on from")
+        return
+    number = int(read_state(path)["iteration"])
+    checkpoints.go_back(number - 1, f"not below {path.name}, which the run goes on from")
+    start_with(folder, path, iteration=number)
+
+
+def start_with(folder: RunFolder, source: Path, *, iteration: int = 0) -> None:
+    """Writes a first checkpoint of a run, with the networks of another checkpoint.
+
+    Args:
+        folder: of the run.
+        source: folder of the other checkpoint; recorded as ``start_from`` in the new state.
+        iteration: of the new checkpoint.
+
+    Raises:
+        CheckpointError: the disk reported an error.
+    """
+
+    def write(new: Path) -> None:
+        for file in source.iterdir():
+            if file.name != "state.json":
+                shutil.copyfile(file, new / file.name)
+
+    state = {"iteration": iteration, "version": 0, "env_steps": 0, "start_from": str(source)}
+    Checkpoints(folder.checkpoints / "learner", keep_history=1 << 30).save(iteration, state, write)

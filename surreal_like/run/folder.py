@@ -1,0 +1,145 @@
+"""Run folders: their names, their creation, and the lock of a run."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from session.config import Config
+from session.errors import UsageError
+from session.folder import RunFolder
+from surreal_like.run.code_snapshot import own_files
+
+RUNS = Path("runs")
+
+
+def experiment_name(path: str | Path | None, user: Config) -> str:
+    """Returns the name with which folders of an experiment's runs begin.
+
+    It is the file's name, followed by the environment and the algorithm if they differ from the
+    file's; without a file, algorithm and environment.
+
+    Args:
+        path: experiment file, None without one.
+        user: the experiment, with the replaced settings.
+    """
+    algorithm, env_name = str(user.algorithm), str(user.env_config.env_name)
+    words = [_algorithm_word(algorithm), _environment_word(env_name)]
+    if path is not None:
+        file = Config.load_file(str(path))
+        env = file.get("env_config") or {}
+        changed = [file.get("algorithm") != algorithm, env.get("env_name") != env_name]
+        words = [Path(path).stem, *(w for w, other in zip(words, changed, strict=True) if other)]
+    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, words))).strip("-.") or "run"
+
+
+def _algorithm_word(algorithm: str) -> str:
+    file, _, class_name = algorithm.partition(":")
+    return class_name or Path(file).stem
+
+
+def _environment_word(env_name: str) -> str:
+    return env_name.rpartition(":")[2]
+
+
+def new_path(name: str) -> Path:
+    """Returns ``runs/<name>-<date>-<time>``, followed by a number if that exists."""
+    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = RUNS / stem, 1
+    while path.exists():
+        number += 1
+        path = RUNS / f"{stem}-{number}"
+    return path
+
+
+def _reserved(name: str) -> Path:
+    """Creates a new folder of that name; commands that begin together get different ones."""
+    while True:
+        path = new_path(name)
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"cannot make the run folder {path}: {error.strerror}") from None
+        return path
+
+
+def newest_path(name: str | None) -> Path:
+    """Returns the folder of the newest run, of that name if one is given.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    paths = [path for path in RUNS.glob("*") if (path / "config.yaml").is_file()]
+    if name is not None:
+        dated = re.compile(re.escape(name) + r"-\d{8}-\d{6}.*")
+        paths = [path for path in paths if dated.fullmatch(path.name)]
+    if not paths:
+        wanted = f"{RUNS}/{name}-*" if name is not None else f"{RUNS}/"
+        raise UsageError(f"no run to resume: there is none in {wanted}; name one with --folder")
+    return max(paths, key=lambda path: (path / "config.yaml").stat().st_mtime)
+
+
+@contextmanager
+def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Iterator[RunFolder]:
+    """Locks the folder of a run; afterwards removes a new one in which no run was begun.
+
+    Args:
+        path: of the folder; None: a new one, different from those of commands that begin now, too.
+        name: of the experiment, for a new folder.
+        resume: True if the run exists already.
+
+    Raises:
+        UsageError: a new run's folder is not empty, or another launcher holds the lock.
+    """
+    parent = path.parent if path is not None else RUNS
+    made = [each for each in (parent, *parent.parents) if not each.exists()]
+    if path is None or not path.exists():
+        path = path or _reserved(name)
+        made.insert(0, path)
+    folder = RunFolder(path)
+    if resume:
+        folder.lock()
+    try:
+        if not resume:
+            folder.create()
+            made = [folder.logs, folder.checkpoints, folder.alive, folder.code, *made]
+            folder.lock()
+        yield folder
+    finally:
+        folder.unlock()
+        if not resume and not folder.config.exists():
+            for each in made:
+                with suppress(OSError):
+                    each.rmdir()
+
+
+@contextmanager
+def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
+    """Restores the files that describe the run in the folder if the code inside raises an error."""
+    files = [folder.config, folder.topology, folder.addresses, folder.result]
+    files += [folder.code / own.name for own in own_files(config)]
+    files += [folder.code / below for below in (config.get("recorded") or {}).get("modules", {})]
+    before = {file: file.read_bytes() if file.is_file() else None for file in files}
+    try:
+        yield
+    except BaseException:
+        for file, content in before.items():
+            if content is None:
+                file.unlink(missing_ok=True)
+                _remove_empty(file.parent, folder.code)
+            else:
+                file.write_bytes(content)
+        raise
+
+
+def _remove_empty(path: Path, top: Path) -> None:
+    """Removes empty folders from ``path`` up to, but without, ``top``."""
+    while top in path.parents:
+        with suppress(OSError):
+            path.rmdir()
+        path = path.parent

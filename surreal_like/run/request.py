@@ -1,0 +1,324 @@
+"""The request of a user to begin or resume a run, and the config that follows from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from session.config.config import Config, apply_overrides, explain, override
+from session.config.defaults import BASE_CONFIG
+from session.errors import UsageError
+from session.folder import RunFolder
+from surreal_like.experiment.resolve import defaults, extended, read_experiment, resolve_elsewhere
+from surreal_like.experiment.topology import make_topology
+from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
+from surreal_like.run.code_snapshot import in_snapshot, keep_code
+from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused
+from surreal_like.run.observer import RunObserver
+from surreal_like.run.plan import Plan
+from surreal_like.run.resume import (
+    began_with,
+    check_checkpoints,
+    check_home,
+    check_same,
+    check_unused,
+    reached,
+    recorded_config,
+    reopen,
+    session_changes,
+)
+
+Overrides = Mapping[str, Any] | Sequence[str]
+
+# Field of a request -> setting; it replaces that of the overrides.
+_SETTINGS = {
+    "seed": "session_config.seed",
+    "agents": "session_config.agent.num",
+    "evals": "session_config.evaluator.num",
+    "host": "session_config.launcher.host",
+}
+_INSECURE = "session_config.security.insecure"
+_START_FROM = "session_config.checkpoint.start_from"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What a user asks for, on a command line or by keywords.
+
+    Args:
+        launcher: ``serial``, ``local``, ``tmux`` or ``kubernetes``.
+        started: start time of the command, seconds since 1970.
+
+    The others are those of :func:`surreal_like.train` and :func:`surreal_like.launch`.
+
+    Raises:
+        UsageError: fields that exclude each other, or there is no run to resume.
+    """
+
+    experiment: str | Path | None = None
+    launcher: str = "local"
+    overrides: Overrides = ()
+    folder: str | Path | None = None
+    seed: int | None = None
+    agents: int | None = None
+    evals: int | None = None
+    algorithm: str | None = None
+    env: str | None = None
+    host: str | None = None
+    insecure: bool = False
+    resume: bool = False
+    allow_change: Iterable[str] = ()
+    checkpoint: str | int | None = None
+    start_from: str | Path | None = None
+    started: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None and not self.resume:
+            raise UsageError(
+                "--checkpoint belongs to --resume; a new run starts from another's: --from RUN:best"
+            )
+        if self.start_from is not None and self.resume:
+            raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
+        if self.host and self.launcher == "serial":
+            raise UsageError("--on serial is one thread, which nobody can join: leave --host out")
+        if self._as_recorded and self.folder is None:
+            # Decided once: another run may begin before the config is read.
+            object.__setattr__(self, "folder", newest_path(None))
+
+    @property
+    def _as_recorded(self) -> bool:
+        """True if the experiment is that of the run which is resumed."""
+        return self.resume and self.experiment is None and self.algorithm is None
+
+    @property
+    def words(self) -> list[str]:
+        """All settings as ``key=value``, in the order in which they apply."""
+        chosen = {key: getattr(self, name) for name, key in _SETTINGS.items()}
+        chosen[_INSECURE] = self.insecure or None
+        # A run's folder has the networks that it began with: to resume it, the other run is not
+        # needed.
+        chosen[_START_FROM] = "" if self.resume else self.start_from and str(self.start_from)
+        given = {key: value for key, value in chosen.items() if value is not None}
+        return [*as_overrides(self.overrides), *as_overrides(given)]
+
+    def read(self) -> Config:
+        """Reads the experiment with the user's settings, without defaults.
+
+        Raises:
+            ConfigError: a setting is wrong.
+            UsageError: the run to resume does not exist.
+        """
+        source = self.experiment
+        if self._as_recorded:
+            folder = RunFolder(self.folder or "")
+            recorded_config(folder)
+            source = folder.config
+        return read_experiment(source, self.words, algorithm=self.algorithm, env_name=self.env)
+
+    def read_start(self) -> Config:
+        """Reads the experiment, with the absolute path of the checkpoint that it starts from.
+
+        Raises:
+            ConfigError, UsageError: as :meth:`read`; there is no such checkpoint.
+        """
+        user = self.read()
+        source_run = user.session_config.get("checkpoint", {}).get("start_from")
+        if source_run:
+            user.session_config.checkpoint.start_from = str(checkpoint_of(source_run).resolve())
+        if self.launcher == "kubernetes" and (source_run or self.checkpoint is not None):
+            raise UsageError(
+                "checkpoints of a run on Kubernetes are on a volume of the cluster: --from and "
+                "--checkpoint are for runs on this machine"
+            )
+        return user
+
+    @property
+    def name(self) -> str:
+        """Name of the experiment, with which the folders of its runs begin."""
+        return experiment_name(self.experiment, self.read())
+
+    def resolve(self) -> Plan:
+        """Returns the run that would start; if its environment is not installed, it needs specs.
+
+        Raises:
+            ConfigError: a setting is wrong.
+            MissingExtra: the environment is not installed, and its specs are not given.
+        """
+        config = resolve_elsewhere(self.read(), must_be_installed=False)
+        return Plan(config, make_topology(config))
+
+    def explain(self) -> dict[str, tuple[Any, str]]:
+        """Returns dotted key -> value, and its source: default, algorithm, file or command line.
+
+        The algorithm is imported into this process.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
+        user, chosen = self.read(), Config({})
+        if self.algorithm is not None:
+            chosen.algorithm = self.algorithm
+        if self.env is not None:
+            chosen.env_config = {"env_name": self.env}
+        default = defaults(user.algorithm)
+        extended(user, default.copy().extend(BASE_CONFIG, abstract=True))
+        return explain(
+            [
+                ("default", BASE_CONFIG),
+                (f"algorithm {user.algorithm}", default),
+                (str(self.experiment), user),
+                ("command line", apply_overrides(chosen, self.words)),
+            ]
+        )
+
+    @contextmanager
+    def held(self, user: Config, watch: RunObserver) -> Iterator[RunFolder]:
+        """Locks the run folder; afterwards removes a new one in which no run was begun.
+
+        Args:
+            user: from :meth:`read_start`.
+            watch: receives the path.
+
+        Raises:
+            UsageError: the folder is in use, or there is no run to resume.
+        """
+        name, path = experiment_name(self.experiment, user), self.folder
+        if path is None and self.resume:
+            path = newest_path(name)
+        elif path is None:
+            path = user.session_config.get("folder") or None
+        with held(Path(path) if path else None, name=name, resume=self.resume) as folder:
+            watch.prepare(folder.path)
+            yield folder
+
+    @contextmanager
+    def prepared(
+        self,
+        user: Config,
+        resolve: Callable[[Config], Config],
+        folder: RunFolder,
+        watch: RunObserver,
+        clock: float,
+    ) -> Iterator[Config]:
+        """Resolves the experiment and prepares the run folder for the start of its components.
+
+        If the block raises an error, the files in the folder are as before.
+
+        Args:
+            user: from :meth:`read_start`.
+            resolve: completes a config.
+            folder: the run folder, locked.
+            watch: receives reports about what a resumed run takes over or sets aside.
+            clock: start time of the run, on the clock of its components.
+        """
+        # Imported late: it imports numpy, and at this point torch is already being imported in
+        # parallel.
+        from surreal_like.experiment.machine import check_memory, check_ports
+
+        config = self._resolved(user, resolve, folder, watch, clock)
+        if self.launcher != "kubernetes":
+            check_memory(config)
+            check_ports(config)
+        with put_back_if_refused(config, folder):
+            self._begin(config, folder, watch)
+            keep_code(config, folder)
+            yield config
+
+    def _resolved(
+        self,
+        user: Config,
+        resolve: Callable[[Config], Config],
+        folder: RunFolder,
+        watch: RunObserver,
+        clock: float,
+    ) -> Config:
+        """Returns the config of this part of the run, with its times, launcher and folder."""
+        before = recorded_config(folder) if self.resume else None
+        config = resolve(_with_code(user, folder) if before is not None else user)
+        config.session_config.import_path = list(user.session_config.get("import_path", []))
+        run = {"started": clock, "first_started": clock, "seconds_before": 0.0}
+        if before is not None:
+            _name_as_before(config, before, folder)
+            self._check_resumed(before, config, folder, watch)
+            earlier = before.get("run") or run
+            run["first_started"] = earlier["first_started"]
+            run["part"] = earlier.get("part", 1) + 1
+            run["seconds_before"] = reached(folder, "wall_seconds")
+        config.session_config.folder = str(folder.path)
+        config["run"] = {**run, "launcher": self.launcher}
+        return config
+
+    def _check_resumed(
+        self, before: Config, config: Config, folder: RunFolder, watch: RunObserver
+    ) -> None:
+        check_home(before, self.launcher, folder)
+        taken = check_same(before, config, folder, self.allow_change)
+        config.session_config.checkpoint.start_from = began_with(before)
+        taken |= session_changes(before, config)
+        for path, (was, now) in taken.items():
+            watch.note(f"changed: {path} was {was}, is {now}")
+        if self._goes_back:
+            whole_checkpoint(folder, str(self.checkpoint))
+        elif note := check_checkpoints(folder):
+            watch.note(note)
+        check_unused(config, folder)
+
+    @property
+    def _goes_back(self) -> bool:
+        """True if a resumed run continues from an earlier checkpoint."""
+        return self.checkpoint is not None and str(self.checkpoint) != "latest"
+
+    def _begin(self, config: Config, folder: RunFolder, watch: RunObserver) -> None:
+        """Sets the status to running and the checkpoint from which the learner begins."""
+        settings = config.session_config.checkpoint
+        if self.resume:
+            reopen(folder)
+            if self._goes_back:
+                path = whole_checkpoint(folder, str(self.checkpoint))
+                go_back_to(folder, path, watch.note, keep_history=settings.keep_history)
+                watch.note(f"going on from checkpoint {path}")
+        elif settings.start_from:
+            start_with(folder, checkpoint_of(settings.start_from))
+            watch.note(f"starting with the networks of {settings.start_from}")
+
+
+def as_overrides(overrides: Overrides) -> list[str]:
+    """Returns overrides as ``key=value`` words; a mapping's values become YAML."""
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    return [override(key, value) for key, value in overrides.items()]
+
+
+# Where a config names code of the user: section, key.
+_OWN = (("", "algorithm"), ("learner_config", "execution_plan"))
+
+
+def _with_code(user: Config, folder: RunFolder) -> Config:
+    """Returns the experiment of a run; files of its author that are gone are found in ``code/``."""
+    user = user.copy()
+    there = [path for path in user.session_config.get("import_path", []) if Path(path).is_dir()]
+    code = [str(folder.code.absolute())] if folder.code.is_dir() else []
+    user.session_config.import_path = [*there, *code]
+    here = RunFolder(folder.path.absolute())
+    for section, key in _OWN:
+        place = (user[section] if section else user).get(key)
+        if place and not Path(place.partition(":")[0]).expanduser().is_file():
+            (user[section] if section else user)[key] = in_snapshot(place, here)
+    return user
+
+
+def _name_as_before(config: Config, before: Config, folder: RunFolder) -> None:
+    """Restores the recorded names of what was loaded from ``code/``."""
+    found = False
+    for section, key in _OWN:
+        now, then = (each[section] if section else each for each in (config, before))
+        path = Path((now.get(key) or "").partition(":")[0])
+        if path == folder.code.absolute() / path.name:
+            now[key], found = then[key], True
+    if found:
+        recorded = {**(before.get("recorded") or {}), **config["recorded"]}
+        config["recorded"] = {**recorded, "fingerprint": config.fingerprint()}

@@ -1,0 +1,214 @@
+"""Checks for resuming a run: permitted and forbidden changes, and resetting its state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from session.checkpoint import Checkpoints, read_state
+from session.config import Config
+from session.config.merge import leaves, nearest, paths, shown
+from session.errors import CheckpointError, UsageError
+from session.folder import RunFolder, write_atomically
+from session.show.text import count
+from surreal_like.run.code_snapshot import own_file, own_file_changed
+
+_LEARNED = ("algorithm", "learner_config", "env_config")
+_ABSENT = "absent"
+
+Change = tuple[str, str]
+
+
+def recorded_config(folder: RunFolder) -> Config:
+    """Returns the config with which a run was made.
+
+    Raises:
+        UsageError: the folder is no run folder.
+    """
+    if not folder.config.is_file():
+        raise UsageError(
+            f"{folder} is no run to resume: it has no config.yaml; without --resume it is begun"
+        )
+    return folder.read_config()
+
+
+def changes(before: Config, now: Config, sections: Iterable[str]) -> dict[str, Change]:
+    """Returns dotted key -> old and new value, of everything that differs.
+
+    Args:
+        before, now: resolved configs.
+        sections: the keys of both to compare.
+    """
+    names = list(sections)
+    old = leaves(Config({name: before.get(name, {}) for name in names}).to_dict())
+    new = leaves(Config({name: now.get(name, {}) for name in names}).to_dict())
+    return {
+        path: (_shown(old, path), _shown(new, path))
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path, _ABSENT) != new.get(path, _ABSENT)
+    }
+
+
+def _shown(values: Mapping[str, Any], path: str) -> str:
+    return shown(values[path]) if path in values else _ABSENT
+
+
+def check_home(before: Config, launcher: str, folder: RunFolder) -> None:
+    """Rejects resuming a run on a launcher that cannot reach its checkpoints.
+
+    A run on Kubernetes has them on a volume of the cluster, other runs in their folder.
+
+    Raises:
+        UsageError: the message explains how to resume it.
+    """
+    was = str((before.get("run") or {}).get("launcher", ""))
+    if "kubernetes" not in (was, launcher) or was in (launcher, ""):
+        return
+    where = "on a volume of the cluster" if was == "kubernetes" else "in its folder"
+    there = "kubernetes" if was == "kubernetes" else "local"
+    raise UsageError(
+        f"run {folder} was launched on {was} and its checkpoints are {where}; go on with it there: "
+        f"surreal-like launch --resume --folder {folder} --on {there}"
+    )
+
+
+def session_changes(before: Config, now: Config) -> dict[str, Change]:
+    """Returns the changes of ``session_config``, all of which a resumed run accepts."""
+    found = changes(before, now, ("session_config",))
+    found.pop("session_config.folder", None)  # it may have been moved
+    return found
+
+
+def check_same(
+    before: Config, now: Config, folder: RunFolder, allowed: Iterable[str] = ()
+) -> dict[str, Change]:
+    """Rejects resuming with another experiment; returns the allowed changes.
+
+    Args:
+        before, now: resolved configs.
+        folder: the run.
+        allowed: dotted keys that may differ; a section allows all keys below it.
+
+    Raises:
+        UsageError: the message lists every key that differs, with both values.
+    """
+    found = changes(before, now, _LEARNED)
+    names = list(allowed)
+    _check_known(names, before, now)
+    if own_file_changed(now, folder):
+        found.setdefault("algorithm", ("the file in the run's code/", f"{own_file(now)}, edited"))
+    refused = {
+        path: change
+        for path, change in found.items()
+        if not any(path == name or path.startswith(f"{name}.") for name in names)
+    }
+    if refused:
+        listed = ", ".join(f"{path} was {was}, is {now}" for path, (was, now) in refused.items())
+        raise UsageError(
+            f"run {folder} cannot go on with another experiment: {listed}; put it back, leave the "
+            "config file out to go on as recorded, or allow it: "
+            f"--allow-change {','.join(refused)}"
+        )
+    return found
+
+
+def _check_known(names: Iterable[str], *configs: Config) -> None:
+    """Raises UsageError for an unknown key."""
+    known = [
+        path for config in configs for path in paths(config) if path.partition(".")[0] in _LEARNED
+    ]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--allow-change {name}: there is no such key{nearest(name, known)}")
+
+
+def check_unused(config: Config, folder: RunFolder) -> None:
+    """Rejects a run that has used a budget: it would end at once.
+
+    Args:
+        config: of the resumed run.
+        folder: the run.
+
+    Raises:
+        UsageError: the message names the setting to raise.
+    """
+    stop = config.session_config.stop
+    names = {"env_steps": "env_steps", "iterations": "iterations", "seconds": "wall_seconds"}
+    for name, counter in names.items():
+        used = reached(folder, counter)
+        limit = stop[name]
+        if limit is not None and used >= limit:
+            raise UsageError(
+                f"run {folder} has used its budget: session_config.stop.{name} is {limit:g}, and "
+                f"{used:g} are used; raise it, as in session_config.stop.{name}={2 * limit:g}"
+            )
+
+
+def check_checkpoints(folder: RunFolder) -> str:
+    """Rejects a run with only damaged checkpoints; returns a note for the user, or an empty text.
+
+    Raises:
+        CheckpointError: there are checkpoints, but none of them is complete.
+    """
+    complaint = ""
+    for path in Checkpoints(folder.checkpoints / "learner").newest_first():
+        try:
+            read_state(path)
+        except CheckpointError as error:
+            complaint = complaint or str(error)
+            continue
+        return f"going on from the checkpoint before: {complaint}" if complaint else ""
+    if complaint:
+        raise CheckpointError(
+            f"no checkpoint of run {folder} is whole: {complaint}; begin a new run, or move "
+            f"{folder.checkpoints / 'learner'} away to begin this one anew"
+        )
+    updates = reached(folder, "iteration")
+    return begins_anew(int(updates)) if updates else ""
+
+
+def began_with(before: Config) -> str:
+    """Returns the checkpoint of another run whose networks a run began with; empty: none."""
+    checkpoint = before.session_config.get("checkpoint") or {}
+    return str(checkpoint.get("start_from", ""))
+
+
+def begins_anew(updates: int) -> str:
+    """Returns the message about a learner without a checkpoint.
+
+    Args:
+        updates: number of updates lost.
+    """
+    return f"no checkpoint yet: begins anew, {count(updates)} updates repeated"
+
+
+def reached(folder: RunFolder, name: str) -> float:
+    """Returns a counter of the run over all its parts, as far as reported."""
+    seen = [*_last_lines(folder), folder.read_result() or {}]
+    return max(float(each.get(name) or 0.0) for each in seen)
+
+
+def reopen(folder: RunFolder) -> None:
+    """Sets an ended run to running; its result has that status until its end is written."""
+    result: Mapping[str, Any] | None = folder.read_result()
+    if result is not None:
+        running = {**result, "status": "running", "goal_met": None, "reason": ""}
+        write_atomically(folder.result, json.dumps(running, indent=2) + "\n")
+    for below in (folder.logs, folder.checkpoints, folder.alive):
+        below.mkdir(exist_ok=True)
+
+
+def _last_lines(folder: RunFolder) -> list[dict[str, Any]]:
+    """Returns the last two lines of progress: a killed learner may leave an incomplete line."""
+    try:
+        lines = folder.progress.read_text().splitlines()[-2:]
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [each for each in found if isinstance(each, dict)]

@@ -1,0 +1,138 @@
+"""Starters of runs: the same steps for processes of this machine and for one thread."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from session.config import Config
+from session.did_you_mean import did_you_mean
+from session.errors import RunError, UsageError
+from session.folder import RunFolder
+from session.process.component import Topology
+from surreal_like.algorithm.catalog import list_algorithms
+from surreal_like.experiment.resolve import read_answer, resolve_elsewhere, write_request
+from surreal_like.experiment.topology import PRELOAD
+
+if TYPE_CHECKING:
+    from session.launchers.local import LocalLauncher
+    from session.launchers.serial import SerialLauncher
+
+# A run in progress, which advances while it is polled.
+Launched: TypeAlias = "LocalLauncher | SerialLauncher"
+LAUNCHERS = ("local", "serial")
+
+
+def make_starter(launcher: str, algorithm: str) -> LocalStarter | SerialStarter:
+    """Returns the starter of a launcher; a local one starts to import modules at once.
+
+    Args:
+        launcher: ``local`` or ``serial``.
+        algorithm: of the experiment.
+
+    Raises:
+        UsageError: the launcher does not exist.
+    """
+    if launcher == "local":
+        return LocalStarter(algorithm)
+    if launcher == "serial":
+        return SerialStarter()
+    hint = did_you_mean(launcher, LAUNCHERS, lead="; ")
+    raise UsageError(f"no launcher '{launcher}': there are {' and '.join(LAUNCHERS)}{hint}")
+
+
+class LocalStarter:
+    """Starts processes of this machine; resolving and the components share one import of torch.
+
+    Args:
+        algorithm: of the experiment; a registered one is imported only once for all, too.
+    """
+
+    def __init__(self, algorithm: str) -> None:
+        from session.launchers.fork_server import ForkServers
+
+        module = list_algorithms().get(algorithm, "").partition(":")[0]
+        self._servers = ForkServers(replace(PRELOAD, heavy=(*PRELOAD.heavy, module)))
+        self._launcher: LocalLauncher | None = None
+
+    def started(self, command_started: float) -> float:
+        """Returns the wall clock time of the command's start."""
+        return command_started
+
+    def resolve(self, user: Config) -> Config:
+        """Resolves the experiment in a process of the heavy fork server."""
+        # For launch(): imported here, while the fork servers are still importing anyway.
+        import session.launchers.local  # noqa: F401
+
+        with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
+            asked, answer = write_request(user, Path(folder))
+            errors = Path(folder) / "stderr"
+            argv = [str(asked), str(answer)]
+            try:
+                self._servers.call("surreal_like.experiment.resolve", argv, str(errors))
+            except RunError as error:
+                raise RunError(f"the experiment could not be resolved: {error}") from None
+            stderr = errors.read_text(errors="replace") if errors.exists() else ""
+            return read_answer(answer, stderr)
+
+    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> LocalLauncher:
+        """Starts every component as a supervised process."""
+        from session.launchers.local import LocalLauncher
+
+        self._launcher = LocalLauncher(config, topology, folder, servers=self._servers)
+        self._launcher.launch()
+        return self._launcher
+
+    def close(self) -> None:
+        """Kills the remaining components of the run, and ends the fork servers."""
+        if self._launcher is not None:
+            self._launcher.__exit__(None, None, None)
+        else:
+            self._servers.close()
+
+
+class SerialStarter:
+    """Runs all components in this thread, on a counted clock: equal seeds, identical runs."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._began: float | None = None
+
+    def started(self, command_started: float) -> float:
+        """Returns 0, the start of the counted clock."""
+        self._began = command_started
+        return 0.0
+
+    def resolve(self, user: Config) -> Config:
+        """Resolves in a separate process: the environment's constructor runs arbitrary code."""
+        return resolve_elsewhere(user)
+
+    def launch(self, config: Config, topology: Topology, folder: RunFolder) -> SerialLauncher:
+        """Starts every component as a service that is ticked in turn.
+
+        Raises:
+            UsageError: there is a gateway, whose clients are outside of the counted clock.
+        """
+        if topology.of_kind("gateway"):
+            raise UsageError(
+                "clients of a gateway cannot take part in a serial run: set "
+                "session_config.gateway.num to 0, or use another launcher"
+            )
+        import torch
+
+        from session.launchers.serial import SerialLauncher
+
+        # With more threads, the order of summation would depend on the machine.
+        self._stack.callback(torch.set_num_threads, torch.get_num_threads())
+        one_thread = partial(torch.set_num_threads, 1)
+        launcher = SerialLauncher(config, topology, folder, prepare=one_thread, began=self._began)
+        launcher.launch()
+        return self._stack.enter_context(launcher)
+
+    def close(self) -> None:
+        """Ends the remaining services of the run, and restores torch's number of threads."""
+        self._stack.close()

@@ -1,0 +1,1 @@
+"""Serves scripts that no launcher started."""

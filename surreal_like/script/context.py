@@ -1,0 +1,269 @@
+"""Components inside a script or a notebook: one context for the process, made at first use.
+
+The script's ``session_config.folder`` is a run folder written by ``surreal-like plan CONFIG
+--format shell``; its address book has the addresses of all components.
+"""
+
+from __future__ import annotations
+
+import atexit
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import zmq
+
+from session.config import Config
+from session.errors import SurrealError, UsageError, describe
+from session.folder import RunFolder
+from session.process.clock import WallClock
+from session.process.component import Topology
+from session.process.context import Context, Launch
+from session.process.entry import remove_socket_folders
+from session.process.service import Build, Frame, Service
+from session.wire import AddressBook
+
+_JOIN_SECONDS = 0.1
+
+
+class _Idle(Service):
+    """The service of a script: the script itself does the work."""
+
+    def tick(self) -> bool:
+        return False
+
+
+@dataclass
+class _Background:
+    """A service in a thread of this process."""
+
+    frame: Frame
+    thread: threading.Thread
+
+
+@dataclass
+class _Script:
+    """State of this process in a run, as far as known from its components.
+
+    Args:
+        index: number of the agent.
+        frame: of the component that the script itself is.
+        background: services in threads.
+        closing: callbacks that run before the services end.
+        watched: True once exit and signal handlers are installed.
+        asked_to_end: True once a signal has arrived.
+        at_its_end: True once the script has run to its end and only its services continue.
+    """
+
+    index: int = 0
+    frame: Frame | None = None
+    zmq_context: zmq.Context[Any] | None = None
+    background: list[_Background] = field(default_factory=list)
+    closing: ExitStack = field(default_factory=ExitStack)
+    watched: bool = False
+    asked_to_end: bool = False
+    at_its_end: bool = False
+
+
+_SCRIPT = _Script()
+
+
+def this_is_agent(index: int) -> None:
+    """Records the index of an agent of this process, for a sender that was made before it."""
+    _SCRIPT.index = index
+
+
+def current_context() -> Context | None:
+    """Returns the context of this script; None before its first component connects."""
+    return None if _SCRIPT.frame is None else _SCRIPT.frame.context
+
+
+def script_context(session_config: Config, kind: str) -> Context:
+    """Returns the context of this script; the first component determines its name.
+
+    Waits until the parameter server has replied to the hello. Closed, with a deadline, at exit;
+    SIGTERM ends a script like ``sys.exit()``.
+
+    Args:
+        session_config: its ``folder`` is a planned run folder.
+        kind: ``agent``, ``learner``, ``evaluator`` or ``replay``.
+
+    Raises:
+        UsageError: there is no planned run folder.
+        DeadlineError: the parameter server did not reply in time.
+        RefusedError: the parameter server belongs to another experiment.
+    """
+    if _SCRIPT.frame is None:
+        _watch()
+        zmq_context: zmq.Context[Any] = zmq.Context()
+        try:
+            frame = _make_frame(session_config, kind, _SCRIPT.index, _build_idle, zmq_context)
+            while frame.state == "starting":
+                if not frame.step():
+                    frame.idle()
+        except BaseException:
+            zmq_context.destroy(0)
+            raise
+        # The script calls `pulse` whenever it waits or steps: it sends heartbeat, telemetry and
+        # hello.
+        frame.context.pulse = frame.step
+        _SCRIPT.frame, _SCRIPT.zmq_context = frame, zmq_context
+    return _SCRIPT.frame.context
+
+
+def run_in_background(
+    session_config: Config, kind: str, index: int, build: Build
+) -> threading.Thread:
+    """Runs a service in a thread of this process, and returns that thread.
+
+    A script that has come to its end waits until the service is done: at the end of the run, or
+    after SIGTERM or Ctrl-C. :func:`leave` ends it earlier.
+
+    Raises:
+        UsageError: there is no planned run folder.
+    """
+    _watch()
+    zmq_context: zmq.Context[Any] = zmq.Context()
+    try:
+        frame = _make_frame(session_config, kind, index, build, zmq_context)
+    except BaseException:
+        zmq_context.destroy(0)
+        raise
+    thread = threading.Thread(
+        target=serve, args=(frame, zmq_context), name=frame.context.name, daemon=True
+    )
+    _SCRIPT.background.append(_Background(frame, thread))
+    thread.start()
+    return thread
+
+
+def at_leave(close: Callable[[], object]) -> None:
+    """Calls ``close`` when this process leaves the run, while its services still run."""
+    _SCRIPT.closing.callback(close)
+
+
+def leave() -> None:
+    """Ends this process's part in the run: environments, services in threads, its context.
+
+    Called at exit; a notebook may call it earlier. Components made before are unusable afterwards;
+    new ones may be made.
+    """
+    _SCRIPT.asked_to_end = True
+    try:
+        _leave()
+    finally:
+        _SCRIPT.asked_to_end = False
+
+
+def _leave() -> None:
+    try:
+        _SCRIPT.closing.close()
+    finally:
+        _wait_for_services()
+        _SCRIPT.background.clear()
+        frame, zmq_context = _SCRIPT.frame, _SCRIPT.zmq_context
+        _SCRIPT.frame = _SCRIPT.zmq_context = None
+        _SCRIPT.index = 0
+        if frame is not None and zmq_context is not None:
+            frame.close()
+            _give_back(frame, zmq_context)
+
+
+def _give_back(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
+    addresses = frame.context.wire.addresses
+    zmq_context.destroy(0)
+    remove_socket_folders(addresses)
+
+
+def _wait_for_services() -> None:
+    """Waits until all services are done; stops them if this process has to end."""
+    while any(each.thread.is_alive() for each in _SCRIPT.background):
+        for each in _SCRIPT.background:
+            each.frame.context.stopping |= _SCRIPT.asked_to_end
+            each.thread.join(_JOIN_SECONDS)
+
+
+def _leave_at_exit() -> None:
+    _SCRIPT.at_its_end = True
+    # Exiting an interactive interpreter or a notebook must not wait for services.
+    _SCRIPT.asked_to_end |= hasattr(sys, "ps1")
+    _leave()
+
+
+def serve(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
+    """Steps a service until it is done, then closes its sockets; runs in a separate thread."""
+    try:
+        while not frame.finished:
+            if not frame.step():
+                frame.idle()
+    except SurrealError as error:
+        frame.fail(error)
+        sys.stderr.write(f"{frame.context.name}: {describe(error)}\n")
+    except Exception as error:
+        frame.fail(error)
+        raise
+    finally:
+        _give_back(frame, zmq_context)
+
+
+def _build_idle(context: Context) -> Service:
+    return _Idle()
+
+
+def _make_frame(
+    session_config: Config, kind: str, index: int, build: Build, zmq_context: zmq.Context[Any]
+) -> Frame:
+    folder = _planned(session_config)
+    config = folder.read_config()
+    # Appended: a user's folder must not shadow the library's own modules.
+    paths = config.session_config.import_path
+    sys.path.extend(path for path in paths if path not in sys.path)
+    topology = Topology.load(folder.topology)
+    first = topology.of_kind(kind)[0].name
+    name = f"{first.removesuffix('-0')}-{index}" if first.endswith("-0") else first
+    launch = Launch(
+        topology.component(name), config, topology, AddressBook.load(folder.addresses), folder
+    )
+    return Frame(
+        launch, build, zmq_context, clock=WallClock(), incarnation=time.time_ns() // 1_000_000
+    )
+
+
+def _planned(session_config: Config) -> RunFolder:
+    if session_config.folder is None or not RunFolder(session_config.folder).addresses.exists():
+        raise UsageError(
+            "a script needs a planned run: write one with "
+            "'surreal-like plan CONFIG.yaml --format shell --folder RUN' and set "
+            f"session_config.folder to it (it is {session_config.folder})"
+        )
+    return RunFolder(session_config.folder)
+
+
+def _watch() -> None:
+    """Installs the exit handler and the signal handlers, once."""
+    if _SCRIPT.watched:
+        return
+    _SCRIPT.watched = True
+    atexit.register(_leave_at_exit)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    # Handlers of the user are kept.
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _on_signal)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _on_signal)
+
+
+def _on_signal(number: int, stack: FrameType | None) -> None:
+    _SCRIPT.asked_to_end = True
+    if _SCRIPT.at_its_end:
+        return
+    if number == signal.SIGTERM:
+        raise SystemExit(0)
+    signal.default_int_handler(number, stack)

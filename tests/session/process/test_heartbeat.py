@@ -1,0 +1,65 @@
+"""Signs of life: small files, whole or not there."""
+
+import errno
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from session.process.heartbeat import Beat, read_beat, read_beats, write_beat
+from session.process.state import State
+
+BEAT = Beat("agent-0", 1700000000000, State.running, 4711, 1700000000.5, 3.0, "compiling")
+
+
+def test_a_beat_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_beat(tmp_path, BEAT)
+    assert read_beat(tmp_path, "agent-0") == BEAT
+    write_beat(tmp_path, replace(BEAT, state=State.done))
+    assert read_beats(tmp_path) == {"agent-0": replace(BEAT, state=State.done)}
+
+
+def test_who_was_never_heard_has_no_beat(tmp_path: Path) -> None:
+    assert read_beat(tmp_path, "agent-0") is None
+    assert read_beats(tmp_path) == {}
+    assert read_beats(tmp_path / "nowhere") == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"name": "agent-0"}', '{"x": 1}', "\x00"])
+def test_a_damaged_file_is_no_beat(tmp_path: Path, text: str) -> None:
+    (tmp_path / "agent-0").write_text(text)
+    assert read_beat(tmp_path, "agent-0") is None
+    assert read_beats(tmp_path) == {}
+
+
+def test_a_beat_that_cannot_be_written_ends_nobody(tmp_path: Path) -> None:
+    write_beat(tmp_path / "nowhere", BEAT)
+
+
+def test_a_half_written_beat_is_not_read(tmp_path: Path) -> None:
+    write_beat(tmp_path, BEAT)
+    (tmp_path / ".agent-1.99").write_text("{")
+    assert list(read_beats(tmp_path)) == ["agent-0"]
+
+
+def test_a_beat_is_late_after_its_time_and_what_it_asked_for() -> None:
+    beat = replace(BEAT, time=time.time() - 10)
+    assert beat.age_seconds == pytest.approx(10, abs=0.5)
+    assert beat.late(5.0)
+    assert not beat.late(8.0)
+    assert replace(beat, busy_seconds=0.0).late(8.0)
+    assert replace(beat, time=time.time() + 60).age_seconds == 0.0
+
+
+def test_on_a_full_disk_the_old_beat_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_beat(tmp_path, BEAT)
+    monkeypatch.setattr("session.process.heartbeat.write_atomically", full)
+    for beat in (replace(BEAT, doing="a longer story than before"), replace(BEAT, doing="")):
+        write_beat(tmp_path, beat)
+        assert read_beat(tmp_path, "agent-0") == beat

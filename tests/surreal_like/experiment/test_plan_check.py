@@ -1,0 +1,172 @@
+"""Plans of a user: found in a file, checked before the run, counted, resumed from the copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from session.config import Config
+from session.errors import ConfigError
+from surreal_like.algorithm.impala import Impala
+from surreal_like.algorithm.registry import find_plan
+from surreal_like.experiment.resolve import read_experiment, resolve
+from tests.runs.command import CARTPOLE, Train, clean
+from tests.surreal_like.algorithm.unrolls import DISCRETE, configs, make_batch
+
+PLANS = '''
+from surreal_like.dataflow import (
+    LocalReplay, concurrently, experience, replay, rollouts, store, train_one_step
+)
+
+
+def fresh_and_again(learner):
+    """Each batch of unrolls is learned from when it comes, and then two batches of older ones."""
+    memory = LocalReplay(capacity=256, min_size=32)
+    step = train_one_step(learner)
+    fresh = rollouts(learner).for_each(store(memory)).for_each(step)
+    again = replay(memory, batch_size=16).for_each(step)
+    return concurrently([fresh, again], mode="round_robin", round_robin_weights=[1, 2])
+
+
+def twice(learner):
+    """Learns twice from each batch, in two branches."""
+    one, other = experience(learner).duplicate(2)
+    step = train_one_step(learner)
+    return one.for_each(step).union(other.for_each(step))
+
+
+def extended(learner):
+    return learner.execution_plan().for_each(lambda item: item)
+
+
+def listing(learner):
+    return [rollouts(learner)]
+
+
+def two_arguments(learner, other):
+    return rollouts(learner)
+
+
+def idle(learner):
+    return rollouts(learner)
+
+
+def lacking(learner):
+    def read(batch):
+        batch["gain"] = batch.gains
+        return batch
+
+    return rollouts(learner).for_each(read).for_each(train_one_step(learner))
+
+
+def rows(learner):
+    return replay(learner).for_each(train_one_step(learner))
+
+
+def alone(learner):
+    return concurrently([rollouts(learner)])
+
+
+def both(learner):
+    return rollouts(learner).union(rollouts(learner)).for_each(train_one_step(learner))
+
+
+def buggy(learner):
+    return rollouts(learner).for_each(lambda batch: 1 / 0).for_each(train_one_step(learner))
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my_plan.py"
+    path.write_text(PLANS)
+    return path
+
+
+def resolved(place: str, algorithm: str = "impala") -> Config:
+    words = [f"learner_config.execution_plan={place}"]
+    return resolve(read_experiment(None, words, algorithm=algorithm, env_name="toy:chain"))
+
+
+@pytest.mark.parametrize("name", ["fresh_and_again", "extended", "buggy", "twice"])
+def test_plans_that_may_work_are_accepted(file: Path, name: str) -> None:
+    state = torch.get_rng_state()
+    config = resolved(f"{file}:{name}")
+    assert config.learner_config.execution_plan == f"{file}:{name}"
+    assert config.fingerprint() != resolved("null").fingerprint()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("{file}:listing", "plan of ImpalaLearner is a list, expected a Flow"),
+        (
+            "{file}:two_arguments",
+            "takes other arguments .missing .*, expected a function of .learner.",
+        ),
+        ("{file}:idle", "trains nothing: it needs train_one_step or apply_gradients"),
+        ("{file}:lacking", "no 'gains'; it has .*mask.*; in read, operator 2 of the plan of"),
+        ("{file}:rows", r"replay\(learner\), but .*FIFOReplay, .* use rollouts\(learner\)"),
+        ("{file}:alone", "plan cannot be built: concurrently needs 2 flows or more, not 1"),
+        ("{file}:both", "plan cannot be built: rollouts and rollouts .* use one source"),
+        ("{file}:fresh_and_agian", "no function 'fresh_and_agian'.*fresh_and_again"),
+        ("nothing.py:plan", "execution_plan 'nothing.py': there is no such file"),
+        ("no_such_package:plan", "'no_such_package:plan' cannot be imported"),
+        ("my_plan", "'my_plan', expected file.py:function or package.module:function"),
+        ("3", r"learner_config.execution_plan is 3"),
+    ],
+)
+def test_others_are_refused_in_one_line(file: Path, place: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        resolved(place.format(file=file))
+    assert "\n" not in str(refused.value)
+
+
+def test_the_ratio_of_new_and_old_batches_is_exact(file: Path) -> None:
+    torch.manual_seed(0)
+    learner: Any = Impala.learner(**configs(Impala))
+    learner.next_batch = lambda: make_batch(DISCRETE)
+    flow = find_plan(f"{file}:fresh_and_again")(learner)
+    widths = [flow.pull().batch.rewards.shape[1] for _ in range(40)]
+    # 32 streams are 8 batches of 4.
+    assert widths[:8] == [4] * 8
+    assert widths[8:38] == [16, 16, 4] * 10
+    assert len(learner.pop_updates()) == 40
+
+
+def train(folder: Path, file: Path, iterations: int, *words: str) -> Train:
+    return Train(
+        folder,
+        CARTPOLE,
+        f"learner_config.execution_plan={file}:twice",
+        f"session_config.stop={{iterations: {iterations}, eval_episodes: 2}}",
+        "learner_config.replay.min_size=300",
+        "--quiet",
+        *words,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("launcher", ["serial", "local"])
+def test_a_run_with_a_plan_counts_and_resumes_from_its_copy(
+    tmp_path: Path, file: Path, launcher: str
+) -> None:
+    with train(tmp_path / "run", file, 61, "--on", launcher) as first:
+        assert first.wait(180) == 0, first.words
+        # An odd number: the run ends between the two branches of one batch.
+        assert first.result["iterations"] == 61
+        assert clean(first.result)
+        rows = first.result["experience"]["sampled"]
+    assert (tmp_path / "run" / "code" / "my_plan.py").read_text() == PLANS
+    file.unlink()
+    more = "session_config.stop.iterations=80"
+    with Train(tmp_path / "run", more, "--resume", "--on", launcher, "--quiet") as again:
+        assert again.wait(180) == 0, again.words
+        assert again.result["iterations"] == 80
+        assert again.result["experience"]["sampled"] > rows
+        assert clean(again.result)

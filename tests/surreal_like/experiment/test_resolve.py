@@ -1,0 +1,198 @@
+"""From a file and a command line to one config: what wins, what is derived, what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from session.config import Config
+from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
+from session.folder import RunFolder
+from surreal_like.errors import SpecError
+from surreal_like.experiment.resolve import (
+    algorithm_of,
+    main,
+    read_answer,
+    read_experiment,
+    resolve,
+    resolve_elsewhere,
+    write_request,
+)
+
+FILE = """\
+algorithm: dqn
+learner_config: {algo: {n_step: 2}}
+env_config: {env_name: "toy:chain", num_envs: 4}
+session_config: {agent: {num: 3}}
+"""
+
+TWO_MODES = "session_config.evaluator.mode=[eval_deterministic, eval_stochastic]"
+ALGORITHM = """\
+from surreal_like.algorithm.dqn import DQN
+
+
+class Mine(DQN):
+    mark = {mark!r}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_command_line_beats_file_beats_algorithm_beats_base(file: Path) -> None:
+    words = ["session_config.agent.num=5", "learner_config.algo.gamma=0.5"]
+    config = resolve(read_experiment(file, words))
+    assert config.session_config.agent.num == 5
+    assert config.learner_config.algo.gamma == 0.5
+    assert config.learner_config.algo.n_step == 2
+    assert config.learner_config.algo.huber_kappa == 1.0
+    assert config.session_config.evaluator.num == 1
+
+
+def test_a_mapping_replaces_a_mapping_and_a_dotted_key_changes_one(file: Path) -> None:
+    file.write_text(FILE.replace("{agent: {num: 3}}", "{stop: {eval_return: 5, env_steps: 9}}"))
+    one = resolve(read_experiment(file, ["session_config.stop.env_steps=7"])).session_config.stop
+    assert (one.eval_return, one.env_steps) == (5, 7)
+    whole = resolve(read_experiment(file, ["session_config.stop={env_steps: 7}"]))
+    assert whole.session_config.stop.eval_return is None
+
+
+def test_an_experiment_without_a_file() -> None:
+    config = resolve(read_experiment(None, algorithm="dqn", env_name="toy:chain"))
+    assert config.env_config.obs_spec == {"type": "float32", "dim": [8]}
+    assert config.env_config.action_spec == {"type": "discrete", "dim": [2]}
+    assert config.recorded["fingerprint"] == config.fingerprint()
+    assert config.recorded.versions.python == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_recorded_config_is_an_experiment_again(file: Path, tmp_path: Path) -> None:
+    config = resolve(read_experiment(file))
+    config["run"] = {"started": 1.0}
+    config.dump_file(tmp_path / "config.yaml")
+    again = resolve(read_experiment(tmp_path / "config.yaml"))
+    assert "run" not in again
+    assert again.fingerprint() == config.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["session_config.agnet.num=1"], "did you mean session_config.agent"),
+        (["env_config.num_envs=many"], "env_config.num_envs is 'many'"),
+        (["env_config.vector=no"], "env_config.vector is 'no'"),
+        (["session_config.stop.eval_return=1", "session_config.evaluator.num=0"], "no evaluator"),
+        (["session_config.stop.above=1"], "a goal needs both"),
+        (["session_config.evaluator.mode=[]"], "expected at least one mode"),
+        ([TWO_MODES], "has 2 modes, but session_config.evaluator.num is 1: set num to 2, or"),
+    ],
+)
+def test_what_is_wrong_in_any_case_is_found_without_the_algorithm(
+    words: list[str], part: str, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "surreal_like.algorithm.registry", None)
+    with pytest.raises(ConfigError, match=part):
+        read_experiment(file, words)
+
+
+def test_modes_are_one_or_a_list_and_may_wait_for_evaluators(file: Path) -> None:
+    def modes(*words: str) -> list[str]:
+        return list(resolve(read_experiment(file, words)).session_config.evaluator.mode)
+
+    assert modes() == ["eval_deterministic"]
+    assert modes("session_config.evaluator.mode=eval_stochastic") == ["eval_stochastic"]
+    for num in (0, 2, 3):
+        words = (TWO_MODES, f"session_config.evaluator.num={num}")
+        assert modes(*words) == ["eval_deterministic", "eval_stochastic"]
+
+
+def test_given_specs_are_checked_and_completed(file: Path) -> None:
+    with pytest.raises(SpecError, match=r"\[5\]"):
+        resolve(read_experiment(file, ["env_config.obs_spec={type: float32, dim: [5]}"]))
+    words = ["env_config.obs_spec={dim: [8]}"]
+    assert resolve(read_experiment(file, words)).env_config.obs_spec.type == "float32"
+
+
+def test_specs_stand_in_for_an_environment_that_is_not_installed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    lander = ["env_config.env_name=gym:LunarLander-v3"]
+    with pytest.raises(MissingExtra, match="box2d"):
+        resolve(read_experiment(file, lander))
+    with pytest.raises(MissingExtra, match="--specs gym:LunarLander-v3"):
+        resolve(read_experiment(file, lander), must_be_installed=False)
+    words = [
+        *lander,
+        "env_config.obs_spec={type: float32, dim: [8]}",
+        "env_config.action_spec={type: discrete, dim: [4]}",
+    ]
+    with pytest.raises(MissingExtra):
+        resolve(read_experiment(file, words))
+    config = resolve(read_experiment(file, words), must_be_installed=False)
+    assert config.env_config.action_spec.dim == [4]
+
+
+def test_an_environment_whose_constructor_raises_is_named(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "broken_env.py").write_text("def build():\n    raise OSError('no screen')\n")
+    words = ["env_config.env_name=broken_env:build", f"session_config.import_path=[{tmp_path}]"]
+    with pytest.raises(ConfigError, match=r"broken_env:build cannot be built: OSError: no screen"):
+        resolve(read_experiment(file, words))
+
+
+# -- in a process of its own ----------------------------------------------------------------------
+
+
+def test_another_process_gives_the_same_config(file: Path) -> None:
+    user = read_experiment(file, ["env_config.obs_spec={dim: [8]}"])
+    assert resolve_elsewhere(user) == resolve(user)
+
+
+def test_request_and_answer_go_through_files(file: Path, tmp_path: Path) -> None:
+    user = read_experiment(file)
+    paths = write_request(user, tmp_path)
+    assert main([str(path) for path in paths]) == 0
+    assert read_answer(paths[1], "") == resolve(user)
+
+    user.algorithm = "dqnn"
+    asked, answer = write_request(user, tmp_path)
+    assert main([str(asked), str(answer)]) == 2
+    with pytest.raises(UsageError, match="did you mean dqn"):
+        read_answer(answer, "")
+
+
+def test_a_process_that_left_no_answer_is_quoted(tmp_path: Path) -> None:
+    with pytest.raises(SurrealError, match="Segmentation fault"):
+        read_answer(tmp_path / "nothing", "first line\nSegmentation fault\n")
+    with pytest.raises(SurrealError, match="no word"):
+        read_answer(tmp_path / "nothing", "")
+
+
+def test_infinite_bounds_survive_the_way(file: Path, tmp_path: Path) -> None:
+    answer = tmp_path / "answer.json"
+    answer.write_text(json.dumps({"env_config": {"obs_spec": {"high": [float("inf"), 1.0]}}}))
+    assert read_answer(answer, "").env_config.obs_spec.high == [float("inf"), 1.0]
+
+
+# -- the user's own algorithm ---------------------------------------------------------------------
+
+
+def test_a_run_keeps_to_its_own_copy_of_the_algorithm(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(ALGORITHM.format(mark="edited since"))
+    config = Config({"algorithm": f"{mine}:Mine"})
+    folder = RunFolder(tmp_path / "run")
+    assert vars(algorithm_of(config, folder))["mark"] == "edited since"
+    folder.code.mkdir(parents=True)
+    (folder.code / "mine.py").write_text(ALGORITHM.format(mark="as it was"))
+    assert vars(algorithm_of(config, folder))["mark"] == "as it was"
+    assert vars(algorithm_of(config, None))["mark"] == "edited since"

@@ -1,0 +1,69 @@
+"""From a config to its components: how many there are, and who binds what."""
+
+from __future__ import annotations
+
+import pytest
+
+from session.config import Config
+from session.config.defaults import BASE_CONFIG
+from session.errors import ConfigError
+from surreal_like.experiment.topology import make_topology
+
+
+@pytest.fixture
+def config() -> Config:
+    return BASE_CONFIG.copy()
+
+
+def test_the_components_of_the_defaults_servers_first(config: Config) -> None:
+    topology = make_topology(config)
+    assert [each.name for each in topology] == [
+        *("loggerplex", "tensorplex", "ps", "replay-0", "learner"),
+        *("agent-0", "agent-1", "eval-0"),
+    ]
+    assert {each.name for each in topology if each.needs_torch} == {
+        *("learner", "agent-0", "agent-1", "eval-0"),
+    }
+    assert all(each.module == f"main.{each.kind}" for each in topology)
+
+
+def test_numbers_of_processes_follow_the_config(config: Config) -> None:
+    config.session_config.agent.num = 3
+    config.session_config.evaluator.num = 0
+    config.session_config.tensorplex.start_tensorboard = True
+    config.session_config.launcher.max_restarts = 2
+    config.learner_config.replay.replay_shards = 2
+    topology = make_topology(config)
+    assert len(topology.of_kind("agent")) == 3
+    assert not topology.of_kind("evaluator")
+    assert [each.name for each in topology.of_kind("replay")] == ["replay-0", "replay-1"]
+    assert "tensorboard" in topology
+    assert {each.restart.max_restarts for each in topology} == {2}
+    ends = [f"replay-{shard}.{end}" for shard in (0, 1) for end in ("experience", "acks")]
+    assert set(ends) <= set(topology["agent-2"].connects)
+    assert {"replay-1.batches", "replay-1.priorities"} <= set(topology["learner"].connects)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "number", "least"),
+    [
+        ("session_config.agent", "num", -1, 0),
+        ("session_config.evaluator", "num", -2, 0),
+        ("learner_config.replay", "replay_shards", 0, 1),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(
+    section: str, key: str, number: int, least: int, config: Config
+) -> None:
+    outer, inner = section.split(".")
+    config[outer][inner][key] = number
+    with pytest.raises(ConfigError, match=f"{section}.{key} is {number}, expected {least} or"):
+        make_topology(config)
+
+
+def test_only_a_run_that_others_can_reach_can_be_joined(config: Config) -> None:
+    assert "ps.join" not in make_topology(config).endpoints
+    config.session_config.launcher.host = "192.0.2.1"
+    assert make_topology(config)["ps"].binds == ("ps.requests", "ps.join")
+    config.session_config.security.insecure = True
+    assert "ps.join" not in make_topology(config).endpoints

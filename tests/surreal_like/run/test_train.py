@@ -1,0 +1,515 @@
+"""`train` as a function: what it returns, what it writes, how it goes on, how it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+
+from session.config import Config
+from session.errors import UsageError
+from session.folder import RunFolder
+from session.launchers.instruction import Event
+from surreal_like import train
+from surreal_like.experiment.machine import (
+    check_memory,
+    check_ports,
+    find_available_bytes,
+    replay_need,
+)
+from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.run.code_snapshot import keep_code, keep_package_list, own_file_changed
+from surreal_like.run.folder import experiment_name, held, new_path, newest_path
+from surreal_like.run.interrupts import Interrupts
+from surreal_like.run.observer import RunObserver
+from surreal_like.run.request import as_overrides
+from surreal_like.run.resume import changes, check_same, reached
+from surreal_like.run.train import Run
+
+SMALL = {
+    "learner_config.replay.min_size": 64,
+    "learner_config.replay.batch_size": 16,
+    "learner_config.model.hidden_sizes": [16],
+    "env_config.num_envs": 4,
+    "session_config.sender.flush_iteration": 8,
+    "session_config.stop": {"env_steps": 400, "eval_episodes": 4},
+}
+# For a run that goes on.
+LONGER = SMALL | {"session_config.stop.env_steps": 3000}
+
+ALGORITHM = """\
+from surreal_like.algorithm.dqn import DQN
+
+
+class Mine(DQN):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Resolve in this process, where torch is imported only once; work in an empty folder."""
+    monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+
+
+def small(
+    folder: str = "r",
+    *,
+    watch: RunObserver | None = None,
+    changed: Mapping[str, Any] = MappingProxyType({}),
+) -> Run:
+    run: Run = train(
+        algorithm="dqn",
+        env="toy:chain",
+        overrides={**SMALL, **changed},
+        launcher="serial",
+        folder=folder,
+        watch=watch,
+    )
+    return run
+
+
+# -- a run ----------------------------------------------------------------------------------------
+
+
+def test_a_run_has_result_progress_and_folder() -> None:
+    run = small()
+    assert run.ok
+    assert run.exit_code == 0
+    assert run.folder == Path("r")
+    assert run.result["status"] == "stopped"
+    assert run.result == json.loads(Path("r/result.json").read_text())
+    assert run.progress()[-1]["env_steps"] == run.result["env_steps"] >= 400
+    config = Config.load_file("r/config.yaml")
+    began = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
+    assert config.run == {**began, "launcher": "serial"}
+    assert config.session_config.folder == "r"
+    assert "numpy==" in Path("r/code/packages.txt").read_text()
+    assert not Path("r/.lock").exists()
+
+
+def test_two_runs_with_one_seed_are_identical_and_another_seed_is_not() -> None:
+    def told(run: Run) -> list[str]:
+        return [
+            re.sub(r'"\w+_(seconds|per_second)": [^,}]+', "", json.dumps(line))
+            for line in run.progress()
+        ]
+
+    def parameters(run: Run) -> bytes:
+        (path,) = run.folder.glob("checkpoints/learner/*/params.safetensors")
+        return path.read_bytes()
+
+    one, two = small("one"), small("two")
+    other = small("other", changed={"session_config.seed": 1})
+    assert parameters(one) == parameters(two) != parameters(other)
+    assert told(one) == told(two) != told(other)
+
+
+def test_a_serial_run_leaves_the_threads_of_torch_as_they_were() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        small()
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        ({"status": "stopped", "goal_met": True}, 0),
+        ({"status": "stopped", "goal_met": None}, 0),
+        ({"status": "stopped", "goal_met": False}, 3),
+        ({"status": "failed"}, 1),
+        ({"status": "interrupted", "goal_met": False}, 130),
+        ({"status": "running"}, 1),
+        ({}, 1),
+    ],
+)
+def test_exit_codes(result: dict[str, Any], code: int) -> None:
+    assert Run(Path("x"), result).exit_code == code
+    assert Run(Path("x"), result).ok == (code == 0)
+    assert Run(Path("x"), result).progress() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"a.b": 1, "c": None, "d": {"e": [1.5, "x"]}}, ["a.b=1", "c=null", "d={e: [1.5, x]}"]),
+        ({"a": Path("x/y")}, ["a=x/y"]),
+        (["a.b=1"], ["a.b=1"]),
+        ((), []),
+    ],
+)
+def test_overrides_as_words(given: Any, words: list[str]) -> None:
+    assert as_overrides(given) == words
+
+
+def test_options_are_overrides_too(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no launcher 'nowhere'"):
+        train(algorithm="dqn", env="toy:chain", launcher="nowhere")
+    run = train(
+        algorithm="dqn",
+        env="toy:chain",
+        overrides=SMALL,
+        launcher="serial",
+        seed=3,
+        agents=1,
+        evals=0,
+    )
+    assert re.fullmatch(r"runs/dqn-chain-\d{8}-\d{6}", str(run.folder))
+    assert run.result["seed"] == 3
+    assert "agent-1" not in run.result["components"]
+    assert "eval-0" not in run.result["components"]
+
+
+def test_a_config_may_name_the_folder() -> None:
+    run = train(
+        algorithm="dqn",
+        env="toy:chain",
+        overrides=SMALL | {"session_config.folder": "there"},
+        launcher="serial",
+    )
+    assert run.folder == Path("there")
+
+
+class Recorder(RunObserver):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def prepare(self, path: Path) -> None:
+        self.calls.append(f"prepare {path}")
+
+    def begin(self, folder: RunFolder, config: Config) -> None:
+        assert folder.config.exists()
+        self.calls.append(f"begin {config.algorithm}")
+
+    def note(self, text: str) -> None:
+        self.calls.append(text)
+
+    def happened(self, happening: Event) -> None:
+        self.calls.append(happening.kind)
+
+    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+        assert components["learner"]["restarts"] == 0
+        if self.calls[-1] != "look":
+            self.calls.append("look")
+
+    def end(self) -> None:
+        self.calls.append("end")
+
+
+def test_a_watch_is_told_in_order() -> None:
+    watch = Recorder()
+    small(watch=watch)
+    first, second, *others, last = watch.calls
+    assert (first, second, last) == ("prepare r", "begin dqn", "end")
+    assert set(others) == {"look", "ended"}
+    watch = Recorder()
+    with pytest.raises(UsageError):
+        small("s", watch=watch, changed={"learner_config.replay.capacity": 10**12})
+    assert watch.calls[-1] == "end"
+
+
+def test_a_run_does_not_die_of_how_it_is_shown() -> None:
+    class Broken(RunObserver):
+        def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+            raise ZeroDivisionError("drawn badly")
+
+    with pytest.warns(RuntimeWarning, match="Broken has failed.*drawn badly"):
+        run = small(watch=Broken())
+    assert run.ok
+
+
+class Impatient(Recorder):
+    """Presses Ctrl-C as soon as something runs."""
+
+    def __init__(self, number: signal.Signals, times: int) -> None:
+        super().__init__()
+        self.number, self.times = number, times
+
+    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+        if self.times:
+            self.times -= 1
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize(
+    ("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)]
+)
+def test_an_interrupted_run_ends_with_130_and_goes_on(number: signal.Signals, times: int) -> None:
+    budget = {"session_config.stop": {"env_steps": 10**9}}
+    run = small(watch=Impatient(number, times), changed=budget)
+    assert run.exit_code == 130
+    assert run.result["status"] == "interrupted"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    again = train(
+        folder="r",
+        resume=True,
+        launcher="serial",
+        overrides={"session_config.stop.env_steps": run.result.get("env_steps", 0) + 500},
+    )
+    assert again.ok
+
+
+def test_an_interrupt_while_it_is_prepared_leaves_nothing() -> None:
+    class Early(RunObserver):
+        def prepare(self, path: Path) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        small("runs/r", watch=Early())
+    assert not Path("runs").exists()
+
+
+def test_interrupts_are_heard_in_the_main_thread_only() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts() as interrupts:
+        interrupts.only_count()
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.count == 2
+    assert signal.getsignal(signal.SIGINT) is before
+
+    def elsewhere() -> None:
+        with Interrupts():
+            assert signal.getsignal(signal.SIGINT) is before
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join(5.0)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_where_the_launch_is_refused_everything_is_as_before(
+    resume: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mine.py").write_text(ALGORITHM)
+    options: dict[str, Any] = {
+        "algorithm": "mine.py",
+        "env": "toy:chain",
+        "launcher": "serial",
+        "folder": "r",
+    }
+    if resume:
+        train(overrides=SMALL, **options)
+        Path("mine.py").write_text(ALGORITHM + "# edited\n")
+
+    def files() -> dict[str, bytes]:
+        return {
+            str(p): p.read_bytes()
+            for p in Path().rglob("*")
+            if p.suffix in (".json", ".yaml", ".py")
+        }
+
+    def refuse(self: object) -> None:
+        raise UsageError("an address is in use")
+
+    monkeypatch.setattr("session.launchers.serial.SerialLauncher.launch", refuse)
+    before = files()
+    with pytest.raises(UsageError, match="an address is in use"):
+        train(overrides=LONGER, resume=resume, allow_change=["algorithm"], **options)
+    assert files() == before
+    assert Path("r").exists() == resume
+
+
+# -- its folder -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "algorithm", "env", "name"),
+    [
+        ("cartpole_dqn.yaml", "dqn", "gym:CartPole-v1", "cartpole_dqn"),
+        ("cartpole_dqn.yaml", "dqn", "gym:Acrobot-v1", "cartpole_dqn-Acrobot-v1"),
+        ("cartpole_dqn.yaml", "ppo", "gym:CartPole-v1", "cartpole_dqn-ppo"),
+        ("my exp!.yaml", "dqn", "gym:CartPole-v1", "my-exp"),
+        (None, "dqn", "gym:CartPole-v1", "dqn-CartPole-v1"),
+        (None, "a/b/mine.py", "ns:module:Env", "mine-Env"),
+        (None, "pack.mod:Class", "toy:chain", "Class-chain"),
+    ],
+)
+def test_names(tmp_path: Path, file: str | None, algorithm: str, env: str, name: str) -> None:
+    path = tmp_path / file if file is not None else None
+    if path is not None:
+        path.write_text("algorithm: dqn\nenv_config: {env_name: 'gym:CartPole-v1'}\n")
+    user = Config({"algorithm": algorithm, "env_config": {"env_name": env}})
+    assert experiment_name(path, user) == name
+
+
+def test_a_new_path_is_free_and_the_newest_is_found() -> None:
+    first = new_path("a")
+    first.mkdir(parents=True)
+    second = new_path("a")
+    assert second != first
+    with pytest.raises(UsageError, match="runs/a-"):
+        newest_path("a")
+    for age, name in enumerate(("a-20250101-000000", "a-b-20250101-000000", "a-20240101-000000")):
+        config = Path("runs", name, "config.yaml")
+        config.parent.mkdir()
+        config.touch()
+        os.utime(config, (1e9 - age, 1e9 - age))
+    assert newest_path("a").name == "a-20250101-000000"
+    assert newest_path("a-b").name == newest_path("a-b").name == "a-b-20250101-000000"
+    os.utime("runs/a-20240101-000000/config.yaml", (2e9, 2e9))
+    assert newest_path(None).name == newest_path("a").name == "a-20240101-000000"
+
+
+def test_a_folder_that_came_to_nothing_goes_with_the_parents_it_made() -> None:
+    with held(Path("x/y/z"), resume=False) as folder:
+        assert folder.in_use
+        with pytest.raises(UsageError, match="not empty"), held(folder.path, resume=False):
+            pass
+        with pytest.raises(UsageError, match="in use"), held(folder.path, resume=True):
+            pass
+        assert folder.in_use
+    assert not Path("x").exists()
+    with held(Path("x/y/z"), resume=False) as folder:
+        folder.config.touch()
+    assert folder.config.exists()
+    assert not folder.in_use
+
+
+# -- going on -------------------------------------------------------------------------------------
+
+
+def test_what_differs_is_listed_by_its_key() -> None:
+    before = Config({"algorithm": "a", "env_config": {"x": 1, "y": [1] * 40}, "session_config": {}})
+    now = before.copy()
+    assert changes(before, now, before) == {}
+    now.env_config.y = [1] * 39 + [2]
+    now.env_config.z = 5
+    del now.env_config["x"]
+    found = changes(before, now, ["algorithm", "env_config"])
+    assert list(found) == ["env_config.x", "env_config.y", "env_config.z"]
+    assert found["env_config.x"] == ("1", "absent")
+    assert found["env_config.z"] == ("absent", "5")
+
+
+def test_an_allowed_section_allows_what_is_below_it_only() -> None:
+    before = Config({"algorithm": "a", "learner_config": {"algo": {"x": 1}, "algorithm": 1}})
+    now = Config({"algorithm": "a", "learner_config": {"algo": {"x": 2}, "algorithm": 2}})
+    folder = RunFolder("r")
+    with pytest.raises(UsageError, match=r"learner_config\.algorithm was 1, is 2") as refused:
+        check_same(before, now, folder, ["learner_config.algo"])
+    assert "algo.x" not in str(refused.value)
+    assert len(check_same(before, now, folder, ["learner_config"])) == 2
+
+
+def test_seconds_go_on_where_the_run_was_cut_off() -> None:
+    folder = RunFolder("r")
+    assert reached(folder, "wall_seconds") == 0.0
+    folder.create()
+    folder.progress.write_text('{"wall_seconds": 1.0}\n{"wall_seconds": 2.5}\n{"wall_sec')
+    assert reached(folder, "wall_seconds") == 2.5
+    folder.result.write_text('{"wall_seconds": 3.0}')
+    assert reached(folder, "wall_seconds") == 3.0
+
+
+def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
+    class Beginning(RunObserver):
+        def begin(self, folder: RunFolder, config: Config) -> None:
+            assert not folder.over
+
+    first = small()
+    again = train(
+        folder="r",
+        resume=True,
+        launcher="serial",
+        overrides={"session_config.stop.env_steps": 2000},
+        watch=Beginning(),
+    )
+    assert again.result["run_id"] == first.result["run_id"]
+    run = Config.load_file("r/config.yaml").run
+    assert run.seconds_before == pytest.approx(first.result["wall_seconds"], abs=0.1)
+    assert again.result["wall_seconds"] > first.result["wall_seconds"]
+
+
+def test_an_algorithm_of_ones_own_is_kept_and_an_edit_is_noticed() -> None:
+    Path("mine.py").write_text(ALGORITHM)
+
+    def go(**options: Any) -> Run:
+        run: Run = train(
+            algorithm="mine.py",
+            env="toy:chain",
+            overrides=LONGER if options else SMALL,
+            launcher="serial",
+            folder="r",
+            **options,
+        )
+        return run
+
+    assert go().ok
+    assert Path("r/code/mine.py").read_text() == ALGORITHM
+    Path("mine.py").write_text(ALGORITHM + "# edited\n")
+    with pytest.raises(UsageError, match=r"algorithm was .*code/, is mine.py, edited"):
+        go(resume=True)
+    assert Path("r/code/mine.py").read_text() == ALGORITHM
+    assert go(resume=True, allow_change=["algorithm"]).ok
+    assert Path("r/code/mine.py").read_text().endswith("# edited\n")
+
+
+def test_the_package_list_is_as_pip_writes_it() -> None:
+    folder = RunFolder("r")
+    folder.create()
+    keep_package_list(folder)
+    lines = Path("r/code/packages.txt").read_text().splitlines()
+    assert lines == sorted(set(lines), key=str.lower)
+    assert all(re.fullmatch(r"\S+==\S+", line) for line in lines)
+    plain = Config({"algorithm": "dqn"})
+    keep_code(plain, folder)
+    assert not own_file_changed(plain, folder)
+    assert len(list(folder.code.iterdir())) == 1
+
+
+# -- what the machine has -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config() -> Config:
+    return resolve(read_experiment(None, algorithm="dqn", env_name="toy:chain"))
+
+
+def test_the_memory_that_replay_needs_is_computed(config: Config) -> None:
+    need = replay_need(config)
+    assert need.obs_bytes == 32
+    assert need.action_bytes == 8
+    assert need.total_bytes == 100_000 * need.row_bytes
+    config.learner_config.replay.max_bytes = 1000
+    assert check_memory(config, available_bytes=1000).total_bytes == 1000
+    with pytest.raises(UsageError, match=r"100,000 rows of 65 bytes \(32 observation, 8 action"):
+        check_memory(config, available_bytes=999)
+
+
+def test_the_row_that_is_computed_is_the_row_that_is_stored(config: Config) -> None:
+    run = small()
+    size, rows = (run.progress()[-1]["replay"][name] for name in ("size_bytes", "size"))
+    # Whether bytes counts the whole ring or its filled part, it is a whole number of rows.
+    assert size % replay_need(config).row_bytes == 0
+    assert rows > 0
+
+
+def test_what_is_available_is_some_of_what_there_is() -> None:
+    assert 0 < find_available_bytes() < 1 << 50
+
+
+def test_no_port_is_asked_for_by_default(config: Config) -> None:
+    check_ports(config)
+    config.session_config.tensorplex.prometheus_port = 70_000
+    with pytest.raises(UsageError, match="70000"):
+        check_ports(config)
