@@ -5,6 +5,7 @@ from surreal_like.dataflow.concurrency import Queue, concurrently, dequeue, enqu
 from surreal_like.dataflow.flow import NOT_READY, PASSED, STALLED, Flow, Operator
 from surreal_like.dataflow.items import Gradients, Loss, Trained
 from surreal_like.dataflow.local_replay import LocalReplay, mix_in, store
+from surreal_like.dataflow.reporting import report
 from surreal_like.dataflow.sources import experience, from_items, replay, rollouts
 from surreal_like.dataflow.training import (
     apply_gradients,
@@ -46,6 +47,7 @@ __all__ = [
     "learn_moments",
     "mix_in",
     "replay",
+    "report",
     "rollouts",
     "standardize",
     "store",

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from surreal_like import launch
+from tests.runs.by_hand import ByHand
 from tests.runs.command import ROOT, Train, balanced, clean
 from tests.runs.test_killed_parts import never_fall
 from tests.runs.test_serial import same
@@ -73,3 +75,24 @@ def test_a_plan_goes_on_after_the_learner_is_killed_and_after_a_resume(
     plans = [line["plan"] for line in again.progress]
     assert all(counts["rows_trained"] >= counts["rows_taken"] for counts in plans)
     assert plans[-1]["rows_taken"] <= again.result["experience"]["sampled"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_plan_solves_cartpole_started_by_hand(run_folder: Path, plan: str) -> None:
+    with ByHand(run_folder, plan.replace("fresh_and_again", "twice")) as run:
+        run.start()
+        ends = run.wait(200)
+    assert ends == dict.fromkeys(run.lines, 0)
+    assert run.result["goal_met"] is True
+    assert clean(run.result)
+    assert run.line["plan"]["rows_trained"] >= 2 * (run.line["plan"]["rows_taken"] - 128)
+
+
+@pytest.mark.slow
+@pytest.mark.tmux
+@pytest.mark.timeout(300)
+def test_a_plan_solves_cartpole_in_tmux(run_folder: Path, plan: str) -> None:
+    with launch(IMPALA, on="tmux", overrides=[plan], folder=run_folder) as control:
+        control.wait(240)
+        assert (control.folder.read_result() or {})["goal_met"] is True

@@ -21,6 +21,7 @@ from surreal_like.algorithm.td3 import TD3
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import (
     NOT_READY,
+    PASSED,
     STALLED,
     Flow,
     Gradients,
@@ -35,6 +36,7 @@ from surreal_like.dataflow import (
     experience,
     from_items,
     replay,
+    report,
     rollouts,
     train_one_step,
     update_priorities,
@@ -431,3 +433,16 @@ def test_a_stalled_plan_is_not_pulled_for_ever() -> None:
             return replay(self).for_each(stall)
 
     assert make(DQN, Stuck).learn(make_rows()) == {}
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(1e-9, 3), (1e9, 0)])
+def test_a_script_gets_its_numbers_at_intervals(seconds: float, lines: int) -> None:
+    learner = make(DQN)
+    learner.env_steps = 50
+    flow = from_items([make_rows(seed) for seed in range(3)])
+    flow = flow.for_each(train_one_step(learner)).for_each(report(learner, seconds=seconds))
+    found = [item for item in (flow.pull() for _ in range(3)) if item is not PASSED]
+    assert [line["iterations"] for line in found] == [1, 2, 3][:lines]
+    for line in found:
+        assert line["env_steps"] == 50
+        assert {"loss", "grad_norm", "learning_rate"} <= line["learn"].keys()
