@@ -28,9 +28,9 @@ from setting import Given, arguments  # noqa: E402
 from session.config import Config  # noqa: E402
 from surreal_like.data.batch import Batch  # noqa: E402
 from surreal_like.dataflow import Flow, Operator, from_items  # noqa: E402
-from surreal_like.experiment import algorithm_of  # noqa: E402
-from surreal_like.plan_check import check_plan  # noqa: E402
-from surreal_like.preflight import rehearse  # noqa: E402
+from surreal_like.experiment.plan_check import check_plan  # noqa: E402
+from surreal_like.experiment.preflight import rehearse  # noqa: E402
+from surreal_like.experiment.resolve import algorithm_of  # noqa: E402
 
 OPERATORS = 6
 CALLS = 1000
@@ -104,7 +104,7 @@ def check(given: Given) -> Found:
 
 
 def _rehearse(config: Config, check: Callable[..., None]) -> float:
-    with patch("surreal_like.preflight.check_plan", check):
+    with patch("surreal_like.experiment.preflight.check_plan", check):
         begin = time.process_time()
         rehearse(config, algorithm_of(config, None), starts_here=True)
         return 1e3 * (time.process_time() - begin)

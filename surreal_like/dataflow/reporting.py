@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from session.clock import WallClock
-from session.periodic import Every, Rate
+from session.process.clock import WallClock
+from session.process.periodic import Every, Rate
 from surreal_like.coordinator.report import recent_means
 from surreal_like.dataflow.flow import PASSED, Operator
 from surreal_like.dataflow.items import Trained
