@@ -132,9 +132,9 @@ def test_R6_memory_is_all_there_is(config: Config) -> None:
 def test_R7_sample_chooses_rows_and_a_tuple_replay_s_gives_tuples(config: Config) -> None:
     replay = make_replay(config)
     replay.insert(chunk_of("FMMTFMMM"))
-    numbers, weights = replay.sample(64)
-    assert set(numbers.tolist()) == {0, 1, 2, 4, 5, 6}
-    assert weights.tolist() == [1.0] * 64
+    sample = replay.sample(64)
+    assert set(sample.numbers.tolist()) == {0, 1, 2, 4, 5, 6}
+    assert sample.columns["weights"].tolist() == [1.0] * 64
     mine = make_replay(config, MyReplay)
     mine.insert_chunk(chunk_of("FMMTFMMM"))
     chosen = mine.sample(5)

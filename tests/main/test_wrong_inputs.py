@@ -107,6 +107,18 @@ WORDS = (
     ),
     Wrong("plan on another planet", ("plan", "small.yaml", "--on", "mars"), "'mars'", "'local'"),
     Wrong("plan as pdf", ("plan", "small.yaml", "--format", "pdf"), "'pdf'", "'mermaid'"),
+    Wrong(
+        "client without environment",
+        ("client", "127.0.0.1:1"),
+        "required: --env",
+        HELP.format("client"),
+    ),
+    Wrong(
+        "client without processes",
+        ("client", "127.0.0.1:1", "--env", "toy:chain", "--num", "0"),
+        "--num is 0, expected 1 or more",
+        "",
+    ),
     Wrong("check of nothing", ("check",), "required: ENV|CONFIG.yaml", HELP.format("check")),
     Wrong("plan of nothing", ("plan", "smal.yaml"), "smal.yaml", "did you mean small.yaml?"),
     Wrong("status of nobody", ("status", "endd", "--watch"), "no run 'endd'", "you mean ended?"),

@@ -25,8 +25,9 @@ from tests.session.tensorplex.reading import scalars
 MAX_LAG = 4
 STEPS, STREAMS = 2, 4
 QUEUE = 12  # unrolls
-# obs float32 [8], action int64; step_type, reward, discount, version; and the row that comes again.
-UNROLL_BYTES = (STEPS + 1) * STREAMS * (4 * 8 + 8 + 1 + 4 + 4 + 8)
+# obs float32 [8], action int64; step_type, reward, discount, version; links to both neighbours; and
+# the row that comes again.
+UNROLL_BYTES = (STEPS + 1) * STREAMS * (4 * 8 + 8 + 1 + 4 + 4 + 8 + 2 * 4)
 UPDATES = 300
 ROUNDS = 20_000
 

@@ -172,7 +172,7 @@ RARE["loggerplex"] = {
     "records": [{"time": 1.0, "level": "info", "component": STRANGER, "text": "fine"}],
     "dropped": 0,
 }
-EMPTY = ("status", "counts", "drain", "pause", "resume", "accounts")
+EMPTY = ("status", "counts", "drain", "pause", "resume", "accounts", "save")
 
 
 def example(theatre: Theatre, door: Socket, kind: str) -> Message:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from surreal_like.run.folder import held
-from surreal_like.run.train import folder as run_folder
+from surreal_like.run import folder as run_folder
 
 
 @pytest.fixture(autouse=True)
