@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from main.cli.live_table import LiveTable
+from main.cli.live_observer import LiveTable
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.errors import UsageError

@@ -1,101 +1,108 @@
-"""``train`` on a terminal: a table that is redrawn in place, and events as lines above it."""
+"""The live table, drawn with rich."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO
 
-from main.cli.live_lines import happening_line, is_news, news_lines
-from session.config import Config
-from session.folder import RunFolder
-from session.launchers.instruction import Event
-from session.process.periodic import Every
+from rich.columns import Columns
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from session.process.state import State
+from session.show.components import STYLES, ComponentRow
+from session.show.overview import BAR_WIDTH, conditions, heading, numbers_table
 from session.show.run_view import RunView
-from session.show.text import duration
-from surreal_like.run.observer import RunObserver
-
-if TYPE_CHECKING:
-    from main.cli.table import Canvas
-    from session.launchers.launcher import RunControl
-
-_DRAW_SECONDS = 0.25
+from session.show.text import bar, duration
 
 
-class LiveTable(RunObserver):
-    """Draws the state of a run.
-
-    It must not slow down the training: it draws only after changes, and reads only the new end of
-    files that the run writes anyway.
+class Canvas:
+    """An area of a terminal that is redrawn, and lines above it that stay.
 
     Args:
-        stream: a terminal.
-        started: start of the command, in seconds since 1970.
+        stream: the terminal.
     """
 
-    def __init__(self, stream: IO[str], started: float) -> None:
-        self._stream = stream
-        self._started = started
-        self._canvas: Canvas | None = None
-        self._view: RunView | None = None
-        self._due = Every(seconds=_DRAW_SECONDS, clock=time.monotonic)
-        self._drawn: object = None
+    def __init__(self, stream: IO[str]) -> None:
+        self._console = Console(file=stream, highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
 
-    def prepare(self, path: Path) -> None:
-        """Draws a note about the preparation, which takes several seconds."""
-        # Imported late: it is slow, and torch is imported in parallel at this point.
-        from main.cli.table import Canvas
+    def draw_preparation(self, path: Path) -> None:
+        """Draws a note until there is a table to show."""
+        doing = "importing torch, building one environment"
+        text = Text.assemble(("preparing", "bold"), (f" · {doing} · {path}", "dim"))
+        self._live.update(Group(Text(), text), refresh=True)
 
-        self._canvas = Canvas(self._stream)
-        self._canvas.draw_preparation(path)
+    def draw(self, view: RunView, seconds: float) -> None:
+        """Draws the table."""
+        self._live.update(render(view, seconds), refresh=True)
 
-    def begin(self, folder: RunFolder, config: Config) -> None:
-        """Draws the first table."""
-        self._view = RunView(folder, config)
-        self._view.pass_over()
-        # Includes the time of earlier parts of a resumed run.
-        self._started -= (config.get("run") or {}).get("seconds_before", 0.0)
-
-    def note(self, text: str) -> None:
+    def write(self, text: str, style: str) -> None:
         """Writes one line above the table."""
-        self._write(text, "bold")
+        self._console.print(Text(text, style))
 
-    def happened(self, happening: Event) -> None:
-        """Writes an event of the launcher above the table."""
-        if is_news(happening):
-            self._write(happening_line(happening), "yellow")
+    def close(self) -> None:
+        """Removes the table."""
+        self._live.stop()
 
-    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
-        """Draws the table again if something in it has changed."""
-        self._update(lambda view: view.refresh(components=components))
 
-    def follow(self, run: RunControl) -> None:
-        """Like :meth:`look`, for a run that another process supervises."""
-        self._update(lambda view: view.refresh(run))
+def render(view: RunView, seconds: float) -> Group:
+    """Renders the table of a run.
 
-    def _update(self, read: Callable[[RunView], object]) -> None:
-        view = self._view
-        if view is None or self._canvas is None or not self._due():
-            return
-        read(view)
-        for when, line in news_lines(view):
-            self._write(line, "", None if view.counted else when)
-        rows = [(row.name, row.state, row.restarts) for row in view.components.values()]
-        now = (self._clock(), rows, view.line.get("wall_seconds"))
-        if now != self._drawn:
-            self._drawn = now
-            self._canvas.draw(view, time.time() - self._started)
+    Args:
+        view: the state of the run.
+        seconds: its duration so far.
+    """
+    gap = Text()
+    rest = heading(view, duration(seconds)).removeprefix(view.title)
+    title = Text.assemble((view.title, "bold"), (rest, "dim"))
+    components = Columns([_component(row) for row in view.components.values()])
+    if not view.line:
+        return Group(gap, title, gap, components)
+    return Group(gap, title, gap, _numbers(view), gap, _conditions(view, seconds), gap, components)
 
-    def end(self) -> None:
-        """Removes the table; the lines above it stay."""
-        if self._canvas is not None:
-            self._canvas.close()
-            self._canvas = None
 
-    def _write(self, text: str, style: str, when: float | None = None) -> None:
-        if self._canvas is not None:
-            self._canvas.write(f"{self._clock(when)}  {text}", style)
+def _numbers(view: RunView) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for side in ("left", "right", "right", "left", "right", "left"):
+        table.add_column(justify="right" if side == "right" else "left", no_wrap=True)
+    for left, amount, note, right, value, remark in numbers_table(view):
+        style = "bold green" if right == "greedy return" else ""
+        table.add_row(_label(left), amount, note, _label(right), Text(value, style), _label(remark))
+    return table
 
-    def _clock(self, when: float | None = None) -> str:
-        return duration((time.time() if when is None else when) - self._started)
+
+def _conditions(view: RunView, seconds: float) -> Table:
+    """Renders goal and budgets, each with a bar."""
+    table = Table.grid(padding=(0, 2))
+    for name, share, text in conditions(view, seconds):
+        table.add_row(_label(name), _bar(share, "green" if name == "goal" else "blue"), text)
+    if not table.rows:
+        table.add_row(_label("no goal and no budget: it goes on until Ctrl-C"))
+    return table
+
+
+def _bar(share: float, style: str) -> Text:
+    text = bar(share, BAR_WIDTH)
+    filled = text.rstrip("─")
+    return Text.assemble((filled, style), (text[len(filled) :], "dim"))
+
+
+def _component(row: ComponentRow) -> Text:
+    """Renders a component with a mark in the colour of its state; names unusual states."""
+    text = "" if row.momentary else row.doing
+    text = text or row.last_death or (row.state if row.state != State.running else "")
+    return Text.assemble(
+        ("● ", STYLES.get(row.state, "yellow")),
+        row.name,
+        (f" {text}" if text else "", "dim"),
+        (f" restarted {row.restarts}x" if row.restarts else "", "yellow"),
+        "  ",
+    )
+
+
+def _label(text: str) -> Text:
+    return Text(text, "dim")

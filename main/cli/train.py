@@ -15,7 +15,7 @@ from typing import IO
 
 from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.live_lines import Lines
-from main.cli.live_table import LiveTable
+from main.cli.live_observer import LiveTable
 from main.cli.parser import Parser
 from main.cli.summary import seeds_table, summary
 from session.errors import UsageError

@@ -7,15 +7,12 @@ import signal
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from session.errors import HOPELESS, UsageError
 from session.launchers.component_process import ComponentProcess, Limits, Loss
 from session.launchers.instruction import Event, Instruction, Signal, Start
+from session.launchers.restart_rule import restart_time
 from session.process.component import Topology
 from session.process.heartbeat import Beat
 from session.process.state import State
-
-_BACK_OFF_SECONDS = 0.25
-_BACK_OFF_LIMIT_SECONDS = 5.0
 
 
 class ComponentProcesses:
@@ -98,16 +95,11 @@ class ComponentProcesses:
 
     def record_death(self, child: ComponentProcess, loss: Loss) -> bool:
         """Records a death; returns False if the component must not be started again."""
-        limits = child.component.restart
-        recent = [each for each in child.losses if loss.time - each.time < limits.window_seconds]
-        child.losses = [*recent, loss]
-        # A restart cannot correct a wrong config or command.
-        wrong = child.exit_code == UsageError.exit_code and not child.ran
-        hopeless = wrong or child.exit_code == HOPELESS
-        if hopeless or not self._limits.restarts or len(recent) >= limits.max_restarts:
+        due = restart_time(child, loss, allowed=self._limits.restarts)
+        if due is None:
             return False
         child.state = State.waiting
-        child.due = loss.time + _back_off_seconds(len(child.losses))
+        child.due = due
         return True
 
     def on_heartbeat(self, beat: Beat, now: float) -> None:
@@ -164,10 +156,3 @@ class ComponentProcesses:
             }
             for name, child in self.children.items()
         }
-
-
-def _back_off_seconds(losses: int) -> float:
-    # The first restart is immediate.
-    if losses <= 1:
-        return 0.0
-    return min(_BACK_OFF_SECONDS * 2.0 ** (losses - 2), _BACK_OFF_LIMIT_SECONDS)

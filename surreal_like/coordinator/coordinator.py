@@ -18,7 +18,7 @@ from session.wire import Message
 from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
 from surreal_like.coordinator.control import Control, Flat, requests
-from surreal_like.coordinator.report import Report
+from surreal_like.coordinator.progress_log import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.shutdown import Shutdown, ended_before
 from surreal_like.coordinator.standstill import Standstill, explain, reported, shortest
@@ -117,7 +117,7 @@ class RunCoordinator:
         self.verdict: Verdict | None = None
         self.done = False
         self._restore(restored)
-        self._report = Report(context, self.record, folder.progress)
+        self._report = ProgressLog(context, self.record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
         self._accounts_call = Call(lambda: Message("accounts"), again_seconds=_ACCOUNTS_SECONDS)
         self._standstill = Standstill(clock.now())

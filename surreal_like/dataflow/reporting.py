@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.process.clock import WallClock
 from session.process.periodic import Every, Rate
-from surreal_like.coordinator.report import recent_means
+from surreal_like.coordinator.progress_log import recent_means
 from surreal_like.dataflow.flow import PASSED, Operator
 from surreal_like.dataflow.items import Trained
 

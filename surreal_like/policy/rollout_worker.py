@@ -29,9 +29,9 @@ from surreal_like.network.tensors import to_tensor
 from surreal_like.policy.policy import Policy
 from surreal_like.replay import settings
 from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.n_step_view import View
 from surreal_like.replay.sequence_view import SequenceView
 from surreal_like.replay.storage import ColumnStorage
-from surreal_like.replay.view import View
 from surreal_like.transform.reward import make_reward_transform
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")

@@ -17,9 +17,9 @@ from surreal_like.data.batch import Columns
 from surreal_like.data.frames import stack_rows
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
+from surreal_like.replay.n_step_view import FIRST, LAST, Flags, View
 from surreal_like.replay.storage import ColumnStorage, Empty
 from surreal_like.replay.stream_table import Rows
-from surreal_like.replay.view import FIRST, LAST, Flags, View
 from surreal_like.transform.reward import RewardTransform
 
 _OF_STEPS = ("action", "extras", "version")

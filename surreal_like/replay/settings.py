@@ -8,7 +8,7 @@ from session.config import Config
 from session.errors import ConfigError
 from session.process.seeding import component_seed
 from surreal_like.data.frames import stack_size
-from surreal_like.replay.view import NStepView
+from surreal_like.replay.n_step_view import NStepView
 from surreal_like.transform.reward import make_reward_transform
 
 

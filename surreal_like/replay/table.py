@@ -16,10 +16,10 @@ from surreal_like.replay import settings
 from surreal_like.replay.age_selector import AgeRule, Versions
 from surreal_like.replay.base import Replay
 from surreal_like.replay.limiter import Limiter
+from surreal_like.replay.n_step_view import View
 from surreal_like.replay.selector import Sample, Selector
 from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
 from surreal_like.replay.stream_table import Rows
-from surreal_like.replay.view import View
 
 _NONE: Rows = np.zeros(0, np.int64)
 

@@ -206,7 +206,7 @@ def test_what_the_other_commands_tell_of_a_run_that_has_ended(command: Command) 
 def test_the_live_table_shows_where_a_run_stands(command: Command) -> None:
     from rich.console import Console
 
-    from main.cli.table import render
+    from main.cli.live_table import render
     from session.show.run_view import RunView
 
     goal = "session_config.stop={eval_return: 4, env_steps: 400, eval_episodes: 4}"
@@ -231,7 +231,7 @@ def test_the_live_table_shows_where_a_run_stands(command: Command) -> None:
 def test_a_table_is_drawn_before_anything_has_been_heard(command: Command, quick: None) -> None:
     from rich.console import Console
 
-    from main.cli.table import render
+    from main.cli.live_table import render
     from session.show.run_view import RunView
 
     assert command("plan", "small.yaml", "--format", "shell", "--folder", "r").code == 0

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from main.cli.live_lines import Lines
-from main.cli.live_table import LiveTable
-from main.cli.table import render
+from main.cli.live_observer import LiveTable
+from main.cli.live_table import render
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event
@@ -264,7 +264,7 @@ class Terminal(io.StringIO):
 def test_the_live_table_draws_only_what_has_changed(
     writer: Writer, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("main.cli.live_table._DRAW_SECONDS", 1e-9)
+    monkeypatch.setattr("main.cli.live_observer._DRAW_SECONDS", 1e-9)
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     clock = time.time()

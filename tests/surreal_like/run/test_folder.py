@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from surreal_like.run.folder import held
 from surreal_like.run import folder as run_folder
+from surreal_like.run.folder import held
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from session.process.clock import CountedClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch
 from session.wire import AddressBook
-from surreal_like.coordinator.report import Report, recent_means
+from surreal_like.coordinator.progress_log import ProgressLog, recent_means
 from surreal_like.coordinator.run_stats import RunStats
 
 COUNTS = {"size": 3, "sampleable": 2, "bytes": 100, "evicted": 1}
@@ -40,7 +40,9 @@ def context() -> Any:
 
 @pytest.fixture
 def report(context: Context, tmp_path: Path) -> Any:
-    made = Report(context, RunStats(context.config, context.clock), tmp_path / "progress.jsonl")
+    made = ProgressLog(
+        context, RunStats(context.config, context.clock), tmp_path / "progress.jsonl"
+    )
     yield made
     made.close()
 
@@ -51,7 +53,7 @@ def wait(context: Context, seconds: float) -> None:
         context.clock.advance()
 
 
-def test_a_line_is_appended_and_is_the_newest(report: Report, tmp_path: Path) -> None:
+def test_a_line_is_appended_and_is_the_newest(report: ProgressLog, tmp_path: Path) -> None:
     report.write(7, 3, [COUNTS, COUNTS])
     report.write(8, 4, [COUNTS])
     lines = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
@@ -61,7 +63,7 @@ def test_a_line_is_appended_and_is_the_newest(report: Report, tmp_path: Path) ->
 
 
 def test_the_share_of_waiting_is_that_since_the_line_before(
-    report: Report, context: Context
+    report: ProgressLog, context: Context
 ) -> None:
     shares = []
     report.add_batch(True)
@@ -76,14 +78,14 @@ def test_the_share_of_waiting_is_that_since_the_line_before(
     assert shares == pytest.approx([0.5, 0.25, 0.0])
 
 
-def test_a_line_is_due_once_per_interval(report: Report, context: Context) -> None:
+def test_a_line_is_due_once_per_interval(report: ProgressLog, context: Context) -> None:
     seconds = context.config.session_config.learner.report_seconds
     assert not report.due()
     wait(context, seconds)
     assert [report.due(), report.due()] == [True, False]
 
 
-def test_means_are_those_of_the_newest_hundred_updates(report: Report) -> None:
+def test_means_are_those_of_the_newest_hundred_updates(report: ProgressLog) -> None:
     for number in range(250):
         report.add_update({"loss": torch.tensor(float(number))})
     report.write(0, 1, [])

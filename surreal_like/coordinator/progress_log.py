@@ -21,7 +21,7 @@ _RECENT_UPDATES = 100
 _SECTIONS = ("return", "steps_per_second", "lag", "replay", "performance", "learn", "metrics")
 
 
-class Report:
+class ProgressLog:
     """Appends lines to ``progress.jsonl``, and reports the same numbers as curves.
 
     Args:
