@@ -116,7 +116,7 @@ class WorkerSet:
         )
 
     def rollouts(self) -> Flow:
-        """Returns the batches of :meth:`sample` as a flow, for `take` and loops; a pull waits."""
+        """Returns the batches of :meth:`sample` as a flow, for loops; a pull waits."""
         return from_items(iter(self.sample, None))
 
     def set_weights(self, policy: Policy) -> None:

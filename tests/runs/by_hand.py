@@ -32,11 +32,12 @@ class ByHand:
     Args:
         path: run folder, which ``plan`` writes.
         words: the experiment's settings.
+        experiment: its file.
     """
 
-    def __init__(self, path: Path, *words: str) -> None:
+    def __init__(self, path: Path, *words: str, experiment: str = CARTPOLE) -> None:
         self.folder = RunFolder(path)
-        argv = [*COMMAND, "plan", CARTPOLE, *words]
+        argv = [*COMMAND, "plan", experiment, *words]
         argv += ["--format", "shell", "--folder", str(path)]
         # The lines hold paths relative to the folder where plan runs; the processes start there.
         said = subprocess.run(

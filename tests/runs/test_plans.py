@@ -15,6 +15,7 @@ from tests.runs.test_serial import same
 from tests.surreal_like.experiment.test_plan_check import PLANS
 
 IMPALA = str(ROOT / "configs" / "cartpole_impala.yaml")
+GOAL = "session_config.stop={eval_return: 475, iterations: 100000, seconds: 200}"
 # A batch has 16 streams of 32 steps.
 STREAMS, STEPS = 16, 32
 
@@ -57,15 +58,15 @@ def test_a_plan_of_two_branches_gives_one_run(tmp_path: Path, plan: str) -> None
 def test_a_plan_goes_on_after_the_learner_is_killed_and_after_a_resume(
     tmp_path: Path, plan: str
 ) -> None:
-    often = "session_config.checkpoint.period=100"
-    with Train(tmp_path / "run", IMPALA, plan, often, "session_config.stop={seconds: 25}") as train:
-        train.until(lambda: train.line.get("iterations", 0) > 200)
+    often = "session_config.checkpoint.period=50"
+    short = "session_config.stop={iterations: 400}"
+    with Train(tmp_path / "run", IMPALA, plan, often, short) as train:
+        train.until(lambda: train.line.get("iterations", 0) > 60)
         train.kill("learner")
         assert train.wait(120) == 0, train.words
     assert train.result["components"]["learner"]["restarts"] == 1
     before = operators(train)
-    goal = "session_config.stop={eval_return: 475, seconds: 200}"
-    with Train(tmp_path / "run", goal, "--resume") as again:
+    with Train(tmp_path / "run", GOAL, "--resume") as again:
         assert again.wait(240) == 0, again.words
     assert again.result["goal_met"] is True
     assert balanced(again.result)
@@ -80,19 +81,19 @@ def test_a_plan_goes_on_after_the_learner_is_killed_and_after_a_resume(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_plan_solves_cartpole_started_by_hand(run_folder: Path, plan: str) -> None:
-    with ByHand(run_folder, plan.replace("fresh_and_again", "twice")) as run:
+    with ByHand(run_folder, plan, GOAL, experiment=IMPALA) as run:
         run.start()
-        ends = run.wait(200)
+        ends = run.wait(240)
     assert ends == dict.fromkeys(run.lines, 0)
     assert run.result["goal_met"] is True
     assert clean(run.result)
-    assert run.line["plan"]["rows_trained"] >= 2 * (run.line["plan"]["rows_taken"] - 128)
+    assert run.line["plan"]["rows_trained"] > run.line["plan"]["rows_taken"]
 
 
 @pytest.mark.slow
 @pytest.mark.tmux
 @pytest.mark.timeout(300)
 def test_a_plan_solves_cartpole_in_tmux(run_folder: Path, plan: str) -> None:
-    with launch(IMPALA, on="tmux", overrides=[plan], folder=run_folder) as control:
+    with launch(IMPALA, on="tmux", overrides=[plan, GOAL], folder=run_folder) as control:
         control.wait(240)
         assert (control.folder.read_result() or {})["goal_met"] is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -139,7 +140,7 @@ def test_four_lines_solve_cartpole(num_workers: int) -> None:
     words = ("learner_config.algo.learning_rate=1e-3", "session_config.sender.flush_iteration=128")
     policy = make_policy("ppo", env="gym:CartPole-v1", overrides=words)
     with WorkerSet(policy, num_workers=num_workers) as workers:
-        for batch in workers.rollouts().take(60 // max(1, num_workers)):
+        for batch in islice(workers.rollouts(), 60 // max(1, num_workers)):
             policy.learn_on_batch(batch)
             workers.set_weights(policy)
     scores = []
