@@ -74,27 +74,27 @@ def drive(
 def _play(env: Env, session: Session) -> tuple[float, int]:
     """Plays one episode; returns its return and its length."""
     obs, _ = env.reset()
-    action = session.reset(_sendable(obs))
+    action = session.reset(sendable(obs))
     while True:
         obs, reward, terminated, truncated, info = env.step(action)
         metrics = info.get("metrics")
         if terminated or truncated:
             result = session.end(
                 float(reward),
-                _sendable(obs),
+                sendable(obs),
                 truncated=bool(truncated and not terminated),
                 metrics=metrics,
             )
             return result.total, result.length
-        action = session.step(float(reward), _sendable(obs), metrics=metrics)
+        action = session.step(float(reward), sendable(obs), metrics=metrics)
 
 
-def _sendable(obs: Any) -> Any:
+def sendable(obs: Any) -> Any:
     """Returns a nest of arrays in the form of the protocol: a tuple has the keys "0", "1"."""
     if isinstance(obs, tuple):
-        return {str(index): _sendable(each) for index, each in enumerate(obs)}
+        return {str(index): sendable(each) for index, each in enumerate(obs)}
     if isinstance(obs, dict):
-        return {key: _sendable(each) for key, each in obs.items()}
+        return {key: sendable(each) for key, each in obs.items()}
     return obs
 
 

@@ -16,12 +16,7 @@ from tests.runs.command import CARTPOLE, ROOT, Process, Train, balanced, clean
 
 PAGE = (ROOT / "docs" / "gateway.md").read_text()
 ADDRESS = "127.0.0.1:7100"
-REMOTE = (
-    "env_config.env_name=remote",
-    "env_config.obs_spec={type: float32, dim: [4]}",
-    "env_config.action_spec={type: discrete, dim: [2]}",
-    "session_config.evaluator.num=0",
-)
+REMOTE = str(ROOT / "configs" / "cartpole_remote.yaml")
 
 
 def quickstart() -> str:
@@ -75,9 +70,9 @@ def test_cartpole_is_solved_by_clients_alone(run_folder: Path) -> None:
 @pytest.mark.timeout(240)
 def test_S5_clients_and_a_gateway_that_are_killed_hurt_nobody(run_folder: Path) -> None:
     stop = "session_config.stop={metric: return/train, above: 60, seconds: 120}"
-    port, words = gateway(*REMOTE, stop)
+    port, words = gateway(stop)
     with (
-        Train(run_folder, CARTPOLE, "--quiet", *words) as train,
+        Train(run_folder, REMOTE, "--quiet", *words) as train,
         clients(5, port, run_folder.parent) as players,
     ):
         train.steps(1500)

@@ -1,0 +1,116 @@
+"""`surreal-like client`: environments of this library as clients."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from main.cli import client
+from session.errors import ConfigError, SurrealError, UsageError
+from surreal_like.gateway import driving
+from surreal_like.gateway.clients import surreal_client
+from surreal_like.gateway.driving import drive, sendable
+from tests.surreal_like.gateway.rig import Stage, make_stage
+from tests.surreal_like.gateway.test_surreal_client import Playing
+
+ENV = "tests.surreal_like.agent.rig:Count"
+COMMAND = [sys.executable, "-m", "main.cli", "client"]
+# The processes of the command do not look for modules in the working folder.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setattr(surreal_client, "_FIRST_DELAY", 0.02)
+    with make_stage() as made:
+        yield made
+
+
+def test_C2_an_environment_is_played_as_an_agent_plays_it(stage: Stage) -> None:
+    said: list[str] = []
+    played = Playing(stage, lambda a: drive(a, ENV, episodes=3, say=said.append)).result()
+    assert played == 3
+    assert said == [f"episode {number}: return 6 in 3 steps" for number in (1, 2, 3)]
+    assert stage.finish()["episodes"] == 3
+    # Count ends by a termination and a truncation, in turn.
+    ends = stage.replay.column("discount")[:, 0].tolist()[3::4]
+    assert ends == [0.0, 1.0, 0.0]
+    metrics = [each["metrics"] for chunk in stage.replay.chunks for each in chunk.finished]
+    assert all(each.keys() == {"my/action"} for each in metrics)
+
+
+def test_C2_the_end_of_the_run_is_the_end_of_the_client(stage: Stage) -> None:
+    playing = Playing(stage, lambda address: drive(address, ENV))
+    stage.rig.until(lambda: stage.service._link.sender.episodes > 3)
+    stage.learner.publish(final=True)
+    assert playing.result() > 3
+
+
+def test_C2_errors_are_those_of_a_command(stage: Stage) -> None:
+    for address, wanted, words in (
+        ("nowhere", UsageError, "expected host:port"),
+        ("127.0.0.1:1", SurrealError, "cannot be reached"),
+    ):
+        with pytest.raises(wanted, match=words):
+            drive(address, ENV, patience_seconds=0.1)
+    with pytest.raises(ConfigError, match="no environment"):
+        drive("127.0.0.1:1", "nothing")
+    with pytest.raises(UsageError, match="bad_hello"):
+        Playing(stage, lambda address: drive(address, ENV, name="a b")).result()
+    with pytest.raises(UsageError, match="bad_observation"):
+        Playing(stage, lambda address: drive(address, "toy:bandit")).result()
+
+
+def test_a_tuple_has_the_keys_of_the_protocol() -> None:
+    one = np.zeros(2)
+    assert sendable(one) is one
+    assert sendable((one, {"a": (one,)})) == {"0": one, "1": {"a": {"0": one}}}
+
+
+@pytest.mark.parametrize("words", [["--num", "0"], ["--episodes", "-1"], []])
+def test_C2_wrong_numbers_are_refused(words: list[str]) -> None:
+    env = ["--env", ENV] if words else []
+    with pytest.raises(UsageError):
+        client.run(["127.0.0.1:1", *env, *words])
+
+
+@pytest.mark.slow
+def test_C2_several_processes(stage: Stage) -> None:
+    words = [f"127.0.0.1:{stage.port}", "--env", ENV, "--num", "2", "--episodes", "2"]
+    child = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    stage.rig.until(lambda: child.poll() is not None, seconds=60.0)
+    said = child.communicate()[0]
+    assert child.returncode == 0
+    assert said.count("2 episodes played") == 2
+    assert stage.finish()["episodes"] == 4
+
+
+@pytest.mark.slow
+def test_C2_ctrl_c_says_goodbye(stage: Stage) -> None:
+    words = [f"127.0.0.1:{stage.port}", "--env", ENV, "--num", "2"]
+    child = subprocess.Popen(
+        [*COMMAND, *words], stderr=subprocess.PIPE, start_new_session=True, env=ENVIRONMENT
+    )
+    stage.rig.until(lambda: len(stage.service._sessions) == 2, seconds=60.0)
+    os.killpg(child.pid, signal.SIGINT)
+    stage.rig.until(lambda: child.poll() is not None, seconds=60.0)
+    assert child.returncode == 130
+    assert child.communicate()[1] == b""
+    stage.rig.until(lambda: not len(stage.service._sessions))
+    assert all(": bye," in each for each in stage.rig.events("client_left"))
+
+
+def test_the_processes_get_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(driving, "drive_in_processes", lambda n, words: seen.append((n, words)))
+    client.run(["a:1", "--env", "x", "--num", "3", "--episodes", "2", "--mode", "act"])
+    given = ["--env", "x", "--episodes", "2", "--mode", "act", "--name", ""]
+    assert seen == [(3, ["a:1", *given])]
