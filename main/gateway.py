@@ -10,7 +10,6 @@ from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.agent.loop import make_agent
-from surreal_like.agent.mode import AgentMode
 from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.gateway.service import GatewayService
 
@@ -23,8 +22,7 @@ def build(context: Context) -> Service:
     algorithm = algorithm_of(context.config, context.folder)
     # Its exploration follows that of the agents.
     number = session.agent.num + context.component.index
-    agent = make_agent(context, algorithm.agent, AgentMode.training, number)
-    return GatewayService(context, agent)
+    return GatewayService(context, lambda mode: make_agent(context, algorithm.agent, mode, number))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -187,12 +187,19 @@ BASE_SESSION_CONFIG = Config(
             "max_clients": 256,
             # Maximum requests that are answered together [requests].
             "max_batch": 256,
+            # Time for which a request may wait for company in its batch [seconds].
+            "batch_wait_seconds": 0.0,
+            # Requests while replay takes no more rows: wait, or act without recording rows.
+            "when_full": "wait",
             # Time after which a client is told that its answer is late [seconds].
             "answer_seconds": 60.0,
             # Time for which a session waits for a client that has lost its connection [seconds].
             "grace_seconds": 30.0,
             # Time after which a silent client is sent away [seconds]; 0: never.
             "idle_seconds": 300.0,
+            # Age at which a session is asked to connect again after an episode, so that a load
+            # balancer can spread clients anew [seconds]; 0: never.
+            "session_seconds": 0.0,
             # Origins of web pages that may connect, besides the gateway's own.
             "origins": [],
             # Names of this machine that may stand in the address of a browser.
@@ -515,6 +522,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "session_config.at_end": ("exit", "idle"),
         "session_config.evaluator.mode": ("eval_deterministic", "eval_stochastic"),
         "session_config.sender.cut": ("steps", "episodes"),
+        "session_config.gateway.when_full": ("wait", "act"),
         "session_config.loggerplex.level": ("debug", "info", "warning", "error", "critical"),
         "session_config.launcher.transport": ("ipc", "tcp"),
         "session_config.kubernetes.image_pull_policy": ("Always", "IfNotPresent", "Never"),

@@ -60,7 +60,7 @@ _CODES = {dtype: code for code, dtype in _BY_CODE.items()}
 _BY_NAME = {name: np.dtype(name) for name in _DTYPES}
 _AXES, _DEPTH, _ENTRIES, _TEXT_BYTES, _PING_BYTES = 8, 8, 256, 4096, 64
 _SEQUENCES = 1 << 53
-_METRICS = 64
+METRIC_NAMES = 64
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
 _FLOAT_MOST = sys.float_info.max
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -609,8 +609,10 @@ def _text(fields: Fields, key: str, most: int) -> str:
 
 
 def _metrics(value: Any, where: str, seq: int | None) -> dict[str, float]:
-    if type(value) is not dict or len(value) > _METRICS:
-        raise Refusal("bad_metric", f"{where}: expected at most {_METRICS} names and numbers", seq)
+    if type(value) is not dict or len(value) > METRIC_NAMES:
+        raise Refusal(
+            "bad_metric", f"{where}: expected at most {METRIC_NAMES} names and numbers", seq
+        )
     for name, number in value.items():
         if len(name) > _METRIC_CHARACTERS or not _METRIC.fullmatch(name):
             raise Refusal(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from session.config import Config
 from session.errors import OversizeError
 from session.process.context import Context
 from session.process.periodic import Every
@@ -17,17 +16,16 @@ from session.stream.door import DoorSettings, Encoding
 from session.stream.listener import Connection, Event, Listener, StreamLimits
 from session.version import VERSION as RELEASE
 from session.wire.sockets import Pollable
-from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.leaving import Leaving
 from surreal_like.agent.loop import Report
-from surreal_like.data.frames import frame_spec, stack_size
-from surreal_like.data.spec import parse_action_spec
-from surreal_like.experience.sender import SenderLink
-from surreal_like.experience.writer import ChunkWriter
-from surreal_like.gateway.inference import Inference, joined
+from surreal_like.errors import DataError
+from surreal_like.gateway.batcher import Batch, Batcher
+from surreal_like.gateway.inference import joined
 from surreal_like.gateway.latency import Times
+from surreal_like.gateway.policies import MODES, MakeAgent, Policies
 from surreal_like.gateway.protocol import (
+    METRIC_NAMES,
     VERSION,
     Bye,
     Fields,
@@ -42,15 +40,18 @@ from surreal_like.gateway.protocol import (
     encode,
     shown_spec,
 )
-from surreal_like.gateway.session import Effect
+from surreal_like.gateway.recorder import Recorder
+from surreal_like.gateway.session import Effect, State
 from surreal_like.gateway.sessions import Busy, Due, Member, Sessions, Timing
-from surreal_like.gateway.slots import Slot, split
+from surreal_like.gateway.slots import split
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
-from surreal_like.replay.base import load_replay_class
 
 _PUMP_SECONDS = 0.01
 _CHORES_SECONDS = 0.05
+_METRICS_SECONDS = 0.1
+# Of the grace period, for the last acks.
+_LAST_ACKS_SECONDS = 3.0
 _FAILURES = 20
 _SECRET_BYTES = 16
 # Odd, so that multiples of it are different modulo a power of two.
@@ -62,40 +63,29 @@ class GatewayService(Service):
 
     Args:
         context: of this process.
-        agent: not yet attached.
+        make: makes the agent of a mode, not attached.
     """
 
-    def __init__(self, context: Context, agent: Agent) -> None:
+    def __init__(self, context: Context, make: MakeAgent) -> None:
         config, clock = context.config, context.clock
         session = config.session_config
         gateway = session.gateway
-        self._context, self._now = context, clock.now
+        self._context, self._config, self._now = context, gateway, clock.now
         self._num_envs: int = gateway.num_envs
-        self._overlap = load_replay_class(config.learner_config).overlap
         self._places: int = gateway.max_clients
-        self._max_batch: int = gateway.max_batch
-        agent.attach(context)
-        self._agent = agent
-        self._link = SenderLink(context, session.sender)
-        self._window_chunks: int = session.sender.max_unacked_chunks
-        self._ids = itertools.count()
+        self._recorder = Recorder(context)
         env = config.env_config
-        self._frame_spec = frame_spec(env.obs_spec, stack_size(env))
-        self._protocol = Protocol(self._frame_spec, env.action_spec, self._num_envs)
-        self._inference = Inference(agent, env, self._places * self._num_envs)
-        spec = parse_action_spec(env.action_spec)
-        bounded = spec.array.low is not None or spec.array.high is not None
-        self._clip = bool(env.clip_action) and spec.type == "continuous" and bounded
-        self._bounds = spec.array.low, spec.array.high
+        self._protocol = Protocol(self._recorder.frame_spec, env.action_spec, self._num_envs)
+        self._policies = Policies(make, env, self._places * self._num_envs)
+        self._agent = self._policies.agent("train")
+        self._agent.attach(context)
         self._sessions = Sessions(
             self._places,
             Timing(gateway.grace_seconds, gateway.idle_seconds, gateway.answer_seconds),
             lambda: secrets.token_hex(_SECRET_BYTES),
         )
-        self._slots: dict[int, Slot] = {}
+        self._batcher = Batcher(gateway.max_batch, gateway.batch_wait_seconds)
         self._episodes = [0] * self._places
-        # Sessions to which an answer is owed, the longest waiting first.
-        self._waiting: dict[Member, Request] = {}
         self._fetcher = Fetcher(
             ParameterClient(context.wire.dealer("ps.requests", ANSWERS), clock),
             clock,
@@ -103,15 +93,19 @@ class GatewayService(Service):
             interval_seconds=session.agent.fetch_interval_seconds,
             account=self._account,
         )
-        self._leaving = Leaving(context, self._link.sender, self._fetcher.client)
+        self._leaving = Leaving(context, self._recorder.sender, self._fetcher.client)
         self._leaves_at_end = session.at_end == "exit"
+        self._grace_seconds: float = session.launcher.grace_seconds
         self._stop_received = False
+        self._drain_until: float | None = None
         self._report = Report(context, session.tensorplex.update_schedule.agent)
-        self._pump_due = Every(seconds=_PUMP_SECONDS, clock=clock.now)
-        self._chores_due = Every(seconds=_CHORES_SECONDS, clock=clock.now)
+        self._pump_due, self._chores_due, self._metrics_due = (
+            Every(seconds=seconds, clock=clock.now)
+            for seconds in (_PUMP_SECONDS, _CHORES_SECONDS, _METRICS_SECONDS)
+        )
         self._times = Times()
-        self._cut = self._ended = self._refused = self._resumed = 0
-        self._listener = make_listener(context, config, self._protocol, lambda: self.open)
+        self._cut = self._refused = self._resumed = self._unrecorded = 0
+        self._listener = make_listener(context, self._protocol, lambda: self.open)
         context.event("listening", f"clients connect to port {self._listener.port}")
 
     # -- the frame of a service
@@ -120,7 +114,7 @@ class GatewayService(Service):
         """Handles what has arrived, and answers one batch."""
         parameters = self._fetcher.tick()
         if parameters is not None:
-            self._agent.load(parameters)
+            self._policies.load(parameters)
         events = self._listener.poll()
         for event in events:
             self._handle(event)
@@ -130,11 +124,11 @@ class GatewayService(Service):
         if self._fetcher.final:
             self._begin_leaving("finished", reconnect=False)
             return True
-        if not self._agent.version and self._fetcher.idle:
+        if not self._policies.version and self._fetcher.idle:
             self._fetcher.want()
         answered = self._answer_batch()
         if self._pump_due():
-            self._link.sender.pump()
+            self._recorder.sender.pump()
         if self._chores_due():
             self._do_chores()
         return bool(events) or answered
@@ -142,12 +136,27 @@ class GatewayService(Service):
     @property
     def open(self) -> bool:
         """True while a newcomer is given a session."""
-        return not self._leaving.begun and not self._sessions.full
+        return not self._ending and not self._sessions.full
+
+    @property
+    def _ending(self) -> bool:
+        return self._leaving.begun or self._drain_until is not None
 
     def drain(self) -> None:
-        """Handles the stop request: sends the collected experience first."""
+        """Handles the stop request: open episodes may end, then all rows are sent."""
         self._stop_received = True
         if not self._leaving.begun:
+            wait = 0.0 if self._context.orphaned else self._grace_seconds - _LAST_ACKS_SECONDS
+            self._drain_until = self._now() + wait
+            self._continue_draining()
+
+    def _continue_draining(self) -> None:
+        """Sends sessions away between two episodes; at the deadline all of them."""
+        assert self._drain_until is not None  # drain() was called
+        for member in self._sessions:
+            if not member.session.open or member.connection is None:
+                self._leave(member, "draining", reconnect=True)
+        if not len(self._sessions) or self._now() >= self._drain_until:
             self._begin_leaving("draining", reconnect=True)
 
     @property
@@ -162,26 +171,27 @@ class GatewayService(Service):
 
     def wait_on(self) -> list[Pollable]:
         """Returns the port for clients, and the sockets of acks and of parameters."""
-        return [self._listener, self._link.sender.socket, self._fetcher.client.socket]
+        return [self._listener, self._recorder.sender.socket, self._fetcher.client.socket]
 
     def status(self) -> dict[str, float]:
         """Returns rates and queue lengths for the heartbeat."""
+        sender = self._recorder.sender
         return {
             "steps_per_second": self._report.steps_per_second,
             **self._waits_for(),
             "version_lag": float(self._fetcher.lag),
-            "unacked_bytes": float(self._link.sender.window.unacked_bytes),
-            "env_steps": float(self._link.sender.env_steps),
+            "unacked_bytes": float(sender.window.unacked_bytes),
+            "env_steps": float(sender.env_steps),
             "sessions": float(len(self._sessions)),
         }
 
     def _account(self) -> dict[str, Any]:
-        return {**self._link.sender.account(), "status": self._waits_for()}
+        return {**self._recorder.account(), "status": self._waits_for()}
 
     def _waits_for(self) -> dict[str, float]:
         return {
-            "version": float(self._agent.version),
-            "waits_for_acks": float(not self._link.sender.window.ready),
+            "version": float(self._policies.version),
+            "waits_for_acks": float(not self._recorder.has_room),
             "waits_above_version": 0.0,
         }
 
@@ -246,8 +256,8 @@ class GatewayService(Service):
         if not isinstance(message, Hello):
             raise Refusal("wrong_state", "the first message of a connection is hello")
         mode = message.mode or "train"
-        if mode != "train":
-            raise Refusal("not_supported", f"this gateway has no mode {mode}, only train")
+        if mode not in MODES:
+            raise Refusal("not_supported", f"this gateway has no mode {mode}: {', '.join(MODES)}")
         now = self._now()
         member = self._sessions.find(message.resume)
         if member is not None and member.mode == mode:
@@ -258,8 +268,11 @@ class GatewayService(Service):
             self._resumed += 1
             self._welcome(member, connection, resumed=True)
             return
-        if self._leaving.begun:
-            self._part(connection, "finished" if self._fetcher.final else "draining")
+        if self._fetcher.final:
+            self._part(connection, "finished")
+            return
+        if self._ending:
+            self._busy(connection, Busy("this gateway is ending"))
             return
         displaced = self._sessions.displaced()
         if displaced is not None:
@@ -267,23 +280,20 @@ class GatewayService(Service):
         try:
             member = self._sessions.join(message, mode, connection, now)
         except Busy as busy:
-            self._send(
-                connection,
-                {
-                    "kind": "busy",
-                    "reason": busy.reason,
-                    "retry_after_seconds": busy.retry_after_seconds,
-                },
-            )
-            connection.close()
+            self._busy(connection, busy)
             return
+        member.rows = self._recorder.slot(member.slot, recorded=mode == "train")
         self._context.event("client_joined", f"{member.name} from {connection.host}")
         self._welcome(member, connection, resumed=False)
+
+    def _busy(self, connection: Connection, busy: Busy) -> None:
+        fields = {"reason": busy.reason, "retry_after_seconds": busy.retry_after_seconds}
+        self._send(connection, {"kind": "busy", **fields})
+        connection.close()
 
     def _welcome(self, member: Member, connection: Connection, *, resumed: bool) -> None:
         connection.owner = member
         connection.admit()
-        gateway = self._context.config.session_config.gateway
         self._send(
             connection,
             {
@@ -295,13 +305,13 @@ class GatewayService(Service):
                 "seq": member.session.seq,
                 "mode": member.mode,
                 "num_envs": self._num_envs,
-                "obs_spec": shown_spec(self._frame_spec),
+                "obs_spec": shown_spec(self._recorder.frame_spec),
                 "action_spec": shown_spec(self._context.config.env_config.action_spec),
                 "seed": self._seed(member),
-                "version": self._agent.version,
+                "version": self._policies.version,
                 "max_message_bytes": self._protocol.max_message_bytes,
-                "grace_seconds": gateway.grace_seconds,
-                "idle_seconds": gateway.idle_seconds,
+                "grace_seconds": self._config.grace_seconds,
+                "idle_seconds": self._config.idle_seconds,
                 "server": f"surreal_like {RELEASE}",
             },
         )
@@ -323,10 +333,8 @@ class GatewayService(Service):
 
     def _leave(self, member: Member, reason: str, *, reconnect: bool = False) -> None:
         """Ends a session: cuts its episode, and frees its slot."""
-        self._waiting.pop(member, None)
-        slot = self._slots.get(member.slot)
-        if slot is not None:
-            self._cut += slot.cut()
+        self._batcher.discard(member)
+        self._cut += member.rows.cut()
         self._sessions.leave(member)
         if member.connection is not None:
             member.connection.owner = None
@@ -352,18 +360,21 @@ class GatewayService(Service):
             return
         elif isinstance(message, Metrics):
             self._sessions.heard(member, now)
+            self._keep_metrics(member, message)
         else:
             raise Refusal("wrong_state", "this connection has a session already")
         member.session.failures = 0
 
+    def _keep_metrics(self, member: Member, message: Metrics) -> None:
+        member.names.update(message.values)
+        if len(member.names) > METRIC_NAMES:
+            member.names.difference_update(message.values)
+            raise Refusal("bad_metric", f"values: more than {METRIC_NAMES} names in this session")
+        member.metrics.update(message.values)
+
     def _request(self, member: Member, request: Request, now: float) -> None:
-        session = member.session
-        if request.action is not None and self._overlap:
-            raise Refusal(
-                "bad_action",
-                "this algorithm learns from its own actions only: leave action out",
-                request.seq,
-            )
+        session, slot = member.session, member.rows
+        self._check(member, request)
         effect = session.receive(request.kind, request.seq)
         if effect is Effect.owed:
             return
@@ -371,14 +382,14 @@ class GatewayService(Service):
             assert session.answer is not None  # a repeated request has been answered
             self._tell(member, session.answer)
             return
-        slot = self._slot(member.slot)
         if request.kind != "reset":
             self._times.think.add(now - member.moved_at)
+            self._unrecorded += self._num_envs * slot.muted
         if effect is Effect.end:
-            self._end(member, slot, request)
+            self._end(member, request, now)
             return
         if effect is Effect.step:
-            slot.step(request)
+            slot.step(request, has_room=self._recorder.has_room)
             member.steps += self._num_envs
         else:
             if effect is Effect.cut:
@@ -386,96 +397,103 @@ class GatewayService(Service):
             slot.begin(request)
             member.episodes += 1
         self._sessions.asked(member, now)
-        self._waiting[member] = request
+        self._batcher.add(member, request)
 
-    def _end(self, member: Member, slot: Slot, request: Request) -> None:
-        summary = slot.end(request)
+    def _check(self, member: Member, request: Request) -> None:
+        """Raises a Refusal for what only this session's past, or the algorithm, forbids."""
+        if request.action is not None and self._recorder.overlap:
+            raise Refusal(
+                "bad_action",
+                "this algorithm learns from its own actions only: leave action out",
+                request.seq,
+            )
+        if request.seq == member.session.seq + 1 and member.session.state is State.answered:
+            try:
+                member.rows.check(request)
+            except DataError as error:
+                code = "bad_reward" if str(error).startswith("reward") else "bad_observation"
+                raise Refusal(code, str(error), request.seq) from None
+
+    def _end(self, member: Member, request: Request, now: float) -> None:
+        summary = member.rows.end(request)
         member.steps += 1
         self._report.steps += 1
-        self._ended += 1
+        self._fetcher.count(1)
         self._episodes[member.slot] += 1
         answer = {"kind": "episode", "seq": request.seq, **summary, "seed": self._seed(member)}
         member.session.reply(answer)
         self._tell(member, answer)
-
-    def _slot(self, number: int) -> Slot:
-        """Returns a slot, which is made when its first session needs it."""
-        slot = self._slots.get(number)
-        if slot is None:
-            config = self._context.config
-            env = config.env_config
-            writer = ChunkWriter(
-                self._num_envs,
-                obs_spec=self._frame_spec,
-                action_spec=env.action_spec,
-                settings=config.session_config.sender,
-                overlap=self._overlap,
-                send=self._link.sender.send,
-                ids=self._ids,
-            )
-            writer.keep_frames(stack_size(env) - 1)
-            slot = Slot(writer, self._num_envs, self._link.acting, self._now)
-            self._slots[number] = slot
-        return slot
+        # The client has its turn from now on.
+        self._sessions.heard(member, now)
+        session_seconds: float = self._config.session_seconds
+        if self._drain_until is not None:
+            self._leave(member, "draining", reconnect=True)
+        elif 0 < session_seconds <= now - member.joined_at:
+            self._leave(member, "rebalance", reconnect=True)
 
     # -- answers
 
     def _answer_batch(self) -> bool:
         """Answers the requests that wait; returns True if there were any."""
-        if not self._waiting or not self._agent.version or not self._link.sender.window.ready:
+        if not len(self._batcher) or not self._policies.version:
             return False
-        members = list(itertools.islice(self._waiting, self._max_batch))
-        num_envs = self._num_envs
-        slots = [self._slots[member.slot] for member in members]
-        began = self._now()
-        self._times.queue.add(sum(began - member.asked_at for member in members), len(members))
-        numbers = np.array([member.slot for member in members], np.int64)
-        streams = (numbers[:, None] * num_envs + np.arange(num_envs)).reshape(-1)
-        advice = self._inference.act(
-            streams,
-            joined([self._waiting[member].obs for member in members]),
-            np.concatenate([slot.first for slot in slots]),
+        now = self._now()
+        batch = self._batcher.take(now, self._sessions, self._may_answer)
+        if batch is None:
+            return False
+        if batch.mode == "train" and not self._recorder.has_room:
+            for member in batch.members:
+                if not member.rows.muted:
+                    self._cut += member.rows.mute()
+        self._times.queue.add(
+            sum(now - each.asked_at for each in batch.members), len(batch.members)
         )
-        self._times.inference.add(self._now() - began)
-        self._times.batch.add(len(members))
-        shown = np.clip(advice.action, *self._bounds) if self._clip else advice.action
-        simple = shown.tolist() if self._protocol.is_discrete and num_envs == 1 else None
-        for index, (member, slot) in enumerate(zip(members, slots, strict=True)):
-            rows = slice(index * num_envs, (index + 1) * num_envs)
-            extras = split(advice.extras, rows.start, rows.stop)
-            slot.advise(advice._replace(action=advice.action[rows], extras=extras))
-            action = shown[rows] if simple is None else simple[index]
-            self._reply(member, slot, action if simple is not None or num_envs > 1 else action[0])
-        self._report.steps += len(members) * num_envs
-        ended, self._ended = self._ended, 0
-        self._fetcher.count(ended)
+        self._infer(batch, now)
+        self._report.steps += len(batch.members) * self._num_envs
         if self._report.due():
             self._report_curves()
         return True
 
-    def _reply(self, member: Member, slot: Slot, action: Any) -> None:
-        request = self._waiting.pop(member)
-        answer = {
-            "kind": "action",
-            "seq": request.seq,
-            "action": action,
-            "version": self._agent.version,
-        }
+    def _may_answer(self, mode: str) -> bool:
+        waits = mode == "train" and self._config.when_full == "wait"
+        return not waits or self._recorder.has_room
+
+    def _infer(self, batch: Batch, began: float) -> None:
+        members, num_envs = batch.members, self._num_envs
+        numbers = np.array([member.slot for member in members], np.int64)
+        advice, shown = self._policies.act(
+            batch.mode,
+            (numbers[:, None] * num_envs + np.arange(num_envs)).reshape(-1),
+            joined([request.obs for request in batch.requests]),
+            np.concatenate([member.rows.first for member in members]),
+        )
+        self._times.inference.add(self._now() - began)
+        self._times.batch.add(len(members))
+        single = num_envs == 1
+        self._fetcher.count(0 if single else sum(len(each.rows.ended()) for each in members))
+        simple = shown.tolist() if self._protocol.is_discrete and single else None
+        for index, (member, request) in enumerate(zip(members, batch.requests, strict=True)):
+            start, stop = index * num_envs, (index + 1) * num_envs
+            extras = split(advice.extras, start, stop)
+            action = advice.action[start:stop]
+            member.rows.advise(advice._replace(action=action, extras=extras))
+            if simple is not None:
+                self._reply(member, request, simple[index], advice.version)
+            else:
+                given = shown[start] if single else shown[start:stop]
+                self._reply(member, request, given, advice.version)
+
+    def _reply(self, member: Member, request: Request, action: Any, version: int) -> None:
+        answer = {"kind": "action", "seq": request.seq, "action": action, "version": version}
         if self._num_envs > 1:
-            answer["episodes"] = slot.ended()
+            answer["episodes"] = member.rows.ended()
         member.session.reply(answer)
         self._tell(member, answer)
         member.moved_at = self._now()
         self._times.latency.add(member.moved_at - member.asked_at)
 
     def _report_curves(self) -> None:
-        window = self._link.sender.window
-        episodes = [
-            each
-            for slot in self._slots.values()
-            if slot.writer is not None
-            for each in slot.writer.pop_recent()
-        ]
+        window = self._recorder.sender.window
         values = {
             **self._times.pop(),
             "version_lag": float(self._fetcher.lag),
@@ -483,26 +501,38 @@ class GatewayService(Service):
             "episodes_cut": float(self._cut),
             "resumed": float(self._resumed),
             "refused": float(self._refused + self._listener.refused),
+            "unrecorded": float(self._unrecorded),
             ".core/unacked_bytes": float(window.unacked_bytes),
             ".core/resent_chunks": float(window.resent),
         }
         epsilon = getattr(self._agent, "epsilon", None)
         if isinstance(epsilon, float):
             values["epsilon"] = epsilon
-        self._report.tell(values, episodes, 1, self._agent.progress.env_steps)
+        env_steps = self._agent.progress.env_steps
+        self._report.tell(values, self._recorder.pop_recent(), 1, env_steps)
 
     # -- what is due
 
     def _do_chores(self) -> None:
         now = self._now()
-        self._link.sender.window.max_chunks = self._window_chunks * max(1, len(self._sessions))
-        for slot in self._slots.values():
-            slot.flush(now)
+        self._recorder.flush(now, sum(each.mode == "train" for each in self._sessions))
         for member, what in self._sessions.due(now):
             self._on_due(member, what)
+        if self._metrics_due():
+            self._show_metrics()
         if self._listener.trouble:
             self._context.log.warning(self._listener.trouble)
             self._listener.trouble = ""
+        if self._drain_until is not None:
+            self._continue_draining()
+
+    def _show_metrics(self) -> None:
+        """Reports the numbers of clients; of many in a short time the newest of each name."""
+        for member in self._sessions:
+            if member.metrics:
+                values = {f"client/{member.name}/{key}": v for key, v in member.metrics.items()}
+                member.metrics = {}
+                self._context.tensorplex.add_scalars(values, self._agent.progress.env_steps)
 
     def _on_due(self, member: Member, what: Due) -> None:
         if what is Due.left:
@@ -510,26 +540,30 @@ class GatewayService(Service):
         elif what is Due.idle:
             self._leave(member, "idle", reconnect=True)
         elif what is Due.wait:
-            reason = "replay" if self._agent.version else "parameters"
+            reason = "replay" if self._policies.version else "parameters"
             self._tell(member, {"kind": "wait", "seq": member.session.seq, "reason": reason})
         else:
             text = "no answer in time: send the request again, with the same seq"
             self._tell(member, Refusal("unavailable", text, member.session.seq).fields())
 
     def _begin_leaving(self, reason: str, *, reconnect: bool) -> None:
+        self._show_metrics()
         for member in self._sessions:
             self._leave(member, reason, reconnect=reconnect)
         self._leaving.begin()
-        for slot in self._slots.values():
-            slot.finish()
-        self._link.sender.send_goodbye()
+        self._recorder.finish()
         if self._report.steps:
             self._report_curves()
 
 
-def make_listener(context: Context, config: Config, protocol: Protocol, healthy: Any) -> Listener:
-    """Binds the port of a gateway; a port that was just used is tried again for a while."""
-    gateway = config.session_config.gateway
+def make_listener(context: Context, protocol: Protocol, healthy: Callable[[], bool]) -> Listener:
+    """Binds the port of a gateway.
+
+    Raises:
+        ConfigError: it cannot be bound.
+    """
+    session = context.config.session_config
+    gateway = session.gateway
     door = DoorSettings(
         limit_bytes=protocol.max_message_bytes,
         host=gateway.host,
@@ -537,6 +571,6 @@ def make_listener(context: Context, config: Config, protocol: Protocol, healthy:
         origins=tuple(gateway.origins),
         healthy=healthy,
     )
-    limits = StreamLimits(greeting_seconds=config.session_config.security.handshake_seconds)
+    limits = StreamLimits(greeting_seconds=session.security.handshake_seconds)
     port = gateway.port + context.component.index if gateway.port else 0
     return Listener(gateway.host, port, door=door, clock=context.clock, limits=limits)

@@ -61,7 +61,11 @@ class Member:
         connection: the newest one; None while it is away.
         moved_at: time of its newest message, or of its newest answer.
         asked_at: time of the newest request.
-        episodes: that it has begun, for seeds.
+        steps, episodes: that it has made and begun.
+        joined_at: time of its first welcome.
+        rows: its slot.
+        metrics: numbers that it has reported and that are not shown yet.
+        names: of all such numbers.
     """
 
     number: int
@@ -77,6 +81,10 @@ class Member:
     away_since: float = 0.0
     steps: int = 0
     episodes: int = 0
+    joined_at: float = 0.0
+    rows: Any = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
     resumes: list[str] = field(default_factory=list)
 
 
@@ -143,6 +151,7 @@ class Sessions:
         self._count += 1
         name = hello.name or f"client-{self._count}"
         member = Member(self._count, self._free.pop(), mode, name, connection, now)
+        member.joined_at = now
         self._members[member.number] = member
         self._renew(member)
         return member

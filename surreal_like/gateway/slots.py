@@ -16,6 +16,7 @@ from session import nest
 from session.nest import Array, Nest
 from surreal_like.agent.actor_state import ActorState
 from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.errors import DataError
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.gateway.protocol import Request
@@ -43,6 +44,11 @@ class Slot:
         num_envs: N.
         acting: of the agent, for the metrics of episodes.
         now: returns the time in seconds.
+
+    Attributes:
+        muted: True while rows are not recorded, because replay takes none.
+        first: True where an episode begins at the newest observation, bool ``[N]``.
+        returns, lengths: of the open episodes, ``[N]``.
     """
 
     def __init__(
@@ -58,6 +64,7 @@ class Slot:
         self._request: Request | None = None
         self._advice: Advice | None = None
         self._begun = False
+        self.muted = False
         self.first: Flags = np.ones(num_envs, np.bool_)
         self.returns = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, np.int64)
@@ -83,6 +90,7 @@ class Slot:
 
     def begin(self, request: Request) -> None:
         """Begins an episode in every stream; the one before has ended or was cut."""
+        self.muted = False
         self._request, self._advice = request, None
         self.first = np.ones(self._num_envs, np.bool_)
         self.returns = np.zeros(self._num_envs)
@@ -92,11 +100,34 @@ class Slot:
         """Sets the answer to the newest observation."""
         self._advice = advice
 
-    def step(self, request: Request) -> None:
-        """Writes the row before, and keeps the new observation.
+    def check(self, request: Request) -> None:
+        """Checks a step of several streams against the one before.
 
         Raises:
-            DataError: replay would refuse the row; nothing has changed.
+            DataError: an episode that has just begun has a reward, or ends.
+        """
+        before = self._request
+        if self._num_envs == 1 or before is None:
+            return
+        begins = before.terminated | before.truncated
+        if np.count_nonzero(request.reward[begins]):
+            raise DataError("reward: not 0 where an episode begins: no action came before")
+        if np.count_nonzero((request.terminated | request.truncated)[begins]):
+            raise DataError("terminated or truncated: true where an episode begins")
+
+    def mute(self) -> bool:
+        """Cuts the rows here, while the episode goes on for the client; as :meth:`cut`."""
+        request = self._request
+        has_rows = self.cut()
+        self.muted, self._request = True, request
+        return has_rows
+
+    def step(self, request: Request, *, has_room: bool = True) -> None:
+        """Writes the row before, and keeps the new observation.
+
+        Args:
+            request: the newest one.
+            has_room: False: a muted slot stays so; otherwise its rows begin again here.
         """
         before = self._write_row(request)
         ended = before.terminated | before.truncated
@@ -104,6 +135,11 @@ class Slot:
         self.returns += request.reward
         self.lengths += 1
         self.first = ended
+        if self.muted and has_room:
+            self.muted, self.first = False, np.ones(self._num_envs, np.bool_)
+            no = np.zeros(self._num_envs, np.bool_)
+            reward = np.zeros(self._num_envs, np.float32)
+            request = request._replace(kind="reset", reward=reward, terminated=no, truncated=no)
         self._request, self._advice = request, None
 
     def end(self, request: Request) -> EpisodeSummary:
@@ -125,7 +161,7 @@ class Slot:
             False if only its first observation has come: then nothing is recorded.
         """
         request, self._request, self._advice = self._request, None, None
-        if request is None or request.kind == "reset":
+        if request is None or request.kind == "reset" or self.muted:
             return False
         if self._num_envs > 1:
             self._observe(request)
@@ -142,7 +178,7 @@ class Slot:
         assert before is not None  # an episode is open
         assert advice is not None  # the session has answered
         self._observe(before)
-        if self.writer is not None:
+        if self.writer is not None and not self.muted:
             action = advice.action if request.action is None else request.action
             self.writer.act(
                 action,
@@ -155,11 +191,11 @@ class Slot:
 
     def _close(self, request: Request, *, counted: bool = True) -> None:
         self._observe(request, counted=counted)
-        if self.writer is not None:
+        if self.writer is not None and not self.muted:
             self.writer.close(now=self._now(), metrics=self._acting.metrics)
 
     def _observe(self, request: Request, *, counted: bool = True) -> None:
-        if self.writer is None:
+        if self.writer is None or self.muted:
             return
         info: dict[str, Any] = {} if request.metrics is None else {"metrics": [request.metrics]}
         if not self._begun:

@@ -12,14 +12,13 @@ from session.process.context import Context
 from session.stream.door import Encoding
 from session.wire.stream import FrameReader, framed
 from surreal_like.agent.loop import make_agent
-from surreal_like.agent.mode import AgentMode
 from surreal_like.gateway.protocol import decode, encode
 from surreal_like.gateway.service import GatewayService
 from tests.surreal_like.agent.rig import LearnerPeer, LineAgent, ReplayPeer, Rig, make_rig
 
 
 def build(context: Context) -> GatewayService:
-    return GatewayService(context, make_agent(context, LineAgent, AgentMode.training, 0))
+    return GatewayService(context, lambda mode: make_agent(context, LineAgent, mode, 0))
 
 
 class Client:
@@ -140,7 +139,7 @@ class Stage:
         """Ends the run; returns the account of the gateway."""
         self.learner.publish(final=True)
         self.rig.until(lambda: self.frame.finished or self.service._leaving.over, seconds=20.0)
-        account: dict[str, Any] = self.service._link.sender.account()
+        account: dict[str, Any] = self.service._recorder.account()
         return account
 
 

@@ -49,7 +49,7 @@ def test_C2_an_environment_is_played_as_an_agent_plays_it(stage: Stage) -> None:
 
 def test_C2_the_end_of_the_run_is_the_end_of_the_client(stage: Stage) -> None:
     playing = Playing(stage, lambda address: drive(address, ENV))
-    stage.rig.until(lambda: stage.service._link.sender.episodes > 3)
+    stage.rig.until(lambda: stage.service._recorder.sender.episodes > 3)
     stage.learner.publish(final=True)
     assert playing.result() > 3
 

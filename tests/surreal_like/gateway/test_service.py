@@ -137,7 +137,7 @@ def test_E5_a_full_window_holds_requests_back(stage: Stage) -> None:
 
 
 def test_E5_the_window_grows_with_the_sessions(stage: Stage) -> None:
-    window = stage.service._link.sender.window
+    window = stage.service._recorder.sender.window
     for _ in range(3):
         stage.client()
     stage.rig.pass_time(0.2)
@@ -162,7 +162,7 @@ def before_welcome(stage: Stage, payload: bytes) -> dict[str, Any]:
         (b"", "malformed"),
         (b'{"kind": "hello", "v": 0}', "bad_version"),
         (b'{"kind": "hello", "v": 1, "name": "a b"}', "bad_hello"),
-        (b'{"kind": "hello", "v": 1, "mode": "act"}', "not_supported"),
+        (b'{"kind": "hello", "v": 1, "mode": "evaluate"}', "not_supported"),
         (b'{"kind": "step"}', "bad_seq"),
         (b'{"kind": "bye"}', "wrong_state"),
         (b'{"kind": "what"}', "unknown_kind"),
@@ -378,16 +378,139 @@ def test_S6_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_who_is_away(
     assert Client(stage).hello()["session"] == 5
 
 
-def test_S7_a_stopped_gateway_sends_its_rows(stage: Stage) -> None:
-    client = stage.client()
-    client.request("reset")
-    client.request("step")
-    stage.frame.context.stopping = True
+def is_sent_away(client: Client, reason: str) -> None:
     goodbye = client.next()
-    assert (goodbye["reason"], goodbye["reconnect"]) == ("draining", True)
+    assert (goodbye["kind"], goodbye["reason"]) == ("goodbye", reason)
+    assert goodbye["reconnect"]
+    assert client.gone()
+
+
+def test_S7_a_stopped_gateway_lets_episodes_end_and_sends_its_rows(stage: Stage) -> None:
+    playing, idle = stage.client(), stage.client()
+    playing.request("reset")
+    stage.frame.context.stopping = True
+    is_sent_away(idle, "draining")
+    newcomer = Client(stage)
+    assert newcomer.hello()["kind"] == "busy"
+    assert newcomer.gone()
+    assert playing.request("step")["kind"] == "action"
+    assert playing.request("end")["kind"] == "episode"
+    is_sent_away(playing, "draining")
     stage.rig.until(lambda: stage.frame.finished, seconds=20.0)
     assert stage.replay.goodbyes
-    assert stage.replay.rows() == 2
+    assert stage.replay.column("discount")[:, 0].tolist() == [1, 1, 0]
+
+
+def test_S7_an_episode_that_does_not_end_is_cut_at_the_deadline() -> None:
+    with make_stage(launcher={"grace_seconds": 5.0}) as stage:
+        client = stage.client()
+        client.request("reset")
+        client.request("step")
+        stage.frame.context.stopping = True
+        stage.rig.pass_time(1.9)
+        assert client.request("step")["kind"] == "action"
+        stage.rig.pass_time(0.2)
+        is_sent_away(client, "draining")
+        stage.rig.until(lambda: stage.frame.finished, seconds=20.0)
+        assert stage.replay.column("step_type")[:, 0].tolist() == [0, 1, 2]
+        assert set(stage.replay.column("discount").reshape(-1).tolist()) == {1.0}
+
+
+def test_S9_a_session_is_sent_to_connect_again_after_an_episode() -> None:
+    with make_stage(gateway={"session_seconds": 10.0}) as stage:
+        client = stage.client()
+        for _ in range(2):
+            client.request("reset")
+            client.request("end")
+        client.request("reset")
+        stage.rig.pass_time(10.1)
+        assert client.request("step")["kind"] == "action"
+        assert client.request("end")["kind"] == "episode"
+        is_sent_away(client, "rebalance")
+
+
+def test_B3_sessions_that_act_are_greedy_and_not_recorded(stage: Stage) -> None:
+    client = Client(stage)
+    assert client.hello(mode="act")["mode"] == "act"
+    observations = [[0.0, float(step)] for step in range(6)]
+    with torch.no_grad():
+        best = stage.learner.network(torch.tensor(observations)).argmax(1).tolist()
+    for step, action in enumerate(best):
+        kind = "step" if step else "reset"
+        assert client.request(kind, observation=observations[step])["action"] == action
+    assert client.request("end")["length"] == 6
+    agent = stage.service._policies.agent("act")
+    assert agent.agent_mode == "eval_deterministic"
+    stage.learner.publish()
+    stage.rig.until(lambda: agent.version == 2)
+    # A full window does not hold them back.
+    stage.replay.open = False
+    assert client.request("reset")["version"] == 2
+    assert stage.finish()["pushed"] == 0
+
+
+def test_B3_both_modes_side_by_side(stage: Stage) -> None:
+    clients = [stage.client(mode=mode) for mode in ("train", "act", "train", "act")]
+    for kind in ("reset", "step", "step", "end"):
+        for client in clients:
+            client.request(kind)
+    account = stage.finish()
+    assert (account["pushed"], account["env_steps"], account["episodes"]) == (8, 6, 2)
+
+
+def test_E5_robots_act_on_while_replay_takes_no_rows() -> None:
+    with make_stage(gateway={"when_full": "act"}) as stage:
+        client = stage.client()
+        stage.replay.open = False
+        client.request("reset")
+        for _ in range(60):
+            assert client.request("step")["kind"] == "action"
+        stage.replay.open = True
+        stage.rig.until(lambda: stage.service._recorder.has_room)
+        for _ in range(3):
+            client.request("step")
+        answer = client.request("end")
+        assert (answer["return"], answer["length"]) == (64.0, 64)
+        account = stage.finish()
+        types = stage.replay.column("step_type")[:, 0].tolist()
+        # Cut where the window was full, begun again where there was room.
+        assert types.count(0) == types.count(2) == 2
+        assert account["pushed"] == account["inserted"] == len(types)
+        assert account["env_steps"] + stage.service._unrecorded == 64
+        assert account["episodes"] == 1
+
+
+def test_E7_metrics_of_a_client_are_curves(stage: Stage) -> None:
+    client = stage.client(name="robot")
+    for value in range(5):
+        client.send(kind="metrics", values={"speed": value})
+    assert client.ask(kind="ping")["kind"] == "pong"
+    stage.rig.pass_time(1.0)
+    name = "client/robot/speed"
+    assert stage.rig.scalars("gateway/0")[name] == 4.0
+    shown = [each for each in stage.rig.records if name in each.get("values", {})]
+    assert len(shown) < 5
+    names = {f"n{number}": 1.0 for number in range(63)}
+    client.send(kind="metrics", values=names)
+    assert client.ask(kind="metrics", values={"one/more": 1})["code"] == "bad_metric"
+    client.send(kind="metrics", values={"speed": 7})
+    stage.finish()
+    assert stage.rig.scalars("gateway/0")[name] == 7.0
+
+
+def test_B1_a_request_waits_for_company() -> None:
+    with make_stage(gateway={"batch_wait_seconds": 1.0}) as stage:
+        first, second = stage.client(), stage.client()
+        for client in (first, second):
+            client.request("reset", observation=[0, 1])
+        seen = stage.seen_first
+        seen.clear()
+        first.send(kind="step", seq=2, reward=1, observation=[0, 2])
+        stage.rig.pass_time(0.8)
+        assert first.receive() is None
+        second.send(kind="step", seq=2, reward=1, observation=[0, 2])
+        assert first.next()["seq"] == second.next()["seq"] == 2
+        assert [len(each) for each in seen] == [2]
 
 
 def test_S8_when_the_run_is_over_clients_are_told(stage: Stage) -> None:
@@ -427,6 +550,9 @@ def test_P8_several_environments_in_one_message() -> None:
         answer = client.request("step", observation=[[0, 1], [1, 1]], reward=[3, 1], **ends)
         assert answer["episodes"] == [{"stream": 0, "return": 3.0, "length": 1}]
         no = {"terminated": [False, False], "truncated": [False, False]}
+        early = {"kind": "step", "seq": 3, "observation": [[2, 0], [1, 2]]}
+        assert client.ask(**early, reward=[1, 1], **no)["code"] == "bad_reward"
+        assert client.ask(**early, reward=[0, 1], **ends)["code"] == "bad_observation"
         client.request("step", observation=[[2, 0], [1, 2]], reward=[0, 1], **no)
         answer = client.request("step", observation=[[2, 1], [1, 3]], reward=[1, 1], **no)
         assert answer["episodes"] == []

@@ -291,7 +291,7 @@ def test_a_run_that_is_over_is_told_at_once(stage: Stage) -> None:
     [
         ({"name": "a b"}, "bad_hello"),
         ({"mode": "learn"}, "bad_hello"),
-        ({"mode": "act"}, "not_supported"),
+        ({"mode": "evaluate"}, "not_supported"),
         ({"num_envs": 2}, "bad_hello"),
     ],
 )
