@@ -55,6 +55,8 @@ class RunFolder:
         self.alive = self.path / "alive"
         self.code = self.path / "code"
         self.keys = self.path / "keys"
+        self.client_tokens = self.keys / "clients"
+        self.gateways = self.path / "gateway"
         self.quarantine = self.path / "quarantine"
         self._lock: IO[str] | None = None
         self._config_read: tuple[tuple[int, ...], Config] | None = None

@@ -28,13 +28,16 @@ def run(argv: Sequence[str]) -> int:
 
     if given.num > 1:
         words = [given.address, "--env", given.env, "--episodes", str(given.episodes)]
-        return drive_in_processes(given.num, [*words, "--mode", given.mode, "--name", given.name])
+        for name in ("mode", "name", "token"):
+            words += [f"--{name}", getattr(given, name)]
+        return drive_in_processes(given.num, words)
     played = drive(
         given.address,
         given.env,
         episodes=given.episodes,
         mode=given.mode,
         name=given.name,
+        token=given.token,
         say=(lambda line: print(line, flush=True)) if given.episodes else (lambda line: None),
     )
     print(f"{played} episodes played")
@@ -60,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="episodes of each process; default: until the run is over",
     )
+    parser.add_argument("--token", default="", help="made by surreal-like clients RUN --token NAME")
     parser.add_argument("--mode", default="", help="train or act; default: that of the gateway")
     parser.add_argument("--name", default="", help="name of the session in the run's tables")
     return parser

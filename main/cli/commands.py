@@ -101,6 +101,13 @@ COMMANDS = (
         "probe", "operate", "RUN COMPONENT", "exit code 0 if a component is alive", "main.cli.probe"
     ),
     Command(
+        "clients",
+        "operate",
+        "RUN [--token NAME]",
+        "sessions of a run's gateways, and tokens",
+        "main.cli.clients",
+    ),
+    Command(
         "keys",
         "operate",
         "OVERLAY",

@@ -78,6 +78,8 @@ OPTIONAL: Mapping[str, str] = MappingProxyType(
     {
         "learner_config.execution_plan": "_str_",
         "session_config.folder": "_str_",
+        "session_config.gateway.tls.cert": "_str_",
+        "session_config.gateway.tls.key": "_str_",
         "session_config.sender.flush_time": "_num_",
         "session_config.stop.eval_return": "_num_",
         "session_config.stop.env_steps": "_num_",

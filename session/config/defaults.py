@@ -200,6 +200,17 @@ BASE_SESSION_CONFIG = Config(
             # Age at which a session is asked to connect again after an episode, so that a load
             # balancer can spread clients anew [seconds]; 0: never.
             "session_seconds": 0.0,
+            # Clients need a token: surreal-like clients RUN --token NAME.
+            "tokens": False,
+            # TLS of the port.
+            "tls": {
+                # File of the certificate, PEM; None: no TLS.
+                "cert": None,
+                # File of its private key, PEM.
+                "key": None,
+            },
+            # Listen beyond this machine without TLS: something in front of it encrypts.
+            "plaintext": False,
             # Origins of web pages that may connect, besides the gateway's own.
             "origins": [],
             # Names of this machine that may stand in the address of a browser.

@@ -26,6 +26,7 @@ _CHORES_SECONDS = 0.25
 # at once would reset the connection, and the client would not see the answer.
 _LAST_WORDS_SECONDS = 1.0
 _ENDING = 256
+_SHUT_OUT, _SHUT_OUT_SECONDS = 1024, 60.0
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
@@ -204,6 +205,7 @@ class Listener:
         self._epoll = select.epoll()
         self._epoll.register(self._server, select.EPOLLIN)
         self.descriptor = self._epoll.fileno()
+        self._shut_out: dict[str, float] = {}
         self._accepts_at = 0.0
         self._chores_at = 0.0
         self._connections: dict[int, Connection] = {}
@@ -259,6 +261,10 @@ class Listener:
                     self._accepts_at = now + 1.0
                 return
             host = str(address[0])
+            if now < self._shut_out.get(host, 0.0):
+                self._refuse(host, "closed out after many wrong tokens")
+                end.close()
+                continue
             limits = self.limits
             if (
                 len(self._greeting) >= limits.greeting
@@ -284,6 +290,11 @@ class Listener:
     def _refuse(self, host: str, reason: str) -> None:
         self.refused += 1
         self.trouble = f"{host}: {reason}"
+
+    def shut_out(self, host: str) -> None:
+        """Closes all new connections of an address for a minute."""
+        if len(self._shut_out) < _SHUT_OUT:
+            self._shut_out[host] = self._now() + _SHUT_OUT_SECONDS
 
     def on_admitted(self, connection: Connection) -> None:
         """Counts a connection no longer as one that has to introduce itself."""
@@ -440,6 +451,7 @@ class Listener:
             self.lose(connection)
         while self._ending and (now >= self._ending[0]._deadline or not self._ending[0]._ending):
             self._drop(self._ending.popleft())
+        self._shut_out = {host: until for host, until in self._shut_out.items() if now < until}
         stalled = now - self.limits.stalled_seconds
         for connection in list(self._connections.values()):
             stuck = connection._way.begun or connection._out

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from session.errors import OversizeError
+from session.errors import ConfigError, OversizeError
+from session.folder import write_atomically
 from session.process.context import Context
 from session.process.periodic import Every
 from session.process.service import Service
 from session.stream.door import DoorSettings, Encoding
 from session.stream.listener import Connection, Event, Listener, StreamLimits
+from session.stream.tls import server_context
+from session.stream.tokens import TokenGate
 from session.version import VERSION as RELEASE
 from session.wire.sockets import Pollable
 from surreal_like.agent.fetcher import Fetcher
@@ -42,7 +46,7 @@ from surreal_like.gateway.protocol import (
 )
 from surreal_like.gateway.recorder import Recorder
 from surreal_like.gateway.session import Effect, State
-from surreal_like.gateway.sessions import Busy, Due, Member, Sessions, Timing
+from surreal_like.gateway.sessions import Busy, Due, Member, Sessions, Timing, shown
 from surreal_like.gateway.slots import split
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
@@ -50,6 +54,7 @@ from surreal_like.ps.schemas import ANSWERS
 _PUMP_SECONDS = 0.01
 _CHORES_SECONDS = 0.05
 _METRICS_SECONDS = 0.1
+_TABLE_SECONDS = 1.0
 # Of the grace period, for the last acks.
 _LAST_ACKS_SECONDS = 3.0
 _FAILURES = 20
@@ -99,10 +104,11 @@ class GatewayService(Service):
         self._stop_received = False
         self._drain_until: float | None = None
         self._report = Report(context, session.tensorplex.update_schedule.agent)
-        self._pump_due, self._chores_due, self._metrics_due = (
+        self._pump_due, self._chores_due, self._metrics_due, self._table_due = (
             Every(seconds=seconds, clock=clock.now)
-            for seconds in (_PUMP_SECONDS, _CHORES_SECONDS, _METRICS_SECONDS)
+            for seconds in (_PUMP_SECONDS, _CHORES_SECONDS, _METRICS_SECONDS, _TABLE_SECONDS)
         )
+        self._gate = make_gate(context)
         self._times = Times()
         self._cut = self._refused = self._resumed = self._unrecorded = 0
         self._listener = make_listener(context, self._protocol, lambda: self.open)
@@ -259,8 +265,10 @@ class GatewayService(Service):
         if mode not in MODES:
             raise Refusal("not_supported", f"this gateway has no mode {mode}: {', '.join(MODES)}")
         now = self._now()
+        token = self._admit(connection, message, mode)
         member = self._sessions.find(message.resume)
         if member is not None and member.mode == mode:
+            member.token = token
             before = self._sessions.resume(member, connection, now)
             if before is not None:
                 before.owner = None
@@ -282,9 +290,36 @@ class GatewayService(Service):
         except Busy as busy:
             self._busy(connection, busy)
             return
+        member.token = token
         member.rows = self._recorder.slot(member.slot, recorded=mode == "train")
         self._context.event("client_joined", f"{member.name} from {connection.host}")
         self._welcome(member, connection, resumed=False)
+
+    def _admit(self, connection: Connection, hello: Hello, mode: str) -> str:
+        """Returns the name of the client's token; empty if clients need none.
+
+        Raises:
+            Refusal: the token is wrong, in one text for all reasons.
+        """
+        if self._gate is None:
+            return ""
+        now, wall = self._now(), self._context.clock.time()
+        name = self._gate.find(hello.token, mode, now=now, wall=wall)
+        if name is None:
+            self._context.log.warning(f"{connection.host}: a wrong token")
+            if self._gate.under_attack(now):
+                self._listener.shut_out(connection.host)
+            raise Refusal("bad_token", "this token is not valid here")
+        return name
+
+    def _part_revoked(self, now: float) -> None:
+        """Sends away the sessions whose tokens are no longer valid."""
+        if self._gate is None:
+            return
+        wall = self._context.clock.time()
+        for member in self._sessions:
+            if not self._gate.valid(member.token, now=now, wall=wall):
+                self._leave(member, "revoked")
 
     def _busy(self, connection: Connection, busy: Busy) -> None:
         fields = {"reason": busy.reason, "retry_after_seconds": busy.retry_after_seconds}
@@ -420,6 +455,7 @@ class GatewayService(Service):
         self._report.steps += 1
         self._fetcher.count(1)
         self._episodes[member.slot] += 1
+        member.last_return = summary["return"]
         answer = {"kind": "episode", "seq": request.seq, **summary, "seed": self._seed(member)}
         member.session.reply(answer)
         self._tell(member, answer)
@@ -518,13 +554,26 @@ class GatewayService(Service):
         self._recorder.flush(now, sum(each.mode == "train" for each in self._sessions))
         for member, what in self._sessions.due(now):
             self._on_due(member, what)
+        self._part_revoked(now)
         if self._metrics_due():
             self._show_metrics()
+        if self._table_due():
+            self._write_table(now)
         if self._listener.trouble:
             self._context.log.warning(self._listener.trouble)
             self._listener.trouble = ""
         if self._drain_until is not None:
             self._continue_draining()
+
+    def _write_table(self, now: float) -> None:
+        """Writes the sessions to ``gateway/gateway-0.json`` of the run folder, for ``clients``."""
+        folder = self._context.folder
+        if folder is None:
+            return
+        rows = [shown(member, now) for member in self._sessions]
+        folder.gateways.mkdir(exist_ok=True)
+        path = folder.gateways / f"{self._context.name}.json"
+        write_atomically(path, json.dumps({"time": self._context.clock.time(), "sessions": rows}))
 
     def _show_metrics(self) -> None:
         """Reports the numbers of clients; of many in a short time the newest of each name."""
@@ -556,6 +605,15 @@ class GatewayService(Service):
             self._report_curves()
 
 
+def make_gate(context: Context) -> TokenGate | None:
+    """Returns the check of tokens; None if clients need none."""
+    if not context.config.session_config.gateway.tokens:
+        return None
+    if context.folder is None:
+        raise ConfigError("session_config.gateway.tokens: tokens are in the run folder: share it")
+    return TokenGate(context.folder.client_tokens)
+
+
 def make_listener(context: Context, protocol: Protocol, healthy: Callable[[], bool]) -> Listener:
     """Binds the port of a gateway.
 
@@ -573,4 +631,6 @@ def make_listener(context: Context, protocol: Protocol, healthy: Callable[[], bo
     )
     limits = StreamLimits(greeting_seconds=session.security.handshake_seconds)
     port = gateway.port + context.component.index if gateway.port else 0
-    return Listener(gateway.host, port, door=door, clock=context.clock, limits=limits)
+    cert, key = gateway.tls.cert, gateway.tls.key
+    tls = None if cert is None else server_context(cert, key)
+    return Listener(gateway.host, port, door=door, clock=context.clock, limits=limits, tls=tls)

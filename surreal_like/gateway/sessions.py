@@ -63,6 +63,8 @@ class Member:
         asked_at: time of the newest request.
         steps, episodes: that it has made and begun.
         joined_at: time of its first welcome.
+        token: name of its token; empty without.
+        last_return: of its newest episode.
         rows: its slot.
         metrics: numbers that it has reported and that are not shown yet.
         names: of all such numbers.
@@ -82,10 +84,27 @@ class Member:
     steps: int = 0
     episodes: int = 0
     joined_at: float = 0.0
+    token: str = ""
+    last_return: float | None = None
     rows: Any = None
     metrics: dict[str, float] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     resumes: list[str] = field(default_factory=list)
+
+
+def shown(member: Member, now: float) -> dict[str, Any]:
+    """Returns what the table of sessions shows of one."""
+    away = member.connection is None
+    return {
+        "name": member.name,
+        "mode": member.mode,
+        "address": "" if away else member.connection.host,
+        "state": "away" if away else str(member.session.state),
+        "steps": member.steps,
+        "episodes": member.episodes,
+        "last_return": member.last_return,
+        "idle_seconds": round(max(0.0, now - member.moved_at), 1),
+    }
 
 
 class Sessions:

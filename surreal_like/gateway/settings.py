@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from session.config import Config
@@ -45,10 +46,24 @@ def check_gateway(config: Config, *, overlap: int, synchronous: bool) -> None:
             f"env_config.info_keys is {list(env.info_keys)}, but clients of a gateway send no "
             "info: leave it empty"
         )
-    if not _is_loopback(gateway.host):
+    _check_door(gateway, insecure=config.session_config.security.insecure)
+
+
+def _check_door(gateway: Config, *, insecure: bool) -> None:
+    """Rejects a port that strangers could use, and half a certificate."""
+    cert, key = gateway.tls.cert, gateway.tls.key
+    if (cert is None) != (key is None):
+        missing = "key" if key is None else "cert"
+        raise ConfigError(f"session_config.gateway.tls.{missing} is null: TLS needs cert and key")
+    for name, path in (("cert", cert), ("key", key)):
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"session_config.gateway.tls.{name}: there is no file {path}")
+    encrypted = cert is not None or gateway.plaintext
+    if not (_is_loopback(gateway.host) or insecure or (gateway.tokens and encrypted)):
         raise ConfigError(
-            f"session_config.gateway.host is {gateway.host}, which other machines can reach, but a "
-            "gateway has no tokens and no TLS yet: set it to 127.0.0.1"
+            f"session_config.gateway.host is {gateway.host}, which other machines can reach: set "
+            "gateway.tokens to true and gateway.tls, or gateway.plaintext to true if something in "
+            "front encrypts, or security.insecure to true"
         )
 
 

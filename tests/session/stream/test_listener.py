@@ -262,6 +262,19 @@ def test_an_http_answer_ends_the_connection(port: Port) -> None:
     assert read_all(client).endswith(b"ok\n")
 
 
+def test_A2_an_address_can_be_shut_out_for_a_minute(port: Port) -> None:
+    _, connection = port.admitted()
+    port.listener.shut_out("127.0.0.1")
+    client = port.connect()
+    port.until(lambda: port.listener.refused == 1)
+    assert client.recv(10) == b""
+    assert "wrong tokens" in port.listener.trouble
+    assert not connection.closed
+    port.pass_time(61.0)
+    port.connect()
+    port.until(lambda: len(port.listener) == 2)
+
+
 def test_a_port_in_use_is_named(port: Port) -> None:
     number = port.listener.port
     with pytest.raises(ConfigError, match=f"port {number} of 127.0.0.1 cannot be bound"):

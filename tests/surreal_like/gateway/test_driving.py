@@ -104,13 +104,14 @@ def test_C2_ctrl_c_says_goodbye(stage: Stage) -> None:
     stage.rig.until(lambda: child.poll() is not None, seconds=60.0)
     assert child.returncode == 130
     assert child.communicate()[1] == b""
-    stage.rig.until(lambda: not len(stage.service._sessions))
+    stage.rig.until(lambda: len(stage.rig.events("client_left")) == 2)
     assert all(": bye," in each for each in stage.rig.events("client_left"))
 
 
 def test_the_processes_get_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(driving, "drive_in_processes", lambda n, words: seen.append((n, words)))
-    client.run(["a:1", "--env", "x", "--num", "3", "--episodes", "2", "--mode", "act"])
-    given = ["--env", "x", "--episodes", "2", "--mode", "act", "--name", ""]
+    words = ["a:1", "--env", "x", "--num", "3", "--episodes", "2", "--mode", "act"]
+    client.run([*words, "--token", "t"])
+    given = ["--env", "x", "--episodes", "2", "--mode", "act", "--name", "", "--token", "t"]
     assert seen == [(3, ["a:1", *given])]

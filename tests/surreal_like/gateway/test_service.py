@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from main.cli import clients
+from session.folder import RunFolder
 from session.stream.door import Encoding
+from session.stream.tokens import revoke_token, write_token
 from session.wire.stream import framed
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 
@@ -487,7 +490,7 @@ def test_E7_metrics_of_a_client_are_curves(stage: Stage) -> None:
     assert client.ask(kind="ping")["kind"] == "pong"
     stage.rig.pass_time(1.0)
     name = "client/robot/speed"
-    assert stage.rig.scalars("gateway/0")[name] == 4.0
+    stage.rig.until(lambda: stage.rig.scalars("gateway/0").get(name) == 4.0)
     shown = [each for each in stage.rig.records if name in each.get("values", {})]
     assert len(shown) < 5
     names = {f"n{number}": 1.0 for number in range(63)}
@@ -495,7 +498,7 @@ def test_E7_metrics_of_a_client_are_curves(stage: Stage) -> None:
     assert client.ask(kind="metrics", values={"one/more": 1})["code"] == "bad_metric"
     client.send(kind="metrics", values={"speed": 7})
     stage.finish()
-    assert stage.rig.scalars("gateway/0")[name] == 7.0
+    stage.rig.until(lambda: stage.rig.scalars("gateway/0").get(name) == 7.0)
 
 
 def test_B1_a_request_waits_for_company() -> None:
@@ -575,8 +578,9 @@ def test_the_account_of_a_gateway_is_that_of_an_agent(stage: Stage) -> None:
     assert account["episodes"] == 3
     finished = [each for chunk in stage.replay.chunks for each in chunk.finished]
     assert [(each["return"], each["length"]) for each in finished] == [(6.0, 6)] * 3
+    # Telemetry comes later than the rows.
+    stage.rig.until(lambda: stage.rig.events("client_left"))
     assert stage.rig.events("client_joined")
-    assert stage.rig.events("client_left")
 
 
 def test_K2_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
@@ -589,6 +593,7 @@ def test_K2_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
         client.request("step")
     client.request("end")
     stage.finish()
+    stage.rig.until(lambda: stage.rig.scalars("gateway/0").get("return"))
     told = stage.rig.scalars("gateway/0")
     as_of_an_agent = {"return", "episode_length", "steps_per_second", "version_lag"}
     of_core = {".core/unacked_bytes", ".core/resent_chunks"}
@@ -596,3 +601,86 @@ def test_K2_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
     assert told["batch"] == 1.0
     assert told["return"] == 6.0
     assert 0.0 <= told["latency_p50_seconds"] <= told["latency_p99_seconds"]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Stage]:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    with make_stage(run=folder, gateway={"tokens": True}) as made:
+        yield made
+
+
+def folder_of(stage: Stage) -> Path:
+    assert stage.rig.run is not None
+    return stage.rig.run.client_tokens
+
+
+def test_A2_a_client_needs_its_token(guarded: Stage) -> None:
+    token = write_token(folder_of(guarded), "robot", modes=["act"])
+    guarded.rig.pass_time(2.1)
+    for wrong in ({}, {"token": "sg1-0"}, {"token": token}, {"token": token, "mode": "train"}):
+        client = Client(guarded)
+        answer = client.hello(**wrong)
+        assert answer["code"] == "bad_token"
+        assert answer["message"] == "this token is not valid here"
+        assert client.gone()
+    right = Client(guarded)
+    welcome = right.hello(token=token, mode="act")
+    assert welcome["kind"] == "welcome"
+    # The secret of a session does not replace the token.
+    assert Client(guarded).hello(resume=welcome["resume"], mode="act")["code"] == "bad_token"
+
+
+def test_A2_a_revoked_client_is_sent_away(guarded: Stage) -> None:
+    token = write_token(folder_of(guarded), "robot")
+    guarded.rig.pass_time(2.1)
+    client = Client(guarded)
+    client.hello(token=token)
+    client.request("reset")
+    revoke_token(folder_of(guarded), "robot")
+    guarded.rig.pass_time(2.1)
+    goodbye = client.next()
+    assert (goodbye["reason"], goodbye["reconnect"]) == ("revoked", False)
+    assert client.gone()
+
+
+def test_A2_after_many_wrong_tokens_their_address_is_closed_out(guarded: Stage) -> None:
+    for _ in range(20):
+        client = Client(guarded)
+        assert client.hello(token="sg1-0")["code"] == "bad_token"
+        client.close()
+    assert Client(guarded).gone()
+    guarded.rig.pass_time(61.0)
+    assert Client(guarded).hello(token="sg1-0")["code"] == "bad_token"
+
+
+def test_K1_the_table_of_clients(
+    guarded: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = guarded.rig.run
+    assert run is not None
+    monkeypatch.setattr(clients, "find_run", lambda text: run)
+    assert clients.run([str(run), "--token", "robot", "--mode", "train"]) == 0
+    token = capsys.readouterr().out.strip()
+    guarded.rig.pass_time(2.1)
+    first = Client(guarded)
+    first.hello(token=token, name="mine")
+    first.request("reset")
+    first.request("step")
+    first.request("end")
+    second = Client(guarded)
+    second.hello(token=token, name="gone")
+    second.close()
+    guarded.rig.pass_time(1.1)
+    assert clients.run([str(run)]) == 0
+    head, mine, gone, tokens, robot = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["gateway", "session", "mode"]
+    assert mine.split()[:8] == ["gateway-0", "mine", "train", "idle", "127.0.0.1", "2", "1", "2.0"]
+    assert gone.split()[:5] == ["gateway-0", "gone", "train", "away", "-"]
+    assert tokens.split() == ["token", "modes", "until"]
+    assert robot.split() == ["robot", "train", "revoked"]
+    assert clients.run([str(run), "--revoke", "robot"]) == 0
+    guarded.rig.pass_time(4.1)
+    assert clients.run([str(run)]) == 0
+    assert capsys.readouterr().out == "no sessions\n"

@@ -18,6 +18,7 @@ from surreal_like.gateway.settings import check_gateway, remote_specs
 from surreal_like.run.kubernetes import kubernetes_setting
 from surreal_like.run.start import SerialStarter
 
+CERTIFICATE = Path(__file__).resolve().parents[2] / "session" / "stream" / "certificate.pem"
 REMOTE: dict[str, Any] = {
     "env_config.env_name": "remote",
     "env_config.obs_spec": {"type": "float32", "dim": [4]},
@@ -107,6 +108,32 @@ def test_clients_send_no_info() -> None:
 def test_A1_only_this_machine_is_served(host: str) -> None:
     with pytest.raises(ConfigError, match=r"session_config\.gateway\.host is"):
         remote(**{"session_config.gateway.host": host})
+
+
+OUTSIDE = "session_config.gateway.host"
+
+
+def test_A1_strangers_need_tokens_and_something_encrypts() -> None:
+    tokens = {OUTSIDE: "10.0.0.1", "session_config.gateway.tokens": True}
+    with pytest.raises(ConfigError, match=r"or gateway\.plaintext to true"):
+        remote(**tokens)
+    assert remote(**tokens, **{"session_config.gateway.plaintext": True})
+    tls = {
+        "session_config.gateway.tls.cert": str(CERTIFICATE),
+        "session_config.gateway.tls.key": str(CERTIFICATE),
+    }
+    assert remote(**tokens, **tls)
+    with pytest.raises(ConfigError, match=r"set gateway\.tokens to true"):
+        remote(**{OUTSIDE: "10.0.0.1"}, **tls)
+    assert remote(**{OUTSIDE: "10.0.0.1", "session_config.security.insecure": True})
+
+
+def test_A3_half_a_certificate_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tls\.key is null"):
+        remote(**{"session_config.gateway.tls.cert": str(CERTIFICATE)})
+    missing = {"session_config.gateway.tls.cert": "/no/a", "session_config.gateway.tls.key": "/b"}
+    with pytest.raises(ConfigError, match=r"tls\.cert: there is no file /no/a"):
+        remote(**missing)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])

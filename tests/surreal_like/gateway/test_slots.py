@@ -358,6 +358,21 @@ def test_a_short_chunk_is_sent_after_a_while() -> None:
     assert sent.column("step_type") == [[0], [1], [2]]
 
 
+def test_a_muted_slot_has_nothing_to_cut() -> None:
+    sent = Sent()
+    player = Player(slot(sent, 100), Count(9, "T"))
+    player.reset()
+    player.step()
+    assert player.slot.mute()
+    player._advised()
+    request = player._parse("step", reward=1.0, observation=[0, 5])
+    player.slot.step(request, has_room=False)
+    assert player.slot.muted
+    assert not player.slot.cut()
+    player.slot.finish()
+    assert sent.column("step_type") == [[0], [2]]
+
+
 def test_the_age_of_a_chunk_counts_from_its_first_row() -> None:
     sent, clock = Sent(), [0.0]
     made = slot(sent, 2)

@@ -167,6 +167,7 @@ def test_C1_episodes_with_both_ends(stage: Stage) -> None:
     assert account["env_steps"] == 6
     finished = [each for chunk in stage.replay.chunks for each in chunk.finished]
     assert finished[-1]["metrics"] == {"speed": 2.5}
+    stage.rig.until(lambda: stage.rig.events("client_joined"))
     assert "robot" in stage.rig.events("client_joined")[0]
 
 

@@ -1,0 +1,103 @@
+"""``surreal-like clients RUN``: sessions of the clients of a run's gateways, and their tokens."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from main.cli.parser import Parser
+from main.cli.runs import add_run, find_run
+from session.errors import UsageError
+from session.folder import RunFolder
+from session.show.text import MISSING, columns, count, decimal
+from session.stream.tokens import days_from, read_tokens, revoke_token, write_token
+
+_EXAMPLES = """examples:
+  surreal-like clients latest                                  lists sessions and tokens
+  surreal-like clients latest --token robot --mode act         prints a new token, once
+  surreal-like clients latest --revoke robot
+
+Tokens are asked for where session_config.gateway.tokens is true.
+"""
+_HEAD = ("gateway", "session", "mode", "state", "address", "steps", "episodes", "return", "idle s")
+_RIGHT = (5, 6, 7, 8)
+_MODES = ("train", "act", "evaluate")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    given = _parser().parse_args(argv)
+    run_folder = find_run(given.run)
+    folder = run_folder.client_tokens
+    if given.token is not None:
+        if given.days < 0:
+            raise UsageError(f"--days is {given.days:g}, expected 0 or more")
+        until = days_from(time.time(), given.days)
+        print(write_token(folder, given.token, modes=given.mode, until=until))
+    elif given.revoke is not None:
+        revoke_token(folder, given.revoke)
+    else:
+        print(_sessions(run_folder))
+        tokens = read_tokens(folder)
+        if tokens:
+            rows = [
+                [each.name, ", ".join(each.modes) or "all", _date(each.until)] for each in tokens
+            ]
+            print(columns(["token", "modes", "until"], rows))
+    return 0
+
+
+def _sessions(folder: RunFolder) -> str:
+    """Returns the table of all sessions, as the gateways have written it last."""
+    rows = []
+    for path in sorted(folder.gateways.glob("*.json")) if folder.gateways.is_dir() else ():
+        try:
+            found = json.loads(path.read_text())["sessions"]
+        except (OSError, ValueError, KeyError):
+            continue
+        rows += [[path.stem, *_cells(each)] for each in found]
+    return columns(_HEAD, rows, right=_RIGHT) if rows else "no sessions"
+
+
+def _cells(session: dict[str, Any]) -> list[str]:
+    return [
+        session["name"],
+        session["mode"],
+        session["state"],
+        session["address"] or MISSING,
+        count(session["steps"]),
+        count(session["episodes"]),
+        decimal(session["last_return"]),
+        decimal(session["idle_seconds"]),
+    ]
+
+
+def _date(until: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(until)) if until else "revoked"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "clients", "Lists the clients of a run, and makes and revokes their tokens.", _EXAMPLES
+    )
+    add_run(parser)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--token", metavar="NAME", help="make a token and print it")
+    what.add_argument("--revoke", metavar="NAME", help="remove a token: its sessions end")
+    parser.add_argument(
+        "--mode",
+        action="append",
+        default=[],
+        choices=_MODES,
+        help="with --token: only this mode; may be repeated; default: all",
+    )
+    parser.add_argument(
+        "--days",
+        type=float,
+        default=0.0,
+        help="with --token: valid so long; default: until revoked",
+    )
+    return parser

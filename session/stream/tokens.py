@@ -1,0 +1,163 @@
+"""Tokens of clients from outside: the run keeps only their digests."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from session.errors import UsageError
+
+_PREFIX = "sg1-"
+_SECRET_BYTES = 24
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_DAY_SECONDS = 86_400.0
+_READ_SECONDS = 2.0
+# More wrong tokens than this within a minute are an attack.
+_WRONG, _WRONG_SECONDS = 20, 60.0
+
+
+class Token(NamedTuple):
+    """What a run keeps of a token.
+
+    Args:
+        name: of its file.
+        digest: SHA-256 of the token, in hex.
+        modes: for which it is valid; none: for all.
+        until: wall clock in seconds at which it ends; 0: never.
+    """
+
+    name: str
+    digest: str
+    modes: tuple[str, ...]
+    until: float
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def write_token(folder: Path, name: str, *, modes: Sequence[str] = (), until: float = 0.0) -> str:
+    """Makes a token and keeps its digest in a file that only the owner can read.
+
+    Args:
+        folder: of all tokens of a run.
+        name: of the client; a token of the same name is replaced.
+        modes, until: of :class:`Token`.
+
+    Returns:
+        The token, which is kept nowhere.
+
+    Raises:
+        UsageError: the name is invalid.
+    """
+    path = _path(folder, name)
+    token = _PREFIX + secrets.token_hex(_SECRET_BYTES)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    content = {"sha256": _digest(token), "modes": list(modes), "until": until}
+    new = path.with_suffix(".new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file)
+    new.replace(path)
+    return token
+
+
+def revoke_token(folder: Path, name: str) -> None:
+    """Removes a token.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    try:
+        _path(folder, name).unlink()
+    except FileNotFoundError:
+        known = ", ".join(sorted(each.name for each in read_tokens(folder))) or "none"
+        raise UsageError(f"no token '{name}'; there are: {known}") from None
+
+
+def _path(folder: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"token name '{name}': use lower case letters, digits and hyphens, at most 63 of them"
+        )
+    return folder / name
+
+
+def read_tokens(folder: Path) -> list[Token]:
+    """Returns all tokens; files that are none are left out."""
+    found = []
+    for path in sorted(folder.glob("*")) if folder.is_dir() else ():
+        token = _read(path) if _NAME.fullmatch(path.name) else None
+        if token is not None:
+            found.append(token)
+    return found
+
+
+def _read(path: Path) -> Token | None:
+    try:
+        content = json.loads(path.read_text())
+        modes = tuple(str(mode) for mode in content["modes"])
+        return Token(path.name, str(content["sha256"]), modes, float(content["until"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+class TokenGate:
+    """Checks the tokens of clients; notices new and revoked ones within two seconds.
+
+    Args:
+        folder: of all tokens.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tokens: list[Token] = []
+        self._read_at = -_READ_SECONDS
+        self._wrong: deque[float] = deque(maxlen=_WRONG)
+
+    def find(self, token: str, mode: str, *, now: float, wall: float) -> str | None:
+        """Returns the name of a valid token, else None; each takes the same time.
+
+        Args:
+            token: as a client gave it.
+            mode: that it asks for.
+            now: monotonic time in seconds.
+            wall: wall clock in seconds.
+        """
+        self._refresh(now)
+        digest, found = _digest(token), None
+        for each in self._tokens:
+            valid = (not each.modes or mode in each.modes) and not 0 < each.until <= wall
+            if hmac.compare_digest(each.digest, digest) and valid:
+                found = each.name
+        if found is None:
+            self._wrong.append(now)
+        return found
+
+    def valid(self, name: str, *, now: float, wall: float) -> bool:
+        """Returns False once a token was revoked, or has ended."""
+        self._refresh(now)
+        return any(each.name == name and not 0 < each.until <= wall for each in self._tokens)
+
+    def under_attack(self, now: float) -> bool:
+        """Returns True if very many wrong tokens came within the last minute."""
+        wrong = self._wrong
+        return len(wrong) == _WRONG and now - wrong[0] <= _WRONG_SECONDS
+
+    def _refresh(self, now: float) -> None:
+        if now - self._read_at >= _READ_SECONDS:
+            self._read_at = now
+            self._tokens = read_tokens(self._folder)
+
+
+def days_from(wall: float, days: float) -> float:
+    """Returns the wall clock so many days later; 0 days: 0, never."""
+    return wall + days * _DAY_SECONDS if days else 0.0

@@ -1,0 +1,101 @@
+"""Tokens of clients: digests in files, modes, ends, and floods of wrong ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from session.errors import UsageError
+from session.stream.tokens import TokenGate, days_from, read_tokens, revoke_token, write_token
+
+
+def find(
+    gate: TokenGate, token: str, mode: str = "train", now: float = 0.0, wall: float = 1.0
+) -> str | None:
+    return gate.find(token, mode, now=now, wall=wall)
+
+
+def test_A2_a_run_keeps_only_the_digest_of_a_token(tmp_path: Path) -> None:
+    folder = tmp_path / "keys" / "clients"
+    token = write_token(folder, "robot")
+    assert token.startswith("sg1-")
+    assert len(token) == 4 + 48
+    assert token != write_token(tmp_path, "robot")
+    (file,) = folder.iterdir()
+    assert token not in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert find(TokenGate(folder), token) == "robot"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../a", "A", "a" * 64, "-a", ".a"])
+def test_a_token_has_the_name_of_a_file(name: str, tmp_path: Path) -> None:
+    for act in (write_token, revoke_token):
+        with pytest.raises(UsageError, match="token name"):
+            act(tmp_path, name)
+
+
+def test_A2_modes_and_ends(tmp_path: Path) -> None:
+    acts = write_token(tmp_path, "acts", modes=["act"])
+    ends = write_token(tmp_path, "ends", until=days_from(1000.0, 2.0))
+    gate = TokenGate(tmp_path)
+    assert find(gate, acts, "act") == "acts"
+    assert find(gate, acts, "train") is None
+    assert find(gate, ends, wall=1000.0 + 2 * 86_400 - 1) == "ends"
+    assert find(gate, ends, wall=1000.0 + 2 * 86_400) is None
+    assert days_from(1000.0, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("token", ["", "sg1-", "robot", "sg1-" + "0" * 48])
+def test_A2_wrong_tokens(token: str, tmp_path: Path) -> None:
+    write_token(tmp_path, "robot")
+    assert find(TokenGate(tmp_path), token) is None
+
+
+def test_A2_new_and_revoked_tokens_are_noticed(tmp_path: Path) -> None:
+    gate = TokenGate(tmp_path / "later")
+    assert find(gate, "sg1-") is None
+    token = write_token(tmp_path / "later", "robot")
+    assert find(gate, token, now=1.9) is None
+    assert find(gate, token, now=2.0) == "robot"
+    assert gate.valid("robot", now=3.0, wall=1.0)
+    revoke_token(tmp_path / "later", "robot")
+    assert not gate.valid("robot", now=5.0, wall=1.0)
+    assert find(gate, token, now=5.0) is None
+    with pytest.raises(UsageError, match="no token 'robot'; there are: none"):
+        revoke_token(tmp_path / "later", "robot")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"sha256": "a", "modes": 1, "until": 0}',
+        '{"sha256": "a", "modes": []}',
+    ],
+)
+def test_a_damaged_file_is_no_token(text: str, tmp_path: Path) -> None:
+    token = write_token(tmp_path, "robot")
+    (tmp_path / "damaged").write_text(text)
+    assert [each.name for each in read_tokens(tmp_path)] == ["robot"]
+    assert find(TokenGate(tmp_path), token) == "robot"
+    (tmp_path / "half.new").write_text(json.dumps({}))
+    assert len(read_tokens(tmp_path)) == 1
+
+
+def test_A2_twenty_wrong_tokens_within_a_minute_are_an_attack(tmp_path: Path) -> None:
+    token = write_token(tmp_path, "robot")
+    gate = TokenGate(tmp_path)
+    for number in range(19):
+        find(gate, "wrong", now=float(number))
+    assert find(gate, token, now=19.0) == "robot"
+    assert not gate.under_attack(19.0)
+    find(gate, "wrong", now=20.0)
+    assert gate.under_attack(20.0)
+    assert gate.under_attack(60.0)
+    assert not gate.under_attack(61.0)
