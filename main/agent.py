@@ -9,6 +9,7 @@ import torch
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
+from surreal_like.agent.gradients import sending_gradients
 from surreal_like.agent.loop import AgentService, make_agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.experiment.resolve import algorithm_of
@@ -19,7 +20,8 @@ def build(context: Context) -> Service:
     torch.set_num_threads(context.config.session_config.agent.threads)
     context.busy(60.0, "building agent and environments")
     algorithm = algorithm_of(context.config, context.folder)
-    return AgentService(context, make_agent(context, algorithm.agent, AgentMode.training))
+    agent = make_agent(context, algorithm.agent, AgentMode.training)
+    return AgentService(context, sending_gradients(context, agent, algorithm.learner))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

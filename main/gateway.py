@@ -9,6 +9,7 @@ import torch
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
+from surreal_like.agent.gradients import sending_gradients
 from surreal_like.agent.loop import make_agent
 from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.gateway.service import GatewayService
@@ -22,7 +23,12 @@ def build(context: Context) -> Service:
     algorithm = algorithm_of(context.config, context.folder)
     # Its exploration follows that of the agents.
     number = session.agent.num + context.component.index
-    return GatewayService(context, lambda mode: make_agent(context, algorithm.agent, mode, number))
+    return GatewayService(
+        context,
+        lambda mode: sending_gradients(
+            context, make_agent(context, algorithm.agent, mode, number), algorithm.learner
+        ),
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

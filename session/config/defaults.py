@@ -107,6 +107,9 @@ BASE_LEARNER_CONFIG = Config(
         "device": "auto",
         # The run fails after this number of consecutive updates with NaN or infinity [updates].
         "max_bad_updates": 10,
+        # Place where gradients are computed: learner; or agent, from its own unrolls: then the plan
+        # has async_gradients, and FIFOReplay holds gradients.
+        "gradients_at": "learner",
         # Function that gives the dataflow of training, called with the learner: my_plan.py:function
         # or package.module:function; null: the algorithm's own.
         "execution_plan": None,
@@ -528,6 +531,7 @@ BASE_CONFIG = Config(
 # Dotted key -> allowed texts.
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
+        "learner_config.gradients_at": ("learner", "agent"),
         "learner_config.replay.when_full": ("block", "drop_oldest"),
         "env_config.vector": ("native", "sync", "process"),
         "session_config.at_end": ("exit", "idle"),

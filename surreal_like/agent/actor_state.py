@@ -18,12 +18,14 @@ class ActorState:
         version: of the parameters that the agent acts with.
         account: returns the sender's account, for the parameter server; None without a sender.
         postprocess: the agent's own last change of each chunk; None: there is none.
+        pack: makes of each unroll the chunk that is sent; None: the unroll itself.
         metrics: newest value of each of the agent's own metrics; added to episodes that end.
     """
 
     version: int = 0
     account: Callable[[], Mapping[str, Any]] | None = None
     postprocess: Callable[[Chunk], Chunk] | None = None
+    pack: Callable[[Chunk], Chunk] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -12,6 +12,7 @@ from session.process.context import Context
 from session.process.periodic import Every
 from session.process.service import Service
 from session.wire.sockets import Socket
+from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.hooks import Hooks
@@ -19,6 +20,7 @@ from surreal_like.agent.leaving import Leaving
 from surreal_like.agent.mode import AgentMode
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.data.episodes import EpisodeSummary, mean_metrics
+from surreal_like.data.parameters import Parameters
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.experience.wrapper import ExpSenderWrapper
@@ -78,6 +80,8 @@ class AgentService(Service):
         # incarnation of the replay that has it, and the number of rows dropped before it.
         self._behind: tuple[int, int] | None = None
         self._holder = self._dropped = 0
+        # Parameters that wait for the end of an unroll.
+        self._arrived: Parameters | None = None
         self._stop_received = False
 
     def tick(self) -> bool:
@@ -89,8 +93,10 @@ class AgentService(Service):
 
     def _act(self) -> bool:
         fetcher, env = self._fetcher, self._env
-        parameters = fetcher.tick()
-        if parameters is not None:
+        parameters = fetcher.tick() or self._arrived
+        # One version acts in all of an unroll that the agent makes a gradient of.
+        self._arrived = None if self._may_load() else parameters
+        if parameters is not None and self._arrived is None:
             self._agent.load(parameters)
         if fetcher.final:
             self._begin_leaving()
@@ -110,6 +116,9 @@ class AgentService(Service):
                 self._context.event("acting", f"version {self._agent.version}")
             self._step()
         return True
+
+    def _may_load(self) -> bool:
+        return self._env.between_chunks or acting_of(self._context).pack is None
 
     def _waits(self) -> bool:
         """Returns True while a synchronous agent waits for a version after its last unroll."""

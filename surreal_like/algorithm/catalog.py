@@ -36,6 +36,7 @@ _CORES = ("lstm", "gru")
 
 _REGISTERED: Mapping[str, Registration] = MappingProxyType(
     {
+        "a3c": Registration("surreal_like.algorithm.a3c:A3C", _ANY, "unrolls", memory=_CORES),
         "ddpg": Registration(
             "surreal_like.algorithm.ddpg:DDPG", ("continuous",), "rows", bounded=True
         ),

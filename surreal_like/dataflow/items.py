@@ -74,6 +74,7 @@ class Gradients:
         names: the optimizers.
         batch: the batch; None for a mean.
         size: number of rows that replay counts for them.
+        clipped: True if an agent has made them, which clips them.
     """
 
     flat: torch.Tensor
@@ -83,6 +84,7 @@ class Gradients:
     names: tuple[str, ...] = ()
     batch: Batch | None = None
     size: int = 0
+    clipped: bool = False
 
 
 def size_of(item: Any) -> int:

@@ -13,6 +13,9 @@ from surreal_like.replay.base import load_replay_class
 if TYPE_CHECKING:
     from surreal_like.learner.base import Learner
 
+# What replay gives -> the source of it.
+_SOURCES = {"rows": "replay", "unrolls": "rollouts", "gradients": "async_gradients"}
+
 
 def from_items(items: Iterable[Any]) -> Flow:
     """Returns the flow of some items, for tests and notebooks."""
@@ -46,8 +49,14 @@ class _Received(Flow):
 
 
 def experience(learner: Learner) -> Flow:
-    """Returns the flow of batches of a learner's replay: `rollouts` or `replay`, by its kind."""
-    return _Received("rollouts" if _gives_unrolls(learner) else "replay", learner)
+    """Returns the flow of batches of a learner's replay: `rollouts` or `replay`, by its kind.
+
+    Raises ConfigError if replay gives gradients: use `async_gradients`.
+    """
+    kind = load_replay_class(learner.learner_config).gives()
+    if kind == "gradients":
+        check_kind(learner, "experience", "unrolls")
+    return _Received(_SOURCES[kind], learner)
 
 
 def rollouts(learner: Learner, mode: str | None = None) -> Flow:
@@ -61,7 +70,7 @@ def rollouts(learner: Learner, mode: str | None = None) -> Flow:
     Raises:
         ConfigError: replay gives single rows, or the mode contradicts the config.
     """
-    _check_kind(learner, "rollouts", unrolls=True)
+    check_kind(learner, "rollouts", "unrolls")
     synchronous = bool(learner.learner_config.algo.get("synchronous", False))
     wanted = "bulk_sync" if synchronous else "async"
     if mode not in (None, wanted):
@@ -87,20 +96,30 @@ def replay(source: Learner | LocalReplay, *, batch_size: int | None = None) -> F
         return DrawnLocally(source, batch_size or 0)
     if batch_size is not None:
         raise ValueError("replay(learner) has no batch_size: set learner_config.replay.batch_size")
-    _check_kind(source, "replay", unrolls=False)
+    check_kind(source, "replay", "rows")
     return _Received("replay", source)
 
 
-def _gives_unrolls(learner: Learner) -> bool:
-    return bool(load_replay_class(learner.learner_config).overlap)
+def check_kind(learner: Learner, name: str, wanted: str) -> None:
+    """Raises ConfigError, with the remedy, unless a learner's replay gives what a source needs.
 
-
-def _check_kind(learner: Learner, name: str, *, unrolls: bool) -> None:
-    if _gives_unrolls(learner) == unrolls:
+    Args:
+        learner: of the plan.
+        name: of the source.
+        wanted: rows, unrolls or gradients.
+    """
+    config = learner.learner_config
+    kind = load_replay_class(config)
+    if kind.gives() == wanted:
         return
-    kind = load_replay_class(learner.learner_config).__name__
-    words = ("single rows", "replay") if unrolls else ("whole unrolls", "rollouts")
+    if "gradients" in (wanted, kind.gives()):
+        key, given = "gradients_at", config.get("gradients_at", "learner")
+        remedy = f"set that to {'agent' if wanted == 'gradients' else 'learner'}"
+        what = f"which gives {kind.gives()}"
+    else:
+        key, given, remedy = "replay.type", kind.__name__, "set another type"
+        what = f"which gives {'whole unrolls' if kind.overlap else 'single rows'}"
     raise ConfigError(
-        f"the plan has {name}(learner), but learner_config.replay.type is {kind}, which gives "
-        f"{words[0]}: use {words[1]}(learner), or another type"
+        f"the plan has {name}(learner), but learner_config.{key} is {given}, {what}: "
+        f"use {_SOURCES[kind.gives()]}(learner), or {remedy}"
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -11,7 +12,7 @@ from session import nest
 from session.errors import ConfigError
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow.flow import Operator
-from surreal_like.dataflow.items import Gradients, Loss, Trained, axis_of, batch_of, size_of
+from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of
 from surreal_like.dataflow.rows import (
     flat_actions,
     parts_of,
@@ -123,7 +124,7 @@ def _make_step(
     learner: Learner, function: LossFunction, batch: Batch
 ) -> tuple[dict[str, Any], torch.Tensor | None]:
     """Makes a step of each optimizer that the loss names; returns its metrics and priorities."""
-    metrics, totals, priorities = _computed(learner, function, batch)
+    metrics, totals, priorities = computed(learner, function, batch)
     for name, total in totals.items():
         optimizer = learner.optimizers[name]
         norm = optimizer.step(total)
@@ -133,7 +134,7 @@ def _make_step(
     return metrics, priorities
 
 
-def _computed(
+def computed(
     learner: Learner, function: LossFunction, batch: Batch
 ) -> tuple[dict[str, Any], Mapping[str, torch.Tensor], torch.Tensor | None]:
     """Returns metrics, optimizer -> scalar, and priorities of a loss."""
@@ -150,61 +151,6 @@ def _computed(
             f"scalar; the optimizers are {list(learner.optimizers)}, in {place_of(function)}"
         )
     return metrics, totals, loss.priorities
-
-
-def compute_gradients(learner: Learner, loss: LossFunction | None = None) -> Operator:
-    """Returns an operator that gives the `Gradients` of each batch; `loss` as in `train_one_step`.
-
-    If the loss is not finite, the gradients are NaN, and `apply_gradients` skips them.
-    """
-
-    def compute(item: Batch) -> Gradients:
-        function = learner.loss if loss is None else loss
-        metrics, totals, _ = _computed(learner, function, item)
-        flats = [learner.optimizers[name].compute(total) for name, total in totals.items()]
-        version = int(item["version"].min()) if "version" in item and item.rows else -1
-        metrics.update(learner.stats(item))
-        names, size = tuple(totals), size_of(item)
-        return Gradients(torch.cat(flats), item.rows, version, metrics, names, item, size)
-
-    return Operator("compute_gradients", compute, learner=learner)
-
-
-def average_gradients() -> Operator:
-    """Returns an operator behind `batch(n)`: the mean of several gradients, weighted by rows."""
-
-    def average(items: list[Gradients]) -> Gradients:
-        rows = sum(each.rows for each in items)
-        if len({each.names for each in items}) > 1:
-            raise DataError(f"gradients of {items[0].names} and of {items[-1].names} have no mean")
-        flat = sum(each.flat * (each.rows / rows) for each in items)
-        metrics: dict[str, Any] = dict(Means([each.metrics for each in items]))
-        version = min(each.version for each in items)
-        assert isinstance(flat, torch.Tensor)  # of at least one item
-        return Gradients(flat, rows, version, metrics, items[0].names, size=size_of(items))
-
-    return Operator("average_gradients", average)
-
-
-def apply_gradients(learner: Learner) -> Operator:
-    """Returns an operator that makes a step of the optimizers with gradients; gives a `Trained`."""
-
-    def apply(item: Gradients) -> Trained:
-        learner.optimizers.begin(learner)
-        metrics, optimizers = dict(item.metrics), [learner.optimizers[name] for name in item.names]
-        flats = torch.split(item.flat, [optimizer.size for optimizer in optimizers])
-        for optimizer, flat in zip(optimizers, flats, strict=True):
-            norm = optimizer.apply(flat)
-            if optimizer.norm_name:
-                metrics[optimizer.norm_name] = norm
-        metrics["skipped"] = learner.optimizers.skipped
-        learner.optimizers.report(metrics)
-        batch = item.batch if item.batch is not None else Batch()
-        trained = Trained(batch, metrics, size=item.size)
-        learner.updates.append(trained)
-        return trained
-
-    return Operator("apply_gradients", apply, learner=learner, trains=True)
 
 
 class ActorCriticLearner(Protocol):
@@ -340,22 +286,33 @@ def update_priorities(learner: Learner) -> Operator:
     return Operator("update_priorities", update, learner=learner)
 
 
+def normalizing(networks: Iterable[Any]) -> list[Any]:
+    """Returns those networks that normalize observations."""
+    return [each for each in networks if getattr(each, "normalizer", None) is not None]
+
+
 def learn_moments(*networks: ObsModule) -> Operator:
     """Returns an operator that updates the moments of observations, and gives the item back.
 
     It belongs behind the update: the acting policy normalized observations by the old moments.
     """
 
-    normalizing = [network for network in networks if network.normalizer is not None]
+    found = normalizing(networks)
 
     def learn(item: Any) -> Any:
-        if normalizing:
-            batch = batch_of(item)
+        if not found:
+            return item
+        batch = batch_of(item)
+        if "moments" in batch.extras:
+            # Agents have made gradients of the rows, and sent these beside them.
+            for network, moments in product(found, batch.extras["moments"]):
+                network.merge_moments(moments)
+        else:
             rows = batch.obs
             if axis_of(batch):
                 # The last row of each stream has no action.
                 rows = nest.map(lambda x: x[:-1].flatten(0, 1), rows)
-            for network in normalizing:
+            for network in found:
                 network.learn_moments(rows)
         return item
 

@@ -35,6 +35,8 @@ REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
     "version": np.int64,
 }
 LEAD_IN = "lead_in/"
+# Column of a chunk that holds, in place of an unroll, the gradient that its agent has made of it.
+GRADIENT = "extras/gradient"
 _STREAMS = 1 << 16
 _OWN_NUMBERS = 1000
 _NAME_CHARACTERS = 300
@@ -244,7 +246,9 @@ class Chunk:
     ) -> Chunk:
         values = dict(message.fields)
         chunk = cls(columns, values.pop("seq"), lead_in=lead_in, **values)
-        if not chunk.acked < chunk.sequence or not chunk.env_steps <= chunk.rows:
+        # A gradient is one row, of many environment steps.
+        steps = 0 if GRADIENT in message.arrays else chunk.env_steps
+        if not chunk.acked < chunk.sequence or not steps <= chunk.rows:
             raise DecodeError(f"chunk {chunk.sequence} of a sender that counts wrongly")
         chunk.sender = message.sender.name
         chunk.incarnation = message.sender.incarnation

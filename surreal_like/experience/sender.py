@@ -111,7 +111,6 @@ class ExpSender:
             columns,
             sequence,
             streams,
-            rows=window.pushed + step_type.size,
             env_steps=self.env_steps,
             episodes=self.episodes,
             finished=finished,
@@ -122,6 +121,9 @@ class ExpSender:
         )
         if self._acting.postprocess is not None:
             chunk = postprocessed(chunk, self._acting.postprocess)
+        if self._acting.pack is not None:
+            chunk = self._acting.pack(chunk)
+        chunk.rows = window.pushed + chunk.size
         size_bytes = chunk.size_bytes
         window.keep(Kept(sequence, chunk.to_message(), chunk.size, size_bytes))
         self._held_bytes += size_bytes

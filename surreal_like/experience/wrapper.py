@@ -82,6 +82,11 @@ class ExpSenderWrapper(VectorWrapper):
         return self._connected().sender.window.ready
 
     @property
+    def between_chunks(self) -> bool:
+        """True while no action of the next chunk has been taken."""
+        return self._writer.between_chunks
+
+    @property
     def first(self) -> Flags:
         """True where an episode begins at the newest row, bool ``[N]``."""
         return self._writer.first

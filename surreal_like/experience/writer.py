@@ -102,6 +102,11 @@ class ChunkWriter:
         return bool(self._row)
 
     @property
+    def between_chunks(self) -> bool:
+        """True while no action of the next chunk has been written."""
+        return not self._buffer.rows
+
+    @property
     def finished(self) -> list[EpisodeSummary]:
         """Summaries of the episodes that ended at the newest row."""
         return self._episodes.newest

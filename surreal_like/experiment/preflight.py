@@ -59,7 +59,7 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
         synchronous = agent is not None and agent.synchronous
         check_gateway(config, overlap=replay.overlap, synchronous=synchronous)
         if synchronous:
-            check_synchronous(**configs, unrolls=bool(replay.overlap))
+            check_synchronous(**configs, gives=replay.gives())
         learner = _try(lambda: algorithm.learner(**configs))
         start_from = config.session_config.checkpoint.start_from
         if start_from and learner is not None:

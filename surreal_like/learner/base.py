@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, TypeVar
 
 import torch
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _WAIT_SECONDS = 0.05
 # In this group the second part is the section of the curves.
 _CLIENT_ID = "learner/learner"
+
+
+SaveableT = TypeVar("SaveableT", bound="Saveable")
 
 
 class Saveable(Protocol):
@@ -94,6 +97,7 @@ class Learner:
         self.generator = torch.Generator(self.device).manual_seed(self.seed)
         self.optimizers = Optimizers()
         self.updates: list[Trained] = []
+        self._kept: dict[str, Saveable] = {}
         # Batch given to learn(), until the source of the plan takes it.
         self._given: Batch | None = None
         self._is_fed = self._in_learn = False
@@ -242,6 +246,33 @@ class Learner:
     def change_gradients(self, flat: torch.Tensor) -> torch.Tensor:
         """Returns the gradients ``[P]`` of an optimizer before they are clipped and used."""
         return flat
+
+    def keep(self, name: str, state: SaveableT) -> SaveableT:
+        """Adds the state of an operator to checkpoints; called where a plan is built.
+
+        Args:
+            name: in checkpoints.
+            state: to save and to restore.
+
+        Returns:
+            The same.
+        """
+        self._kept[name] = state
+        return state
+
+    def checkpointed(self) -> dict[str, Saveable]:
+        """Returns name -> state of all that a checkpoint has beside the published modules.
+
+        These are the :meth:`saveables`, and the states of operators of the plan.
+        """
+        # The plan is built first: its operators add their states.
+        _ = self.flow
+        return {**self.saveables(), **self._kept}
+
+    @property
+    def version(self) -> int:
+        """Newest version that was published; 0 before the first."""
+        return self.publisher.version if self._context is not None else 0
 
     # -- optimizers -------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class Content:
             rest = torch.load(file, weights_only=True, map_location=learner.device)
         except Exception as error:  # noqa: BLE001 - torch names no class for a bad file
             raise CheckpointError(f"cannot read {file}: {error}") from None
-        missing = [name for name in learner.saveables() if name not in rest["saveables"]]
+        missing = [name for name in learner.checkpointed() if name not in rest["saveables"]]
         if missing:
             raise CheckpointError(f"{file} has no state of '{missing[0]}'")
         if networks_only:
@@ -73,7 +73,7 @@ class Content:
         """
         set_parameters(learner.module_dict(), self.tensors)
         whole = "torch_rng" in self.rest
-        for name, saveable in learner.saveables().items():
+        for name, saveable in learner.checkpointed().items():
             if whole or isinstance(saveable, nn.Module | TargetNetwork):
                 self._give_one(name, saveable)
         if whole:
@@ -109,7 +109,7 @@ def write_content(learner: Learner, folder: Path) -> None:
 
 def _rest(learner: Learner) -> dict[str, Any]:
     rest: dict[str, Any] = {
-        "saveables": {n: s.state_dict() for n, s in learner.saveables().items()},
+        "saveables": {n: s.state_dict() for n, s in learner.checkpointed().items()},
         "torch_rng": torch.get_rng_state(),
     }
     if torch.cuda.is_available():

@@ -188,7 +188,7 @@ def _variance(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def check_synchronous(
-    learner_config: Config, env_config: Config, session_config: Config, *, unrolls: bool
+    learner_config: Config, env_config: Config, session_config: Config, *, gives: str
 ) -> None:
     """Raises ConfigError if agents that wait for the next version would wait for ever.
 
@@ -197,7 +197,8 @@ def check_synchronous(
 
     Args:
         learner_config, env_config, session_config: of the experiment.
-        unrolls: True if replay gives whole unrolls, so ``batch_size`` counts streams; else rows.
+        gives: what replay gives. ``batch_size`` counts rows, streams of unrolls, or gradients, of
+            which each agent makes one.
     """
     where = "agents are synchronous (they wait for a version after each chunk that they send)"
     publish = learner_config.parameter_publish
@@ -207,17 +208,19 @@ def check_synchronous(
         )
     replay, agents = learner_config.replay, session_config.agent.num
     # Batches come from one shard; agents are spread over them in turn.
-    together = -(-agents // replay.replay_shards) * env_config.num_envs
-    by = f"{agents} agents x {env_config.num_envs} environments by {replay.replay_shards} shards"
-    if unrolls and replay.batch_size > together:
+    each = 1 if gives == "gradients" else env_config.num_envs
+    together = -(-agents // replay.replay_shards) * each
+    by = f"{agents} agents x {each} environments by {replay.replay_shards} shards"
+    if gives != "rows" and replay.batch_size > together:
+        unit = "gradients" if gives == "gradients" else "streams"
         raise ConfigError(
-            f"{where}, but a batch of learner_config.replay.batch_size {replay.batch_size} streams "
-            f"is more than {by} = {together} streams: they would wait for ever"
+            f"{where}, but a batch of learner_config.replay.batch_size {replay.batch_size} {unit} "
+            f"is more than {by} = {together} {unit}: they would wait for ever"
         )
     # The newest rows of each stream are incomplete until later rows arrive.
     steps = session_config.sender.flush_iteration - learner_config.algo.n_step
     least = -(-replay.min_size // replay.replay_shards)
-    if not unrolls and least > together * max(0, steps):
+    if gives == "rows" and least > together * max(0, steps):
         raise ConfigError(
             f"{where}, but learner_config.replay.min_size {replay.min_size} is more than the first "
             f"chunks of {by} x {steps} steps have: they would wait for ever"

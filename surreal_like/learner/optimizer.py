@@ -143,6 +143,7 @@ class Optimizer:
         skipped: True if the newest update was not finite.
         nan_updates: number of such updates.
         size: number of parameters.
+        parameters: all of them, `[size]`; the optimizer updates them in place.
         schedule: gives the step size; may be replaced.
         change: called with each gradient `[size]` before it is clipped; returns the one to use.
 
@@ -173,8 +174,9 @@ class Optimizer:
         self.change: Callable[[torch.Tensor], torch.Tensor] | None = None
         parameter, self._gradient = flatten_parameters(module)
         self.size = parameter.numel()
+        self.parameters = parameter.detach()
         rate = learning_rate.value(0)
-        self._rule = _RULES[rule](parameter.detach(), learning_rate=rate, epsilon=epsilon)
+        self._rule = _RULES[rule](self.parameters, learning_rate=rate, epsilon=epsilon)
 
     def begin(self, progress: Progress) -> None:
         """Sets the step size of this point of the run."""
@@ -204,8 +206,28 @@ class Optimizer:
         gradient = self._gradient.clone()
         return gradient if math.isfinite(loss.item()) else gradient.fill_(math.nan)
 
-    def apply(self, gradient: torch.Tensor) -> float:
+    def clip(self, gradient: torch.Tensor) -> float:
+        """Applies `change` to a gradient `[size]`, and scales it to `max_grad_norm`; in place.
+
+        Returns:
+            The norm before the scaling; a gradient whose norm is not finite is not scaled.
+        """
+        if self.change is not None:
+            gradient.copy_(self.change(gradient))
+        norm = float(torch.linalg.vector_norm(gradient))
+        if math.isfinite(norm):
+            self._scale(gradient, norm)
+        return norm
+
+    def apply(self, gradient: torch.Tensor, *, clipped: bool = False) -> float:
         """Makes one update from a gradient `[size]`, as `step` does after it has computed it.
+
+        Args:
+            gradient: remains as it is.
+            clipped: True if `clip` was called with it before: elsewhere, or before a mean.
+
+        Returns:
+            The norm of the gradient before clipping; NaN if it was not finite.
 
         Raises:
             ValueError: another length; names both.
@@ -216,14 +238,18 @@ class Optimizer:
                 f"{list(self._gradient.shape)}"
             )
         self._gradient.copy_(gradient)
-        return self._update(0.0)
+        return self._update(0.0, clipped=clipped)
 
     def _differentiate(self, loss: torch.Tensor) -> None:
         self._gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
 
-    def _update(self, loss: torch.Tensor | float) -> float:
-        if self.change is not None:
+    def _scale(self, gradient: torch.Tensor, norm: float) -> None:
+        if 0.0 < self._max_grad_norm < norm:
+            gradient.mul_(self._max_grad_norm / norm)
+
+    def _update(self, loss: torch.Tensor | float, *, clipped: bool = False) -> float:
+        if self.change is not None and not clipped:
             self._gradient.copy_(self.change(self._gradient))
         norm = torch.linalg.vector_norm(self._gradient)
         # One check for both: Huber's gradient of an infinite error is finite, its loss is not.
@@ -232,8 +258,8 @@ class Optimizer:
             self.nan_updates += 1
             return math.nan
         grad_norm = float(norm)
-        if 0.0 < self._max_grad_norm < grad_norm:
-            self._gradient.mul_(self._max_grad_norm / grad_norm)
+        if not clipped:
+            self._scale(self._gradient, grad_norm)
         self._rule.step(self._gradient)
         return grad_norm
 

@@ -34,6 +34,9 @@ ACTOR_CRITIC_CONFIG: Mapping[str, Any] = MappingProxyType(
         "policy": "gaussian",
         # Initial log standard deviation of a gaussian policy.
         "log_std": 0.0,
+        # Variance of a gaussian policy: state (computed from the observation), or empty: learned,
+        # the same for all observations.
+        "variance": "",
         # Learn values in units of the running deviation of their targets (PopArt).
         "normalize_values": False,
     }
@@ -69,7 +72,11 @@ class ActorCritic(ObsModule):
         self.value_torso = None if alone else make_torso(obs_spec, model)
         width = width if self.core is None else self.core.out_features
         self.head = make_policy_head(
-            width, action_spec, log_std=model["log_std"], policy=model["policy"]
+            width,
+            action_spec,
+            log_std=model["log_std"],
+            policy=model["policy"],
+            variance=model.get("variance", ""),
         )
         self.value_head = (ScaledValueHead if model["normalize_values"] else ValueHead)(width)
         if not model["torso"]:

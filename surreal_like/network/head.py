@@ -31,6 +31,7 @@ from surreal_like.transform.normalizer import Moments
 
 _LEAST_LOG_STD = -20.0
 _LARGEST_LOG_STD = 2.0
+_LEAST_VARIANCE = 1e-6
 
 
 class DuelingHead(nn.Module):
@@ -154,6 +155,29 @@ class GaussianHead(nn.Linear):
         return Gaussian(columns["mean"], columns["log_std"])
 
 
+class StateGaussianHead(nn.Linear):
+    """One linear layer for mean and variance of continuous actions, `[..., size]`.
+
+    The variance is softplus of its output, plus 1e-6: Mnih et al. 2016 (A3C), section 9.
+    """
+
+    def __init__(self, in_features: int, size: int) -> None:
+        super().__init__(in_features, 2 * size)
+
+    def forward(self, features: torch.Tensor) -> Gaussian:  # type: ignore[override]
+        """Returns the policy at features `[..., in_features]`."""
+        return self.policy(*super().forward(features).chunk(2, -1))
+
+    @staticmethod
+    def policy(mean: torch.Tensor, x: torch.Tensor) -> Gaussian:
+        """Returns the policy of both outputs, `[..., size]`."""
+        return Gaussian(mean, 0.5 * (functional.softplus(x) + _LEAST_VARIANCE).log())
+
+    def of(self, columns: Mapping[str, torch.Tensor]) -> Gaussian:
+        """Rebuilds the policy of `columns`."""
+        return Gaussian(columns["mean"], columns["log_std"])
+
+
 class SquashedGaussianHead(nn.Linear):
     """One linear layer for mean and deviation of actions from -1 to 1, `[..., size]`."""
 
@@ -207,8 +231,9 @@ class BoundedGaussianHead(nn.Module):
         return Bounded(self.unit.of(columns), self.scale)
 
 
-PolicyHead = CategoricalHead | GaussianHead | BetaHead | BoundedGaussianHead
+PolicyHead = CategoricalHead | GaussianHead | StateGaussianHead | BetaHead | BoundedGaussianHead
 POLICIES = ("gaussian", "beta", "squashed_gaussian")
+VARIANCES = ("", "state")
 
 
 def make_policy_head(
@@ -217,6 +242,7 @@ def make_policy_head(
     *,
     log_std: float = 0.0,
     policy: str = "gaussian",
+    variance: str = "",
 ) -> PolicyHead:
     """Builds the head of a stochastic policy over the actions of a spec.
 
@@ -228,14 +254,21 @@ def make_policy_head(
         action_spec: from the environment config.
         log_std: initial log standard deviation of Gaussian actions.
         policy: of continuous actions: gaussian (not bounded), beta or squashed_gaussian.
+        variance: of gaussian actions: state, computed from the features; empty: one for all.
 
     Raises:
-        ConfigError: the policy is none of these, or needs continuous actions with bounds.
+        ConfigError: the policy is none of these, or needs continuous actions with bounds; or
+            another variance.
     """
     spec = parse_action_spec(action_spec)
     where = f"learner_config.model.policy is {policy!r}"
     if policy not in POLICIES:
         raise ConfigError(f"{where}, expected one of {', '.join(POLICIES)}")
+    if variance not in VARIANCES or (variance and policy != "gaussian"):
+        raise ConfigError(
+            f"learner_config.model.variance is {variance!r} and policy {policy!r}, expected '', or "
+            "state for a gaussian policy"
+        )
     if policy != "gaussian" and spec.type != "continuous":
         raise ConfigError(f"{where}, but {spec.type} actions have no bounds: set it to gaussian")
     if policy != "gaussian":
@@ -245,5 +278,8 @@ def make_policy_head(
             raise ConfigError(f"{where}, but {error}: set it to gaussian") from error
         return (BetaHead if policy == "beta" else BoundedGaussianHead)(in_features, scale)
     if spec.type == "continuous":
-        return GaussianHead(in_features, math.prod(spec.dim), log_std=log_std)
+        size = math.prod(spec.dim)
+        if variance:
+            return StateGaussianHead(in_features, size)
+        return GaussianHead(in_features, size, log_std=log_std)
     return CategoricalHead(in_features, spec.dim, several=spec.type == "multi_discrete")

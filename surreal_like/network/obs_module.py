@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from surreal_like.network.module import Module
 from surreal_like.transform.normalizer import Normalizer
 
@@ -32,3 +34,8 @@ class ObsModule(Module):
         """Updates the normaliser, if there is one, with rows `[M, ...]` that were learned from."""
         if self.normalizer is not None:
             self.normalizer.update(obs)
+
+    def merge_moments(self, moments: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Updates it with rows whose `Normalizer.moments` were computed elsewhere."""
+        if self.normalizer is not None:
+            self.normalizer.merge(moments)

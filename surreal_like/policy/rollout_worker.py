@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -16,7 +15,7 @@ from session.errors import ConfigError
 from session.nest import Array, Nest
 from session.process.seeding import component_seed
 from surreal_like.agent.hooks import Hooks
-from surreal_like.data.batch import Batch, Columns, make_batch
+from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
 from surreal_like.data.timestep import StepType
@@ -27,12 +26,8 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.network.tensors import to_tensor
 from surreal_like.policy.policy import Policy
-from surreal_like.replay import settings
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.n_step_view import View
-from surreal_like.replay.sequence_view import SequenceView
-from surreal_like.replay.storage import ColumnStorage
-from surreal_like.transform.reward import make_reward_transform
+from surreal_like.replay.chunk_samples import ChunkSamples
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 # Rows of each stream after which an episode without a horizon is cut.
@@ -82,7 +77,7 @@ class RolloutWorker:
         self._env = stack_frames(self._recorder, config.env_config)
         alone = whole or kind.overlap
         kept = 0 if alone else _KEPT * rollout_fragment_length * num_envs
-        self._columns = _Samples(config, kept)
+        self._columns = ChunkSamples(config.learner_config, config.env_config, kept)
         self._hooks = Hooks(policy.agent) if Hooks.any_of(policy.agent) else None
         self._obs: Any = None
         self._state: Any = None
@@ -191,59 +186,3 @@ class _Recorder(VectorWrapper):
                 lead_in=lead_in,
             )
         )
-
-
-class _Samples:
-    """Makes the batch of the samples that a chunk has completed, in the order of the steps.
-
-    Args:
-        config: of the experiment.
-        capacity: rows that are kept; 0: those of one chunk, which needs no other.
-    """
-
-    def __init__(self, config: Config, capacity: int) -> None:
-        self._config = config
-        self._kind = load_replay_class(config.learner_config)
-        self._capacity = capacity
-        self._storage = ColumnStorage(max(1, capacity))
-
-    def __call__(self, chunk: Chunk) -> Columns:
-        """Returns the columns of a batch, in memory of its own."""
-        view = self._view(chunk)
-        if not self._capacity:
-            chunk = self._with_frames(chunk)
-            frames = stack_size(self._config.env_config) - 1
-            self._storage = ColumnStorage((len(chunk.columns["reward"]) + frames) * chunk.shape[1])
-        numbers = self._storage.insert(chunk)
-        ready, earlier = view.ready(self._storage, numbers, chunk.columns["step_type"])
-        starts = np.sort(np.concatenate((earlier, numbers[ready])))
-        columns = view.gather(self._storage, starts)
-        collate = self._kind.collate(self._config.learner_config)
-        return {**next(iter(collate(columns, 1))), **self._weights(len(starts))}
-
-    def _view(self, chunk: Chunk) -> View:
-        learner_config, env_config = self._config.learner_config, self._config.env_config
-        if not self._kind.overlap:
-            return settings.make_view(learner_config, env_config)
-        rows, streams = chunk.shape
-        algo, frames = learner_config.algo, stack_size(env_config)
-        transform = make_reward_transform(algo)
-        return SequenceView(rows - 1, streams, algo.gamma, transform=transform, frame_stack=frames)
-
-    def _with_frames(self, chunk: Chunk) -> Chunk:
-        """Returns a whole episode as an unroll, with its first frame in the place of earlier ones.
-
-        A chunk that is an unroll is returned as it is.
-        """
-        if not self._kind.overlap or chunk.overlap:
-            return chunk
-        frames = stack_size(self._config.env_config) - 1
-        lead = {
-            name: np.repeat(column[:1], frames, axis=0)
-            for name, column in chunk.columns.items()
-            if frames and name.partition("/")[0] == "obs"
-        }
-        return replace(chunk, overlap=1, lead_in=lead)
-
-    def _weights(self, count: int) -> Columns:
-        return {} if self._kind.overlap else {"weights": np.ones(count, np.float32)}

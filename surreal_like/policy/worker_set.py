@@ -46,7 +46,13 @@ class WorkerSet:
         self._policy = policy
         self._learner = policy.learner
         config = self._config = policy.config.copy()
-        if num_workers and not load_replay_class(config.learner_config).overlap:
+        gives = load_replay_class(config.learner_config).gives()
+        if num_workers and gives == "gradients":
+            raise ConfigError(
+                "a WorkerSet gives unrolls, but learner_config.gradients_at is agent: set it to "
+                "learner, or use num_workers=0"
+            )
+        if num_workers and gives != "unrolls":
             raise ConfigError(
                 f"a WorkerSet gives unrolls, but {config.algorithm} learns from single rows: use "
                 "num_workers=0, or an algorithm such as ppo"

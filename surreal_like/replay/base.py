@@ -40,7 +40,7 @@ class Replay:
         session_config: its ``session_config``.
 
     Attributes:
-        overlap: 1 if chunks are whole unrolls that end with the row after them, else 0.
+        overlap: 1 if agents cut whole unrolls that end with the row after them, else 0.
         takes_priorities: whether :meth:`update_priorities` has an effect; the learner reads it.
         consumes: whether a row is sampled only once.
         log: records what the replay does.
@@ -103,6 +103,11 @@ class Replay:
     def start_sample_condition(self) -> bool:
         """Returns True if there is enough to sample from."""
         return True
+
+    @classmethod
+    def gives(cls) -> str:
+        """Returns the content of a batch: rows, unrolls or gradients."""
+        return "unrolls" if cls.overlap else "rows"
 
     # -- called by a server ----------------------------------------------------------------------
 
@@ -242,11 +247,26 @@ def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
 def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
     """Returns the class named by ``learner_config.replay.type``; default :class:`UniformReplay`.
 
+    Where agents make gradients, a FIFOReplay holds these: it is a :class:`GradientReplay`.
+
     Raises:
-        ConfigError: there is no such class.
+        ConfigError: there is no such class, or it cannot hold gradients.
     """
     default = "surreal_like.replay.uniform_replay:UniformReplay"
     path = (learner_config.get("replay") or {}).get("type", default)
+    kind = _class_at(path)
+    if learner_config.get("gradients_at") != "agent":
+        return kind
+    of_gradients = _class_at("surreal_like.replay.gradient_replay:GradientReplay")
+    if not issubclass(of_gradients, kind):
+        raise ConfigError(
+            f"learner_config.gradients_at is agent, but learner_config.replay.type is "
+            f"{kind.__name__}: gradients need a FIFOReplay; set gradients_at to learner"
+        )
+    return of_gradients
+
+
+def _class_at(path: str) -> type[Replay]:
     module, _, name = str(path).partition(":")
     try:
         kind: Any = getattr(importlib.import_module(module), name)

@@ -45,17 +45,9 @@ class FIFOReplay(Table):
 
     def make_parts(self) -> None:
         """Makes a view of sequences, and a queue of them."""
-        configs = (self.learner_config, self.env_config, self.session_config)
-        plan = self._plan = plan_unrolls(*configs)
-        replay, algo = self.learner_config["replay"], self.learner_config["algo"]
-        frames = stack_size(self.env_config)
-        # Rows of an unroll, with the row after it and the frames before it.
-        self._lead = (frames - 1) * plan.num_envs
-        self._rows_each = self._lead + (plan.steps + 1) * plan.num_envs
-        transform = make_reward_transform(algo)
-        self.view = SequenceView(
-            plan.steps, plan.num_envs, algo["gamma"], transform=transform, frame_stack=frames
-        )
+        replay = self.learner_config["replay"]
+        self.make_view()
+        plan = self._plan
         self.limiter = Limiter(1)
         self._drops_oldest = replay["when_full"] == "drop_oldest"
         # Room for whole unrolls, so that none is evicted in part. It grows when more wait at once,
@@ -69,6 +61,19 @@ class FIFOReplay(Table):
             keep=plan.ring,
             rule=AgeRule.of(replay),
             seed=settings.default_seed(self.session_config),
+        )
+
+    def make_view(self) -> None:
+        """Makes the view, and the sizes of the queue."""
+        configs = (self.learner_config, self.env_config, self.session_config)
+        plan = self._plan = plan_unrolls(*configs)
+        algo, frames = self.learner_config["algo"], stack_size(self.env_config)
+        # Rows of an unroll, with the row after it and the frames before it.
+        self._lead = (frames - 1) * plan.num_envs
+        self._rows_each = self._lead + (plan.steps + 1) * plan.num_envs
+        transform = make_reward_transform(algo)
+        self.view = SequenceView(
+            plan.steps, plan.num_envs, algo["gamma"], transform=transform, frame_stack=frames
         )
 
     def refusal(self, chunk: Chunk) -> str | None:

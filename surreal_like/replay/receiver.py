@@ -56,7 +56,12 @@ class ExperienceReceiver:
         self.draining = False
         self._context = context
         self._replay = replay
-        self._validator = ChunkValidator(context.config.env_config)
+        # A gradient has no columns of the environment; its replay checks what it has.
+        self._validator = ChunkValidator(
+            {"obs_spec": {}, "action_spec": {}}
+            if replay.gives() == "gradients"
+            else context.config.env_config
+        )
         self._experience = wire.pull(
             f"{name}.experience", EXPERIENCE, high_water_mark=high_water_mark
         )

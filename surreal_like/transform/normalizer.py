@@ -19,6 +19,17 @@ _EPSILON = 1e-8
 _CLIP = 10.0
 
 
+@torch.no_grad()
+def moments_of(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Returns moments of rows `[M, *shape]`, float64.
+
+    `count` `[]`, `mean` and the sums of squared distances from it, `squares`, both `[*shape]`.
+    """
+    rows = x.double()
+    count = torch.tensor(float(len(rows)), dtype=torch.float64, device=x.device)
+    return {"count": count, "mean": rows.mean(0), "squares": count * rows.var(0, correction=0)}
+
+
 class Moments(nn.Module):
     """Mean and variance of every element `[*shape]` over all rows so far: Chan et al. 1979.
 
@@ -43,17 +54,19 @@ class Moments(nn.Module):
         """Returns `[..., *shape]` normalised, within +-10."""
         return ((x - self.shift) * self.scale).clamp(-_CLIP, _CLIP)
 
-    @torch.no_grad()
     def update(self, x: torch.Tensor) -> None:
         """Adds rows `[M, *shape]`; rows that are not finite are ignored."""
-        rows = x.double()
-        count, mean = float(len(rows)), rows.mean(0)
-        variance = rows.var(0, correction=0)
-        if not bool(torch.isfinite(mean).all() & torch.isfinite(variance).all()):
+        self.merge(moments_of(x))
+
+    @torch.no_grad()
+    def merge(self, moments: Mapping[str, torch.Tensor]) -> None:
+        """Adds the rows of some `moments_of`; ignores them if they are not finite."""
+        count, mean, squares = (moments[name] for name in ("count", "mean", "squares"))
+        if not bool(torch.isfinite(mean).all() & torch.isfinite(squares).all()) or not count:
             return
         total = self.count + count
         apart = mean - self.mean
-        spread = self.count * self.variance + count * variance
+        spread = self.count * self.variance + squares
         spread += apart.square() * self.count * count / total
         self.mean += apart * count / total
         self.variance.copy_(spread / total)
@@ -90,6 +103,21 @@ class Normalizer(nn.Module):
         for path, part in self._by_path():
             if isinstance(part, Moments):
                 part.update(leaves[path])
+
+    def moments(self, obs: Any) -> dict[str, dict[str, torch.Tensor]]:
+        """Returns the `moments_of` a nest of rows `[M, ...]`, for each normalised part."""
+        leaves = nest.flatten(obs)
+        return {
+            f"part_{number}": moments_of(leaves[path])
+            for number, (path, part) in enumerate(self._by_path())
+            if isinstance(part, Moments)
+        }
+
+    def merge(self, moments: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Adds the rows of a result of `moments`."""
+        for number, part in enumerate(self.parts):
+            if isinstance(part, Moments):
+                part.merge(moments[f"part_{number}"])
 
     def _by_path(self) -> Iterator[tuple[str, nn.Module]]:
         return zip(self._paths, self.parts, strict=True)

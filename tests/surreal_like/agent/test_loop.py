@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from session.errors import RefusedError
 from session.process.context import Context
 from session.process.service import Frame
 from session.wire.connection_monitor import ACCEPTED, Monitor
+from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.loop import AgentService, make_agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.errors import SpecError
-from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.chunk import GRADIENT, Chunk
 from tests.surreal_like.agent.rig import LearnerPeer, Line, LineAgent, ReplayPeer, Rig, make_rig
 from tests.surreal_like.ps.test_server import client
 
@@ -129,6 +131,39 @@ def test_newer_parameters_are_taken_while_it_steps(rig: Rig) -> None:
     assert set(versions.tolist()) == {1, 2, 3}
     assert (np.diff(versions) >= 0).all()
     assert service(frame)._agent.progress == (300, 30)
+
+
+def test_one_version_acts_in_all_of_an_unroll_that_becomes_one_row(rig: Rig) -> None:
+    unrolls: list[Chunk] = []
+
+    def pack(chunk: Chunk) -> Chunk:
+        unrolls.append(chunk)
+        columns = {name: column[:1, :1] for name, column in chunk.columns.items()}
+        columns[GRADIENT] = np.zeros((1, 1, 3), np.float32)
+        return replace(chunk, columns=columns, streams=[0])
+
+    def build_packing(context: Context) -> AgentService:
+        acting_of(context).pack = pack
+        return build(context)
+
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+
+    def sent(wanted: int) -> bool:
+        return len(replay.chunks) >= wanted
+
+    rig.start("agent-0", build_packing)
+    for wanted in range(3, 18, 3):
+        learner.publish()
+        rig.until(partial(sent, wanted))
+    versions = [set(each.columns["version"].ravel().tolist()) for each in unrolls]
+    assert [len(each) for each in versions] == [1] * len(unrolls)
+    assert len(set.union(*versions)) > 3
+    assert [(chunk.size, chunk.rows) for chunk in replay.chunks] == [
+        (1, number) for number in range(1, len(replay.chunks) + 1)
+    ]
+    # Of two streams with chunks of four rows, the first of which is no step.
+    assert [chunk.env_steps for chunk in replay.chunks[:2]] == [6, 12]
+    assert replay.chunks[0].finished
 
 
 def test_a_full_window_stops_stepping_until_replay_reads() -> None:

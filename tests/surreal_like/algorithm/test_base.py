@@ -159,11 +159,11 @@ def test_defaults_extend_the_base_and_say_which_replay(name: str) -> None:
     [
         (
             {"type": "continuous", "dim": [1]},
-            "gym:Pendulum-v1 has continuous [1]: try ddpg, impala, ppo, sac or td3",
+            "gym:Pendulum-v1 has continuous [1]: try a3c, ddpg, impala, ppo, sac or td3",
         ),
         (
             {"type": "multi_discrete", "dim": [3, 2]},
-            "gym:Pendulum-v1 has multi_discrete [3, 2]: try impala or ppo",
+            "gym:Pendulum-v1 has multi_discrete [3, 2]: try a3c, impala or ppo",
         ),
     ],
 )

@@ -166,3 +166,34 @@ def test_each_rule_is_restored_and_its_step_size_can_change(rule: str) -> None:
 def test_another_rule_is_refused() -> None:
     with pytest.raises(ConfigError, match="'sgd', expected one of adam, rmsprop_tf"):
         Optimizer(make_net(), learning_rate=0.1, rule="sgd")
+
+
+def test_golden_steps_of_rmsprop() -> None:
+    parameter = torch.tensor([0.5, -0.3], dtype=torch.float64)
+    rule = RMSPropTF(parameter, learning_rate=7e-4)
+    for gradient, expected in (
+        ((1.0, -2.0), (0.499332576, -0.298682991)),
+        ((-0.5, 0.5), (0.499667432, -0.299013385)),
+        ((40.0, 0.0), (0.492892867, -0.299013385)),
+    ):
+        rule.step(torch.tensor(gradient, dtype=torch.float64))
+        assert parameter.tolist() == pytest.approx(expected, rel=1e-7)
+
+
+def test_a_gradient_that_was_clipped_elsewhere_makes_the_same_update() -> None:
+    nets = [make_net()]
+    nets += [copy.deepcopy(nets[0]) for _ in range(2)]
+    one, two, unclipped = (Optimizer(net, learning_rate=0.1, max_grad_norm=0.05) for net in nets)
+    loss = loss_of(nets[0], torch.randn(16, 3))
+    gradient = one.compute(loss)
+    kept = gradient.clone()
+    norm = one.apply(gradient)
+    assert torch.equal(gradient, kept)
+    assert two.clip(gradient) == norm > 0.05
+    assert gradient.norm().item() == pytest.approx(0.05, rel=1e-6)
+    two.apply(gradient, clipped=True)
+    assert torch.equal(weights(nets[0]), weights(nets[1]))
+    # It is not clipped once more: a mean of two may be longer than one.
+    unclipped.apply(kept, clipped=True)
+    assert unclipped.apply(torch.full_like(kept, math.nan), clipped=True) != 0.0
+    assert unclipped.skipped

@@ -1,0 +1,176 @@
+"""A3C: agents make gradients of their own unrolls; the learner applies them in order of arrival.
+
+Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning: advantage actor-critic with
+shared statistics of RMSProp. Losses are sums over the rows of an unroll, as there, and means over
+the streams of an agent: step sizes differ from those of the other algorithms accordingly.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from session.config import Config
+from session.errors import ConfigError
+from surreal_like.agent.actor import ActorAgent
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.data.batch import Batch
+from surreal_like.dataflow import (
+    Flow,
+    Loss,
+    apply_gradients,
+    async_gradients,
+    compensate_delay,
+    compute_gradients,
+    learn_moments,
+    rollouts,
+)
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.learner.on_policy import ActorCriticLearner
+from surreal_like.loss.actor_critic import actor_critic_sums
+from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
+
+
+def default_config() -> Config:
+    """Returns the defaults that agent and learner add to `learner_config`."""
+    return Config(
+        {
+            # Place where gradients are computed: agent, from its own unrolls; or learner.
+            "gradients_at": "agent",
+            "algo": {
+                # Rewards are clipped to +- this for learning, before any sum; 0: no clipping.
+                "reward_clip": 1.0,
+                # Weight of the squared errors of the values.
+                "value_weight": 0.25,
+                # Weight of the entropy: a schedule.
+                "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.01, "end": 0.0},
+                # Step size: a schedule.
+                "learning_rate": {
+                    **SCHEDULE_CONFIG,
+                    "kind": "linear",
+                    "by": "env_steps",
+                    "start": 7e-4,
+                    "end": 0.0,
+                    "steps": 100_000_000,
+                },
+                # Optimizer of the network.
+                "optimizer": {
+                    # rmsprop_tf: RMSProp as TensorFlow 1 computes it; or adam.
+                    "rule": "rmsprop_tf",
+                    # rmsprop_tf adds it inside the root, adam to the root.
+                    "epsilon": 0.1,
+                },
+                # Gradients with a larger norm are scaled to this norm, at the agent; 0: never.
+                "max_grad_norm": 40.0,
+                # Correction of gradients for the updates since their parameters were published.
+                "delay_compensation": {
+                    # 0: no correction.
+                    "weight": 0.0,
+                    # Divide the weight by the root of a running mean of squared gradients.
+                    "adaptive": False,
+                    # Published versions whose parameters are kept [versions].
+                    "history": 20,
+                },
+                # After each unroll, agents wait for a version that has learned from it.
+                "synchronous": False,
+            },
+            "model": {**ACTOR_CRITIC_CONFIG, "shared": True},
+            "replay": {
+                # Gradients per batch; each is applied by itself [gradients].
+                "batch_size": 1,
+                # Gradients waiting for the learner before agents wait [gradients].
+                "capacity": 64,
+                # Gradients of parameters with a larger lag are dropped [versions]; 0: none.
+                "evict_rule": {"max_version_lag": 20},
+            },
+            "parameter_publish": {
+                # Shortest time between two publications [seconds].
+                "min_publish_interval": 0.0,
+            },
+        }
+    )
+
+
+class A3CAgent(ActorAgent):
+    """Draws actions, and makes gradients of its unrolls."""
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """Returns the defaults of `learner_config`."""
+        return default_config()
+
+
+class A3CLearner(ActorCriticLearner):
+    """Follows the policy gradient on returns up to the end of each unroll."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        _check(kwargs["learner_config"])
+        super().__init__(**kwargs)
+
+    def execution_plan(self) -> Flow:
+        """Makes one update from each gradient; agents compute them, or the learner."""
+        if self.learner_config.gradients_at == "agent":
+            flow: Flow = async_gradients(self)
+        else:
+            flow = rollouts(self).for_each(compute_gradients(self))
+        if self.algo.delay_compensation.weight:
+            flow = flow.for_each(compensate_delay(self, **self.algo.delay_compensation))
+        return flow.for_each(apply_gradients(self)).for_each(learn_moments(self.network))
+
+    def loss(self, batch: Batch) -> Loss:
+        """Returns the loss of a batch of unrolls."""
+        sums = actor_critic_sums(
+            *self.evaluate_actions(batch),
+            rewards=batch.rewards,
+            discounts=batch.discounts,
+            mask=batch.mask,
+        )
+        entropy_weight = self.entropy.at(self)
+        rows = batch.mask.sum().clamp(min=1.0)
+        means = {name: each.detach().sum() / rows for name, each in sums._asdict().items()}
+        metrics = {
+            "policy_loss": means["policy"],
+            "value_loss": means["value"],
+            "entropy": means["entropy"],
+            "entropy_weight": entropy_weight,
+        }
+        value_weight = self.algo.value_weight
+        return Loss(sums.total(entropy_weight=entropy_weight, value_weight=value_weight), metrics)
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """Returns the defaults of `learner_config`."""
+        return default_config()
+
+
+class A3C(Algorithm):
+    """Asynchronous advantage actor-critic, for any actions."""
+
+    agent = A3CAgent
+    learner = A3CLearner
+    replay = "surreal_like.replay.fifo_replay:FIFOReplay"
+    session_config = MappingProxyType(
+        {
+            "agent": {"fetch_parameter_mode": "step:5", "fetch_interval_seconds": 0.0},
+            "sender": {"flush_iteration": 20},
+        }
+    )
+
+
+def _check(learner_config: Config) -> None:
+    """Raises ConfigError for an invalid number."""
+    algo, where = learner_config.algo, "learner_config.algo"
+    for key in ("value_weight", "max_grad_norm"):
+        if algo[key] < 0:
+            raise ConfigError(f"{where}.{key} is {algo[key]}, below 0")
+    delay = algo.delay_compensation
+    if delay.weight < 0 or delay.history < 1:
+        raise ConfigError(
+            f"{where}.delay_compensation has weight {delay.weight} and history {delay.history}, "
+            "expected 0 or more and 1 or more"
+        )
+    if learner_config.model.normalize_values:
+        raise ConfigError(
+            "learner_config.model.normalize_values is true, but gradients are made before their "
+            "returns are counted: set it to false"
+        )

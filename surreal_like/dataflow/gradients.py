@@ -1,0 +1,237 @@
+"""Operators on gradients: computed, averaged, corrected for their delay, applied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from surreal_like.data.batch import Batch
+from surreal_like.dataflow.flow import PASSED, Operator, Signal
+from surreal_like.dataflow.items import Gradients, Trained, size_of
+from surreal_like.dataflow.training import LossFunction, Means, computed
+from surreal_like.errors import DataError
+
+if TYPE_CHECKING:
+    from surreal_like.learner.base import Learner
+
+# Added to the mean of squares: Zheng et al. 2017, section 5.
+_EPSILON = 1e-7
+_MEAN_DECAY = 0.95
+
+
+def compute_gradients(learner: Learner, loss: LossFunction | None = None) -> Operator:
+    """Returns an operator that gives the `Gradients` of each batch; `loss` as in `train_one_step`.
+
+    If the loss is not finite, the gradients are NaN, and `apply_gradients` skips them.
+    """
+
+    def compute(item: Batch) -> Gradients:
+        function = learner.loss if loss is None else loss
+        metrics, totals, _ = computed(learner, function, item)
+        flats = [learner.optimizers[name].compute(total) for name, total in totals.items()]
+        version = int(item["version"].min()) if "version" in item and item.rows else -1
+        metrics.update(learner.stats(item))
+        names, size = tuple(totals), size_of(item)
+        return Gradients(torch.cat(flats), item.rows, version, metrics, names, item, size)
+
+    return Operator("compute_gradients", compute, learner=learner)
+
+
+def average_gradients() -> Operator:
+    """Returns an operator behind `batch(n)`: the mean of several gradients, weighted by rows."""
+
+    def average(items: list[Gradients]) -> Gradients:
+        rows = sum(each.rows for each in items)
+        if len({(each.names, each.clipped) for each in items}) > 1:
+            raise DataError(f"gradients of {items[0].names} and of {items[-1].names} have no mean")
+        flat = sum(each.flat * (each.rows / rows) for each in items)
+        metrics: dict[str, Any] = dict(Means([each.metrics for each in items]))
+        version = min(each.version for each in items)
+        assert isinstance(flat, torch.Tensor)  # of at least one item
+        return Gradients(
+            flat,
+            rows,
+            version,
+            metrics,
+            items[0].names,
+            batch=_joined(items),
+            size=size_of(items),
+            clipped=items[0].clipped,
+        )
+
+    return Operator("average_gradients", average)
+
+
+class GradientCounts:
+    """Gradients of agents over the whole run.
+
+    Attributes:
+        applied: number of those that the parameters were updated with.
+        stale: number of those that were left out, because their parameters were too old.
+    """
+
+    def __init__(self) -> None:
+        self.applied = self.stale = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Returns both numbers."""
+        return {"applied": self.applied, "stale": self.stale}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Restores a result of `state_dict`."""
+        self.applied, self.stale = int(state["applied"]), int(state["stale"])
+
+
+def _joined(items: list[Gradients]) -> Batch | None:
+    """Returns a batch without rows, with versions and moments; None for gradients made here."""
+    batches = [each.batch for each in items if each.clipped and each.batch is not None]
+    if not batches:
+        return None
+    joined = Batch(extras={})
+    if "moments" in batches[0].extras:
+        joined.extras["moments"] = tuple(each for b in batches for each in b.extras["moments"])
+    if (origin := batches[0].origin) is not None:
+        versions = np.concatenate([batch.origin.columns["version"] for batch in batches])
+        joined.origin = replace(origin, columns={"version": versions})
+    return joined
+
+
+def apply_gradients(learner: Learner) -> Operator:
+    """Returns an operator that makes a step of the optimizers with gradients; gives a `Trained`.
+
+    Gradients of agents whose parameters are more than `replay.evict_rule.max_version_lag` versions
+    old are left out, and counted in the metric `stale`; those applied in `gradients`.
+    """
+    rule = learner.learner_config.replay.get("evict_rule") or {}
+    most_lag = rule.get("max_version_lag") or math.inf
+    from_agents = learner.learner_config.get("gradients_at") == "agent"
+    counts = learner.keep("gradient_counts", GradientCounts()) if from_agents else GradientCounts()
+
+    def apply(item: Gradients) -> Trained | Signal:
+        if item.clipped and learner.version - item.version > most_lag:
+            counts.stale += item.size
+            return PASSED
+        learner.optimizers.begin(learner)
+        metrics, optimizers = dict(item.metrics), [learner.optimizers[name] for name in item.names]
+        flats = torch.split(item.flat, [optimizer.size for optimizer in optimizers])
+        for optimizer, flat in zip(optimizers, flats, strict=True):
+            norm = optimizer.apply(flat, clipped=item.clipped)
+            # An agent has reported the norm before the clip.
+            if optimizer.norm_name and not item.clipped:
+                metrics[optimizer.norm_name] = norm
+        if from_agents:
+            counts.applied += item.size
+            metrics |= {"gradients": counts.applied, "stale": counts.stale}
+        metrics["skipped"] = learner.optimizers.skipped
+        learner.optimizers.report(metrics)
+        batch = item.batch if item.batch is not None else Batch()
+        trained = Trained(batch, metrics, size=item.size)
+        learner.updates.append(trained)
+        return trained
+
+    return Operator("apply_gradients", apply, learner=learner, trains=True)
+
+
+def compensated(
+    gradient: torch.Tensor,
+    now: torch.Tensor,
+    then: torch.Tensor,
+    weight: float | torch.Tensor,
+) -> torch.Tensor:
+    """Returns a gradient of earlier parameters, corrected to those of now; all `[P]`.
+
+    Zheng et al. 2017, Asynchronous Stochastic Gradient Descent with Delay Compensation, equation
+    10: the outer product of the gradient stands for the Hessian, of which the diagonal is used.
+    """
+    return gradient + weight * gradient * gradient * (now - then)
+
+
+def compensate_delay(
+    learner: Learner, weight: float, *, adaptive: bool = False, history: int = 20
+) -> Operator:
+    """Returns an operator that corrects gradients for the updates since their parameters.
+
+    Where these parameters are no longer kept, the gradient stays as it is and is counted in the
+    metric `uncompensated`.
+
+    Args:
+        learner: its parameters are those of now.
+        weight: 0: no correction.
+        adaptive: divides the weight by the root of a running mean of squared gradients.
+        history: number of published versions whose parameters are kept.
+
+    Raises:
+        ValueError: a negative weight, or a history below 1.
+    """
+    if weight < 0 or history < 1:
+        raise ValueError(
+            f"compensate_delay(weight={weight:g}, history={history}): expected a weight of 0 or "
+            "more and a history of 1 or more"
+        )
+    compensation = learner.keep(
+        "delay_compensation", DelayCompensation(learner, weight, adaptive, history)
+    )
+    words = f"{weight:g}, adaptive" if adaptive else f"{weight:g}"
+    return Operator(f"compensate_delay({words})", compensation, learner=learner)
+
+
+class DelayCompensation:
+    """The operator of `compensate_delay`, with its state."""
+
+    def __init__(self, learner: Learner, weight: float, adaptive: bool, history: int) -> None:
+        self._learner = learner
+        self._weight = weight
+        self._adaptive = adaptive
+        self._most = history
+        self._parameters: dict[int, torch.Tensor] = {}
+        self._mean_square: torch.Tensor | None = None
+        self.uncompensated = 0
+
+    @torch.no_grad()
+    def __call__(self, item: Gradients) -> Gradients:
+        """Corrects a gradient in place of the old one."""
+        optimizers = self._learner.optimizers
+        now = torch.cat([optimizers[name].parameters for name in item.names])
+        # Nothing has changed the parameters since the newest publication.
+        self._remember(self._learner.version, now)
+        then = self._parameters.get(item.version)
+        if then is None:
+            self.uncompensated += 1
+        else:
+            item.flat = compensated(item.flat, now, then, self._weight_of(item.flat))
+        item.metrics["uncompensated"] = self.uncompensated
+        return item
+
+    def _weight_of(self, gradient: torch.Tensor) -> float | torch.Tensor:
+        if not self._adaptive:
+            return self._weight
+        if self._mean_square is None:
+            self._mean_square = torch.zeros_like(gradient)
+        share = 1.0 - _MEAN_DECAY
+        self._mean_square.mul_(_MEAN_DECAY).addcmul_(gradient, gradient, value=share)
+        return self._weight / (self._mean_square + _EPSILON).sqrt()
+
+    def _remember(self, version: int, parameters: torch.Tensor) -> None:
+        if version not in self._parameters:
+            self._parameters[version] = parameters
+            while len(self._parameters) > self._most:
+                del self._parameters[min(self._parameters)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the kept parameters, the mean of squares and the count."""
+        return {
+            "parameters": dict(self._parameters),
+            "mean_square": self._mean_square,
+            "uncompensated": self.uncompensated,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a result of `state_dict`."""
+        self._parameters = dict(state["parameters"])
+        self._mean_square = state["mean_square"]
+        self.uncompensated = int(state["uncompensated"])
