@@ -24,6 +24,7 @@ from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.leaving import Leaving
 from surreal_like.agent.loop import Report
 from surreal_like.errors import DataError
+from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.gateway.batcher import Batch, Batcher
 from surreal_like.gateway.inference import joined
 from surreal_like.gateway.latency import Times
@@ -58,6 +59,8 @@ _TABLE_SECONDS = 1.0
 # Of the grace period, for the last acks.
 _LAST_ACKS_SECONDS = 3.0
 _FAILURES = 20
+# What is left to the rest of the machine when a newcomer is let in.
+_SPARE_BYTES = 256 << 20
 _SECRET_BYTES = 16
 # Odd, so that multiples of it are different modulo a power of two.
 _SEED_STEP, _SEEDS = 0x9E3779B1, 1 << 31
@@ -282,6 +285,9 @@ class GatewayService(Service):
         if self._ending:
             self._busy(connection, Busy("this gateway is ending"))
             return
+        if find_available_bytes() < _SPARE_BYTES + self._recorder.slot_bytes:
+            self._busy(connection, Busy("this machine has too little memory left"))
+            return
         displaced = self._sessions.displaced()
         if displaced is not None:
             self._leave(displaced, "displaced")
@@ -369,6 +375,7 @@ class GatewayService(Service):
     def _leave(self, member: Member, reason: str, *, reconnect: bool = False) -> None:
         """Ends a session: cuts its episode, and frees its slot."""
         self._batcher.discard(member)
+        self._show_metrics(member)
         self._cut += member.rows.cut()
         self._sessions.leave(member)
         if member.connection is not None:
@@ -556,7 +563,8 @@ class GatewayService(Service):
             self._on_due(member, what)
         self._part_revoked(now)
         if self._metrics_due():
-            self._show_metrics()
+            for member in self._sessions:
+                self._show_metrics(member)
         if self._table_due():
             self._write_table(now)
         if self._listener.trouble:
@@ -575,13 +583,12 @@ class GatewayService(Service):
         path = folder.gateways / f"{self._context.name}.json"
         write_atomically(path, json.dumps({"time": self._context.clock.time(), "sessions": rows}))
 
-    def _show_metrics(self) -> None:
-        """Reports the numbers of clients; of many in a short time the newest of each name."""
-        for member in self._sessions:
-            if member.metrics:
-                values = {f"client/{member.name}/{key}": v for key, v in member.metrics.items()}
-                member.metrics = {}
-                self._context.tensorplex.add_scalars(values, self._agent.progress.env_steps)
+    def _show_metrics(self, member: Member) -> None:
+        """Reports the numbers of a client; of many in a short time the newest of each name."""
+        if member.metrics:
+            values = {f"client/{member.name}/{key}": v for key, v in member.metrics.items()}
+            member.metrics = {}
+            self._context.tensorplex.add_scalars(values, self._agent.progress.env_steps)
 
     def _on_due(self, member: Member, what: Due) -> None:
         if what is Due.left:
@@ -596,7 +603,6 @@ class GatewayService(Service):
             self._tell(member, Refusal("unavailable", text, member.session.seq).fields())
 
     def _begin_leaving(self, reason: str, *, reconnect: bool) -> None:
-        self._show_metrics()
         for member in self._sessions:
             self._leave(member, reason, reconnect=reconnect)
         self._leaving.begin()

@@ -726,3 +726,54 @@ def run(
                     on_step()
             played += 1
     return played
+
+
+# -- a client of the older kind
+
+Failure = ClientError
+
+
+class EpisodicClient:
+    """A client with other words: `send` steps, `reset` ends a game.
+
+    Args:
+        url: `host:port` of the gateway.
+        options: as of :func:`connect`.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._url, self._options = url, options
+        self._session: Session | None = None
+
+    def init(self, state: Any) -> Any:
+        """Connects and begins an episode; returns the first action."""
+        if self._session is None:
+            self._session = connect(self._url, **self._options)
+        return self._session.reset(state)
+
+    def send(self, reward: float | None, state: Any) -> Any:
+        """Reports a step and returns the next action; a reward of None begins an episode."""
+        return self.init(state) if reward is None else self._connected().step(reward, state)
+
+    def reset(self, reward: float) -> float:
+        """Ends the game, without a last state; returns its score."""
+        return self._connected().end(reward).total
+
+    def metrics(self) -> EpisodicClient:
+        """Returns an object with :meth:`scalar`."""
+        return self
+
+    def scalar(self, name: str, y: float) -> None:
+        """Reports a number as a curve of its own."""
+        self._connected().metrics(**{name: y})
+
+    def disconnect(self) -> None:
+        """Says goodbye."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _connected(self) -> Session:
+        if self._session is None:
+            raise Failure("not connected: call init(state), or send(None, state)")
+        return self._session

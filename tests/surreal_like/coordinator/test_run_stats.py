@@ -219,3 +219,12 @@ def test_a_run_that_nobody_has_dated_keeps_its_name_over_a_restart(tmp_path: Pat
     assert (two.run_id, two.restored_part) != (one.run_id, 1)
     two.restore(tmp_path / "record.json", 0)
     assert (two.run_id, two.restored_part) == (one.run_id, 1)
+
+
+def test_the_return_of_training_is_a_metric_once_there_are_100_episodes() -> None:
+    record = RunStats(config(), CountedClock())
+    for number in range(101):
+        assert ("return/train" in record.progress().metrics) == (number >= 100)
+        record.add_episodes([{"return": float(number), "length": 1, "metrics": {}}])
+    # Of episodes 1 to 100.
+    assert record.progress().metrics["return/train"] == 50.5

@@ -154,7 +154,8 @@ def make_stage(
     """A stage with one gateway and no agents; ``changes`` are of ``session_config.gateway``."""
     gateway = {"num": 1, "port": 0, "max_clients": 4, **changes.pop("gateway", {})}
     with make_rig(agent={"num": 0}, gateway=gateway, env=env, **changes) as rig:
-        rig.config.learner_config.update(learner or {})
+        for section, values in (learner or {}).items():
+            rig.config.learner_config[section].update(values)
         stage = Stage(rig, publish=publish)
         try:
             yield stage

@@ -17,6 +17,8 @@ from session.folder import RunFolder
 from session.stream.door import Encoding
 from session.stream.tokens import revoke_token, write_token
 from session.wire.stream import framed
+from surreal_like.experiment.machine import replay_need
+from surreal_like.gateway import service as gateway_service
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 
 UNROLLS = {"replay": {"type": "surreal_like.replay.fifo_replay:FIFOReplay"}}
@@ -367,6 +369,22 @@ def test_S5_a_dead_client_frees_its_place_after_the_grace_time() -> None:
         assert {stream for chunk in stage.replay.chunks for stream in chunk.streams} == {0}
 
 
+def test_S6_a_newcomer_needs_memory(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot_bytes = stage.service._recorder.slot_bytes
+    # Four rows of a chunk, one that repeats, one frame.
+    assert slot_bytes == 6 * replay_need(stage.rig.config).row_bytes
+    welcome = Client(stage).hello()
+    left = [(256 << 20) + slot_bytes - 1]
+    monkeypatch.setattr(gateway_service, "find_available_bytes", lambda: left[0])
+    busy = Client(stage).hello()
+    assert busy["kind"] == "busy"
+    assert "memory" in busy["reason"]
+    # A session that is there needs nothing more.
+    assert Client(stage).hello(resume=welcome["resume"])["resumed"]
+    left[0] += 1
+    assert Client(stage).hello()["kind"] == "welcome"
+
+
 def test_S6_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_who_is_away(
     stage: Stage,
 ) -> None:
@@ -684,3 +702,51 @@ def test_K1_the_table_of_clients(
     guarded.rig.pass_time(4.1)
     assert clients.run([str(run)]) == 0
     assert capsys.readouterr().out == "no sessions\n"
+
+
+def corrupted(data: bytes, rng: np.random.Generator) -> bytes:
+    """A message with some bytes changed, left out or repeated."""
+    changed = bytearray(data)
+    for _ in range(rng.integers(1, 6)):
+        at = int(rng.integers(0, len(changed) + 1))
+        part = rng.bytes(int(rng.integers(0, 9)))
+        changed[at : at + int(rng.integers(0, 5))] = part
+    return bytes(changed)
+
+
+def test_A4_garbage_at_all_doors_hurts_no_other_session(stage: Stage) -> None:
+    """A short hunt; longer ones change the seed and the number of rounds."""
+    rng = np.random.default_rng(7)
+    healthy = stage.client()
+    healthy.request("reset")
+    fields = {"observation": [0.0, 1.0], "reward": 1.0}
+    messages = [
+        framed(_packed({"kind": kind, "v": 1, "seq": 1, **fields, "values": {"a": 1}}))
+        for kind in ("hello", "reset", "step", "end", "metrics", "ping", "bye")
+    ]
+    texts = [framed(b'{"kind": "hello", "v": 1}'), framed(b'{"kind": "reset", "seq": 1}')]
+    upgrade = (
+        b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        b"Sec-WebSocket-Protocol: surreal.v1.json\r\n\r\n"
+    )
+    for number in range(60):
+        stranger = Client(stage)
+        start = [messages[0], texts[0], upgrade][number % 3]
+        try:
+            stranger.send_bytes(start if rng.random() < 0.7 else corrupted(start, rng))
+            for _ in range(5):
+                message = [*messages, *texts][rng.integers(0, 9)]
+                stranger.send_bytes(corrupted(message, rng))
+                stage.rig.step()
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        stranger.close()
+        assert healthy.request("step")["kind"] == "action"
+    healthy.request("end")
+    stage.rig.pass_time(31.0)
+    assert len(stage.service._sessions) == 1
+    assert len(stage.service._listener) == 1
+    account = stage.finish()
+    assert account["unacked"] == 0
+    assert account["pushed"] == account["inserted"]

@@ -378,6 +378,28 @@ def test_C1_run_drives_an_environment_of_gymnasium(stage: Stage) -> None:
     assert stage.replay.column("discount")[:, 0].tolist() == [1, 1, 1, 0] * 4
 
 
+def test_C6_a_client_of_the_older_kind(stage: Stage) -> None:
+    def program(address: str) -> Any:
+        client = surreal_client.EpisodicClient(address, name="old")
+        with pytest.raises(surreal_client.Failure, match="not connected"):
+            client.send(1.0, [0.0, 0.0])
+        actions = [client.init([0.0, 0.0]), client.send(1.0, [0.0, 1.0])]
+        scores = [client.reset(2.0)]
+        actions += [client.send(None, [0.0, 0.0]), client.send(5.0, [0.0, 1.0])]
+        scores.append(client.reset(-1.0))
+        client.metrics().scalar("speed", 2.5)
+        client.disconnect()
+        client.disconnect()
+        return actions, scores
+
+    actions, scores = Playing(stage, program).result()
+    assert all(action in (0, 1, 2) for action in actions)
+    assert scores == [3.0, 4.0]
+    assert stage.finish()["episodes"] == 2
+    assert stage.replay.column("discount")[:, 0].tolist() == [1, 1, 0] * 2
+    stage.rig.until(lambda: stage.rig.scalars("gateway/0").get("client/old/speed") == 2.5)
+
+
 def test_C1_the_file_needs_nothing_but_python(stage: Stage) -> None:
     code = (
         "import sys, json; sys.modules['numpy'] = None\n"
