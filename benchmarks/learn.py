@@ -33,6 +33,7 @@ from session.folder import RunFolder
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
 GRACE_SECONDS = 60.0
+WITHOUT_HINDSIGHT = ("learner_config.replay.hindsight.proportion=0",)
 WITHOUT_MEMORY = ("learner_config.model.memory=''",)
 
 
@@ -67,6 +68,11 @@ def without_memory(config: str) -> Row:
     return Row(f"{config}, no LSTM", config, 0.95, 60.0, WITHOUT_MEMORY, below=0.6)
 
 
+def without_hindsight(config: str) -> Row:
+    """Returns the row of the same experiment without hindsight: no goal is ever reached."""
+    return Row(f"{config}, no hindsight", config, -6.9, 60.0, WITHOUT_HINDSIGHT, below=-14.5)
+
+
 ROWS = (
     row("cartpole_ppo", 475.0, 15.0),
     row("cartpole_dqn", 475.0, 20.0),
@@ -79,6 +85,8 @@ ROWS = (
     row("memory_a3c", 0.95, 90.0),
     without_memory("memory_a3c"),
     row("target_a3c", -0.16, 90.0),
+    row("bitflip_dqn", -6.9, 60.0),
+    without_hindsight("bitflip_dqn"),
     row("pendulum_sac", -165.0, 300.0),
     row("pendulum_td3", -165.0, 180.0),
     row("pendulum_ddpg", -165.0, 180.0),

@@ -27,7 +27,7 @@ def learned_table(found: Mapping[str, Any]) -> str:
 def _line(row: Mapping[str, Any]) -> str:
     cells = [f"`{row['config']}.yaml`"]
     if row["below"] is not None:
-        cells[0] += ", without its LSTM"
+        cells[0] += row["name"].removeprefix(row["config"])
         best = row["best_mean_return"]
         cells += [f"stays below {row['below']:g}", f"at best {best['max']:.2f}", "", "", ""]
     else:

@@ -34,6 +34,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "learner_config.replay.capacity": _ONE,
         "learner_config.replay.replay_shards": _ONE,
         "learner_config.replay.replay_proportion": _SHARE,
+        "learner_config.replay.hindsight.proportion": _SHARE,
         "learner_config.replay.priority.alpha": _SHARE,
         "learner_config.replay.priority.beta.start": _SHARE,
         "learner_config.replay.priority.beta.end": _SHARE,

@@ -84,6 +84,24 @@ BASE_LEARNER_CONFIG = Config(
                 # Minimum priority of a row.
                 "epsilon": 1e-6,
             },
+            # Goals relabelled in hindsight, in UniformReplay and PrioritizedReplay: a sampled row
+            # gets a goal that was achieved later, and the reward for that goal.
+            "hindsight": {
+                # Probability that a sampled row is relabelled; 0: off.
+                "proportion": 0.0,
+                # Goal of a row: future (achieved at a later row), final (at the newest row of the
+                # episode) or episode (at any row after the first).
+                "strategy": "future",
+                # Reward for a goal: env (compute_reward of the environment) or
+                # package.module:function of (achieved, desired, info).
+                "reward": "env",
+                # Part of the observations with the achieved goal.
+                "achieved": "achieved_goal",
+                # Part of the observations with the desired goal.
+                "desired": "desired_goal",
+                # First rows whose stored and computed rewards are compared [rows]; 0: none.
+                "check_rows": 1000,
+            },
             # Number of replay processes; agents are distributed over them.
             "replay_shards": 1,
             # Rules to remove rows early, every session_config.replay.evict_interval.
@@ -533,6 +551,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "learner_config.gradients_at": ("learner", "agent"),
         "learner_config.replay.when_full": ("block", "drop_oldest"),
+        "learner_config.replay.hindsight.strategy": ("future", "final", "episode"),
         "env_config.vector": ("native", "sync", "process"),
         "session_config.at_end": ("exit", "idle"),
         "session_config.evaluator.mode": ("eval_deterministic", "eval_stochastic"),

@@ -183,7 +183,9 @@ def _build(env_config: Config, evaluation: bool) -> Env:
         return AtariEnv(rest, atari_settings(env_config, evaluation))
     if kind == "toy":
         return _bounded(_build_toy(rest, arguments), env_config)
-    built = _call(_load(name, "env_config.env_name"), name, arguments, "env_config.env_args")
+    built = _call(
+        load_callable(name, "env_config.env_name"), name, arguments, "env_config.env_args"
+    )
     if isinstance(built, Env):
         return _bounded(built, env_config)
     return _adapt(built, name, env_config, evaluation)
@@ -235,7 +237,7 @@ def _wrappers(env_config: Config, evaluation: bool) -> list[tuple[str, Callable[
     """
     found: list[tuple[str, Callable[..., Any], Config]] = []
     for path, arguments in wrapper_entries(env_config, evaluation):
-        wrapper = _load(path, "env_config.wrappers")
+        wrapper = load_callable(path, "env_config.wrappers")
         if found and is_gym_wrapper(wrapper) and not is_gym_wrapper(found[-1][1]):
             raise ConfigError(
                 f"env_config.wrappers: {path} extends gymnasium.Wrapper, {found[-1][0]} does not: "
@@ -285,7 +287,7 @@ def _spec_of(env: Env, env_config: Config, what: str) -> dict[str, Any]:
     return compare(given, derived, what)
 
 
-def _load(path: str, where: str) -> Callable[..., Any]:
+def load_callable(path: str, where: str) -> Callable[..., Any]:
     """Imports the object of a dotted path `package.module:Name`."""
     module_name, _, attribute = path.partition(":")
     try:

@@ -243,9 +243,71 @@ class Recall(Env):
         return blank, 0.0, False, False, {}
 
 
+class BitFlip(Env):
+    """Goals: flip `bits` bits, one per step, until they are those of the goal.
+
+    The observation is a dict of `observation` and `achieved_goal`, both the bits, and
+    `desired_goal`, each float32 [bits] of 0 and 1; start and goal are drawn, never equal. The
+    reward is 0 at the goal, which terminates, else -1; after `bits` steps the episode is truncated.
+    `compute_reward` and `compute_terminated` are those of any goal, for hindsight.
+    Optimum: flip each wrong bit once, 1 - (bits / 2) / (1 - 2 ** -bits) on average.
+    """
+
+    def __init__(self, bits: int = 15) -> None:
+        _require(bits >= 1, f"toy:bitflip: bits is {bits}, expected 1 or more")
+        self.bits = bits
+        line = {"type": "float32", "dim": [bits]}
+        self.obs_spec = {
+            name: dict(line) for name in ("observation", "achieved_goal", "desired_goal")
+        }
+        self.action_spec = {"type": "discrete", "dim": [bits]}
+        self.optimal_return = 1.0 - 0.5 * bits / (1.0 - 2.0**-bits)
+        self._state: Array = np.zeros(bits, np.float32)
+        self._goal: Array = np.ones(bits, np.float32)
+        self._steps = 0
+
+    def reset(self) -> tuple[dict[str, Array], Info]:
+        """Draws start and goal."""
+        self._state = self._goal = self._draw()
+        while (self._state == self._goal).all():
+            self._goal = self._draw()
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action: int) -> Step:
+        """Flips one bit."""
+        self._state = self._state.copy()
+        self._state[action] = 1.0 - self._state[action]
+        self._steps += 1
+        arrived = bool(self.compute_terminated(self._state, self._goal, {}))
+        reward = float(self.compute_reward(self._state, self._goal, {}))
+        return self._observe(), reward, arrived, self._steps >= self.bits and not arrived, {}
+
+    def compute_reward(self, achieved: Array, desired: Array, info: Any) -> Array:
+        """Returns 0 where the goal is achieved, else -1; goals `[..., bits]`."""
+        return self.compute_terminated(achieved, desired, info).astype(np.float32) - 1.0
+
+    def compute_terminated(
+        self, achieved: Array, desired: Array, info: Any
+    ) -> npt.NDArray[np.bool_]:
+        """Returns True where the goal is achieved; goals `[..., bits]`."""
+        return np.asarray((achieved == desired).all(axis=-1))
+
+    def _draw(self) -> Array:
+        return self.rng.integers(2, size=self.bits).astype(np.float32)
+
+    def _observe(self) -> dict[str, Array]:
+        return {
+            "observation": self._state.copy(),
+            "achieved_goal": self._state.copy(),
+            "desired_goal": self._goal.copy(),
+        }
+
+
 TOYS: Mapping[str, type[Env]] = MappingProxyType(
     {
         "bandit": Bandit,
+        "bitflip": BitFlip,
         "chain": Chain,
         "clock": Clock,
         "grid": Grid,

@@ -43,6 +43,7 @@ class Replay:
         overlap: 1 if agents cut whole unrolls that end with the row after them, else 0.
         takes_priorities: whether :meth:`update_priorities` has an effect; the learner reads it.
         consumes: whether a row is sampled only once.
+        relabels: whether it can give rows the goals of later rows.
         log: records what the replay does.
         tensorplex: metrics, ``tensorplex.add_scalar(tag, value, step)``.
         clock: source of times.
@@ -57,10 +58,12 @@ class Replay:
     overlap: int = 0
     takes_priorities: bool = False
     consumes: bool = False
+    relabels: bool = False
 
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
     ) -> None:
+        self._require_relabelling(learner_config)
         self.learner_config = learner_config
         self.env_config = env_config
         self.session_config = session_config
@@ -73,6 +76,17 @@ class Replay:
         self.env_steps = 0
         self.iteration = 0
         self.least_mass = math.inf
+
+    def _require_relabelling(self, learner_config: Mapping[str, Any]) -> None:
+        """Raises ConfigError if goals are to be relabelled and this replay cannot do that."""
+        section = (learner_config.get("replay") or {}).get("hindsight") or {}
+        proportion = section.get("proportion", 0.0)
+        if proportion and not self.relabels:
+            raise ConfigError(
+                f"learner_config.replay.hindsight.proportion is {proportion:g}, but "
+                f"{type(self).__name__} relabels no goals: set it to 0, or "
+                "learner_config.replay.type to UniformReplay or PrioritizedReplay"
+            )
 
     # -- overridden by an author -----------------------------------------------------------------
 

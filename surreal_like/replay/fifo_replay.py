@@ -41,6 +41,7 @@ class FIFOReplay(Table):
 
     overlap = 1
     consumes = True
+    relabels = False
     selector: FIFOSelector
 
     def make_parts(self) -> None:

@@ -11,7 +11,9 @@ to LAST)``, bootstrapped from the observation m rows on with ``gamma^m prod_{i<=
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,9 @@ from surreal_like.transform.reward import RewardTransform
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
+
+# Positions of rows -> reward and discount that led to each, and whether its episode ends there.
+Outcome = Callable[[Rows], tuple[Floats, Floats, Flags]]
 
 FIRST, LAST = int(StepType.FIRST), int(StepType.LAST)
 
@@ -109,6 +114,22 @@ class View(ABC):
         Raises:
             DataError: a row has been evicted.
         """
+
+    def reseed(self, seed: int) -> None:  # noqa: B027 - most views draw nothing
+        """Starts a new random generator."""
+
+    def statistics(self) -> dict[str, float]:
+        """Returns numbers for metrics, in addition to those of every replay."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Returns what :meth:`restore` needs beside the rows."""
+        return {}
+
+    def restore(  # noqa: B027 - most views keep nothing
+        self, state: Mapping[str, Any], storage: ColumnStorage
+    ) -> None:
+        """Restores what :meth:`state` gave, with the restored rows."""
 
 
 class NStepView(View):
@@ -222,8 +243,13 @@ class NStepView(View):
             where it ends in a termination) float32; ``version`` and ``indices`` int64.
         """
         storage.require(numbers)
+        return self._columns(storage, numbers, self.transitions(storage, numbers), empty)
+
+    def _columns(
+        self, storage: ColumnStorage, numbers: Rows, found: Transitions, empty: Empty | None
+    ) -> dict[str, Array]:
         start = storage.locate(numbers)
-        end, rewards, discounts, terminated, _ = self.transitions(storage, numbers)
+        end, rewards, discounts, terminated, _ = found
         batch: dict[str, Array] = {"rewards": rewards, "discounts": discounts, "indices": numbers}
         batch["dones"] = terminated.astype(np.float32)
         seen, seen_next = (self._stacks.positions(storage, rows) for rows in (start, end))
@@ -240,21 +266,28 @@ class NStepView(View):
 
     def transitions(self, storage: ColumnStorage, numbers: Rows) -> Transitions:
         """Returns ends and n-step sums of the transitions that start at sampleable rows."""
+        return self._sum(storage, numbers, partial(_outcome, storage))
+
+    def _sum(self, storage: ColumnStorage, numbers: Rows, outcome: Outcome) -> Transitions:
         start = storage.locate(numbers)
         end = start + storage.distance(start)
-        rewards = self._transform(storage.take("reward", end))
-        discount = storage.take("discount", end)
+        reward, discount, last = outcome(end)
+        rewards = self._transform(reward)
         discounts = self._gamma * discount
-        going = storage.take("step_type", end) != LAST
+        going = ~last
         for _ in range(1, self.n):
             end = end + storage.distance(end) * going
-            reward = self._transform(storage.take("reward", end))
-            rewards = rewards + discounts * reward * going
-            discount = storage.take("discount", end)
+            reward, discount, last = outcome(end)
+            rewards = rewards + discounts * self._transform(reward) * going
             discounts = np.where(going, discounts * self._gamma * discount, discounts)
-            going &= storage.take("step_type", end) != LAST
+            going &= ~last
         terminated = ~going & (discount == 0.0)
         return Transitions(end, rewards, discounts, terminated, ~going & ~terminated)
+
+
+def _outcome(storage: ColumnStorage, end: Rows) -> tuple[Floats, Floats, Flags]:
+    last = storage.take("step_type", end) == LAST
+    return storage.take("reward", end), storage.take("discount", end), last
 
 
 def _keep(flags: Flags, *arrays: Rows) -> tuple[Rows, ...]:

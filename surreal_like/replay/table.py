@@ -40,6 +40,8 @@ class Table(Replay):
         ConfigError: the settings must deadlock, or are another replay's.
     """
 
+    relabels = True
+
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
     ) -> None:
@@ -59,7 +61,10 @@ class Table(Replay):
         """Makes the four parts; here those of a table of rows."""
         configs = (self.learner_config, self.env_config, self.session_config)
         replay = self.learner_config["replay"]
-        view = settings.make_view(*configs[:2])
+        seed = settings.default_seed(self.session_config)
+        view = settings.make_view(
+            *configs[:2], seed=seed, event=lambda kind, detail: self.log.event(kind, detail)
+        )
         capacity = settings.shard_of(replay["capacity"], self.learner_config)
         self.view: View = view
         self._waiting_rows = settings.waiting_rows(*configs, n=view.waiting)
@@ -70,7 +75,7 @@ class Table(Replay):
         settings.require_none_replayed(self.learner_config)
         self._require_room(capacity)
         self.storage = ColumnStorage(capacity, self._max_bytes)
-        self.selector = self.make_selector(capacity, settings.default_seed(self.session_config))
+        self.selector = self.make_selector(capacity, seed)
 
     def make_selector(self, capacity: int, seed: int) -> Selector:
         """Makes the selector of this kind, for at most ``capacity`` rows."""
@@ -250,11 +255,12 @@ class Table(Replay):
     def reseed(self, seed: int) -> None:
         """Draws rows with another seed from now on."""
         self.selector.reseed(seed)
+        self.view.reseed(seed)
 
     def statistics(self) -> dict[str, float]:
         """Rows: kept, sampleable, and since the start inserted, sampled, evicted; bytes.
 
-        The selector adds its own numbers.
+        The selector and the view add their own numbers.
         """
         return {
             "size": len(self.storage),
@@ -264,6 +270,7 @@ class Table(Replay):
             "evicted": self.storage.oldest,
             "size_bytes": self.storage.size_bytes,
             **self.selector.statistics(),
+            **self.view.statistics(),
         }
 
     def state(self) -> dict[str, Any]:
@@ -276,6 +283,7 @@ class Table(Replay):
             "storage": self.storage.state(),
             "selector": self.selector.state(),
             "limiter": self.limiter.state(),
+            "view": self.view.state(),
             "ages": [[end, now - inserted_at] for end, inserted_at in self._ages],
             "newest_version": self.newest_version,
         }
@@ -284,6 +292,7 @@ class Table(Replay):
         """Restores what :meth:`state` gave, also with another capacity or another n."""
         storage = self.storage
         storage.restore(state["storage"])
+        self.view.restore(state["view"], storage)
         ready = self.view.ready_rows(storage)
         self.selector.restore(state["selector"], storage.oldest, ready)
         self.limiter.restore({**state["limiter"], "size": len(self.selector)})

@@ -66,7 +66,7 @@ def test_the_table_has_a_line_for_each_row() -> None:
     assert text[2:] == [
         "| `a.yaml` | 475 | 3 of 3 | 6.0 (5.0 to 7.0) | 15 | 6,000 (5,000 to 7,000) | holds |",
         "| `b.yaml` | -85 | 0 of 1 |  | 9 |  | **missed** |",
-        "| `c.yaml`, without its LSTM | stays below 0.6 | at best 0.31 |  |  |  | holds |",
+        "| `c.yaml`, no LSTM | stays below 0.6 | at best 0.31 |  |  |  | holds |",
         "",
         "`python x`, today: P, 2 cores, 8.0 GiB. Python 3.11, torch 2, gymnasium 1. Seeds 1, 2, 3: "
         "medians, and from the least to the most. Load of the machine before a run: 0.5 to 0.5.",

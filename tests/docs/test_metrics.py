@@ -20,6 +20,8 @@ from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.experiment.resolve import defaults, read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.fifo_replay import FIFOReplay
+from surreal_like.replay.goal_reward import GoalReward
+from surreal_like.replay.hindsight import HindsightView
 from surreal_like.replay.uniform_replay import UniformReplay
 from tests.surreal_like.algorithm.transitions import ACTION, make_transitions
 from tests.surreal_like.algorithm.unrolls import DISCRETE, make_batch
@@ -213,6 +215,12 @@ def test_a_queue_of_unrolls_counts_what_the_glossary_says() -> None:
     assert usual <= queue
 
 
+def test_hindsight_counts_what_the_glossary_says() -> None:
+    view = HindsightView(1, 0.9, goals=GoalReward(lambda achieved, desired, info: 0.0))
+    told = {("replay/0", f"replay.core/{name}") for name in view.statistics()}
+    assert told == listed("### What hindsight adds to a shard")
+
+
 def test_a_newcomer_finds_the_first_tags_in_the_learners_folder(dqn: Ended) -> None:
     assert listed("### What to look at first") > {("learner", tag) for tag in FIRST}
     best = dqn.curves["learner", "return/best"]
@@ -279,6 +287,7 @@ def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
 def test_every_row_has_a_unit_or_none_and_a_meaning() -> None:
     titles = (
         *TABLES,
+        "### What hindsight adds to a shard",
         "### What only a queue of unrolls counts",
         "### Your own",
         "## progress.jsonl",

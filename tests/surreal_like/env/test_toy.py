@@ -8,7 +8,7 @@ import pytest
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like.env.base import Env
-from surreal_like.env.toy import TOYS, Bandit, Chain, Clock, Grid, Recall, Target
+from surreal_like.env.toy import TOYS, Bandit, BitFlip, Chain, Clock, Grid, Recall, Target
 from tests.contracts.env import EnvContract
 
 ROOT = Path(__file__).parents[3]
@@ -17,6 +17,11 @@ ROOT = Path(__file__).parents[3]
 class TestBandit(EnvContract):
     def make(self) -> Env:
         return Bandit()
+
+
+class TestBitFlip(EnvContract):
+    def make(self) -> Env:
+        return BitFlip(bits=4)
 
 
 class TestChain(EnvContract):
@@ -109,10 +114,35 @@ def test_random_policies_earn_less(env: Any, policy: Any) -> None:
 
 
 def test_every_toy_is_listed_and_says_its_optimum() -> None:
-    assert set(TOYS) == {"bandit", "chain", "clock", "grid", "recall", "target"}
+    assert set(TOYS) == {"bandit", "bitflip", "chain", "clock", "grid", "recall", "target"}
     for toy in TOYS.values():
         assert "Optimum" in (toy.__doc__ or "")
         assert isinstance(toy().optimal_return, float)  # type: ignore[attr-defined]
+
+
+def test_bitflip_ends_at_its_goal_or_after_as_many_steps_as_bits() -> None:
+    """H8: the optimum is 1 less than the bits that differ on average, start and goal unequal."""
+    assert BitFlip().optimal_return == pytest.approx(-6.500229, abs=1e-6)
+    env = BitFlip(bits=3)
+    env.seed(0)
+    returns, seen = [], set()
+    for _ in range(300):
+        obs, _ = env.reset()
+        wrong = np.flatnonzero(obs["achieved_goal"] != obs["desired_goal"])
+        seen.add((tuple(obs["achieved_goal"]), tuple(obs["desired_goal"])))
+        for place, bit in enumerate(wrong):
+            obs, reward, terminated, truncated, _ = env.step(int(bit))
+            assert (reward == 0.0) == terminated == (place == len(wrong) - 1)
+            assert not truncated
+        returns.append(1.0 - len(wrong))
+    assert len(seen) == 8 * 7
+    assert np.mean(returns) == pytest.approx(env.optimal_return, abs=0.15)
+    env.reset()
+    env._goal = 1.0 - env._state
+    ends = [env.step(0)[2:4] for _ in range(3)]
+    assert ends == [(False, False), (False, False), (False, True)]
+    goals = np.array([[0, 1], [1, 1]], np.float32)
+    assert env.compute_reward(goals, goals[:1], {}).tolist() == [0.0, -1.0]
 
 
 def test_only_the_first_observation_shows_what_is_to_be_recalled() -> None:

@@ -1,0 +1,320 @@
+"""Hindsight: transitions as if a goal that was reached later had been the desired one.
+
+Andrychowicz et al. 2017, "Hindsight experience replay". Stored rows never change; a goal is
+chosen, and rewards are computed anew, when a transition is sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from session.config import Config
+from session.errors import ConfigError
+from session.nest import Array
+from surreal_like.data.frames import stack_size
+from surreal_like.data.spec import is_leaf
+from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
+from surreal_like.replay.episode_index import EpisodeIndex
+from surreal_like.replay.goal_reward import Event, GoalReward, make_goal_reward
+from surreal_like.replay.n_step_view import LAST, Flags, Floats, NStepView, Transitions
+from surreal_like.replay.storage import ColumnStorage, Empty
+from surreal_like.replay.stream_table import Rows
+from surreal_like.transform.reward import RewardTransform, make_reward_transform
+
+_KEY = "learner_config.replay.hindsight"
+# Goals are float32 here and float64 in simulators, so a few rewards at a threshold may differ.
+_TOLERANCE = 1e-5
+_SHARE_OF_WRONG = 0.01
+# Weight of the older batches, at each new one, in the means that are reported.
+_KEPT = 0.99
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """Settings of hindsight.
+
+    Attributes:
+        proportion: probability that a sampled row is relabelled.
+        strategy: row whose achieved goal is taken: ``future``, uniformly one after the sampled row;
+            ``final``, the newest row of the episode; ``episode``, uniformly one after FIRST.
+        achieved: part of the observations that has the achieved goal.
+        desired: part that has the desired one, of the same shape.
+        info_keys: columns of ``extras`` that the functions of goals get.
+        check_rows: so many rows that are not relabelled must have the rewards that are computed
+            for them; 0: no check.
+    """
+
+    proportion: float = 0.8
+    strategy: str = "future"
+    achieved: str = "achieved_goal"
+    desired: str = "desired_goal"
+    info_keys: tuple[str, ...] = ()
+    check_rows: int = 0
+
+
+class HindsightView(NStepView):
+    """Makes n-step transitions, some of them with a goal that was achieved in the same episode.
+
+    Args:
+        n: steps, at least 1.
+        gamma: discount per step, multiplied with the environment's own.
+        goals: rewards and terminations by goals.
+        relabelling: which rows get which goals.
+        transform: of single rewards, also of those computed anew.
+        seed: of the generator.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        gamma: float,
+        *,
+        goals: GoalReward,
+        relabelling: Relabelling | None = None,
+        transform: RewardTransform | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(n, gamma, transform=transform)
+        self._goals = goals
+        self._how = how = relabelling or Relabelling()
+        self._achieved, self._desired = f"obs/{how.achieved}", f"obs/{how.desired}"
+        self._check = _RewardCheck(how.check_rows)
+        self._index: EpisodeIndex | None = None
+        # Rows, relabelled rows, sum of their rewards; older batches count less and less.
+        self._sums = np.zeros(3)
+        self.reseed(seed)
+
+    def check(self, chunk: Chunk) -> None:
+        """Raises DataError for an unroll, and for a chunk without goals."""
+        super().check(chunk)
+        for name in (self._achieved, self._desired):
+            if name not in chunk.columns:
+                raise DataError(f"chunk from {chunk.sender}: no column '{name}' for hindsight")
+
+    def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
+        """Finds the rows that an insert has made sampleable; adds the new ones to the index."""
+        if self._index is None:
+            self._index = EpisodeIndex(storage.capacity)
+        self._index.insert(storage, numbers, step_type)
+        return super().ready(storage, numbers, step_type)
+
+    def gather(
+        self, storage: ColumnStorage, numbers: Rows, empty: Empty | None = None
+    ) -> dict[str, Array]:
+        """Returns transitions, some of them relabelled; see :meth:`NStepView.gather`.
+
+        Returns:
+            The columns of :class:`NStepView`, and ``extras/relabelled`` bool ``[B]``.
+
+        Raises:
+            DataError: a row has been evicted, or the functions of goals do not give the rewards
+                that are stored.
+        """
+        storage.require(numbers)
+        goal_rows = self.draw(storage, numbers)
+        relabelled = goal_rows >= 0
+        self._check_stored(storage, numbers[~relabelled])
+        found = self.transitions_with(storage, numbers, goal_rows)
+        batch = self._columns(storage, numbers, found, empty)
+        batch["extras/relabelled"] = relabelled
+        if relabelled.any():
+            goals = storage.take(self._achieved, storage.locate(goal_rows[relabelled]))
+            for name in (self._desired, self._desired.replace("obs", "obs_next", 1)):
+                batch[name][relabelled] = goals
+        rewards = found.rewards[relabelled]
+        self._sums = _KEPT * self._sums + np.array([len(numbers), len(rewards), rewards.sum()])
+        return batch
+
+    def draw(self, storage: ColumnStorage, numbers: Rows) -> Rows:
+        """Draws for each row the row whose achieved goal is taken, ``[B]``; -1: none."""
+        index = self._index
+        goal_rows = np.full(len(numbers), -1)
+        chosen = self._generator.random(len(numbers)) < self._how.proportion
+        if index is None or not chosen.any():
+            return goal_rows
+        index.evict(storage.oldest)
+        episodes, places = index.place(numbers[chosen])
+        last = index.last(episodes)
+        if self._how.strategy == "future":
+            last = self._between(places + 1, last)
+        elif self._how.strategy == "episode":
+            last = self._between(index.first(episodes), last)
+        goal_rows[chosen] = index.row(episodes, last)
+        return goal_rows
+
+    def _between(self, first: Rows, last: Rows) -> Rows:
+        return first + (self._generator.random(len(first)) * (last - first + 1)).astype(np.int64)
+
+    def transitions_with(
+        self, storage: ColumnStorage, numbers: Rows, goal_rows: Rows
+    ) -> Transitions:
+        """Returns ends and sums of transitions for goals of other rows.
+
+        A row at which the goal ends the episode ends the transition. A stored termination that the
+        old goal has caused, and the new one does not, is none.
+
+        Args:
+            storage: that holds the rows.
+            numbers: of the first rows, ``[B]``, sampleable.
+            goal_rows: numbers of the rows whose achieved goals are desired, ``[B]``; -1 leaves the
+                transition as it is stored.
+        """
+        chosen = np.flatnonzero(goal_rows >= 0)
+        if not len(chosen):
+            return self.transitions(storage, numbers)
+        storage.require(goal_rows[chosen])
+        goals = storage.take(self._achieved, storage.locate(goal_rows[chosen]))
+        outcome = partial(self._outcome, storage, goals)
+        anew = self._sum(storage, numbers[chosen], outcome)
+        if len(chosen) == len(numbers):
+            return anew
+        found = self.transitions(storage, numbers)
+        columns: tuple[Array, ...] = found
+        for kept, replaced in zip(columns, anew, strict=True):
+            kept[chosen] = replaced
+        return found
+
+    def _outcome(
+        self, storage: ColumnStorage, goals: Array, end: Rows
+    ) -> tuple[Floats, Floats, Flags]:
+        achieved, info = storage.take(self._achieved, end), self._info(storage, end)
+        rewards = self._goals.rewards(achieved, goals, info)
+        discount = storage.take("discount", end)
+        last = storage.take("step_type", end) == LAST
+        if not self._goals.terminates:
+            return rewards, discount, last
+        ended = self._goals.terminated(achieved, goals, info)
+        stored = np.flatnonzero((discount == 0.0) & ~ended)
+        old = storage.take(self._desired, end[stored])
+        some = {name: column[stored] for name, column in info.items()}
+        discount[stored[self._goals.terminated(achieved[stored], old, some)]] = 1.0
+        discount[ended] = 0.0
+        return rewards, discount, last | ended
+
+    def _info(self, storage: ColumnStorage, rows: Rows) -> dict[str, Array]:
+        return {key: storage.take(f"extras/{key}", rows) for key in self._how.info_keys}
+
+    def _check_stored(self, storage: ColumnStorage, numbers: Rows) -> None:
+        """Compares stored rewards with those that the goals of the same rows give."""
+        start = storage.locate(numbers[: self._check.left])
+        self._check.raise_wrong()
+        if not len(start):
+            return
+        end = start + storage.distance(start)
+        achieved, desired = storage.take(self._achieved, end), storage.take(self._desired, end)
+        computed = self._goals.rewards(achieved, desired, self._info(storage, end))
+        self._check.add(storage.take("reward", end), computed, achieved, desired)
+
+    def reseed(self, seed: int) -> None:
+        # The selector has a generator of the same seed.
+        self._generator = np.random.default_rng([seed, 1])
+
+    def statistics(self) -> dict[str, float]:
+        """Share of relabelled rows and the mean of their sums, over about 100 requests."""
+        rows, relabelled, reward = self._sums.tolist()
+        return {
+            "relabelled": relabelled / max(rows, 1.0),
+            "relabelled_reward": reward / relabelled if relabelled else 0.0,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """The generator; the index is made anew."""
+        return {"generator": self._generator.bit_generator.state}
+
+    def restore(self, state: Mapping[str, Any], storage: ColumnStorage) -> None:
+        self._index = EpisodeIndex.of(storage) if storage.names else None
+        if state:
+            self._generator.bit_generator.state = state["generator"]
+
+
+class _RewardCheck:
+    """Counts rewards that are not those stored, over the first rows.
+
+    Args:
+        rows: number of rows to compare.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.left = rows
+        self._allowed = _SHARE_OF_WRONG * rows
+        self._wrong = 0
+        self._shown = ""
+
+    def add(self, stored: Array, computed: Array, achieved: Array, desired: Array) -> None:
+        """Compares rewards ``[M]``; raises DataError if too many differ."""
+        self.left -= len(stored)
+        wrong = np.flatnonzero(~np.isclose(stored, computed, rtol=_TOLERANCE, atol=_TOLERANCE))
+        self._wrong += len(wrong)
+        if len(wrong):
+            row = wrong[0]
+            self._shown = (
+                f"stored {stored[row]:g}, computed {computed[row]:g} for the achieved goal "
+                f"{achieved[row].tolist()} and the desired goal {desired[row].tolist()}"
+            )
+        self.raise_wrong()
+
+    def raise_wrong(self) -> None:
+        """Raises DataError if too many rewards differed."""
+        if self._wrong > self._allowed:
+            raise DataError(
+                f"{_KEY}.reward does not give the rewards of the environment: {self._shown}; name "
+                f"the function that does, or set {_KEY}.check_rows to 0"
+            )
+
+
+def make_hindsight_view(
+    learner_config: Config, env_config: Config, *, seed: int, event: Event
+) -> HindsightView:
+    """Makes the view of ``learner_config.replay.hindsight``.
+
+    Raises:
+        ConfigError: the environment has no such goals, or no reward for them.
+    """
+    settings, algo = learner_config["replay"]["hindsight"], learner_config["algo"]
+    if stack_size(env_config) > 1:
+        raise ConfigError(
+            f"{_KEY}.proportion is {settings['proportion']:g}, but env_config.frame_stack is "
+            f"{stack_size(env_config)}: goals are not stacked; set one of them to 0"
+        )
+    _check_parts(env_config["obs_spec"], settings["achieved"], settings["desired"])
+    return HindsightView(
+        algo["n_step"],
+        algo["gamma"],
+        goals=make_goal_reward(settings["reward"], env_config, event),
+        relabelling=Relabelling(
+            settings["proportion"],
+            settings["strategy"],
+            settings["achieved"],
+            settings["desired"],
+            tuple(env_config["info_keys"]),
+            settings["check_rows"],
+        ),
+        transform=make_reward_transform(algo),
+        seed=seed,
+    )
+
+
+def _check_parts(obs_spec: Mapping[str, Any], achieved: str, desired: str) -> None:
+    """Raises ConfigError unless the observations have both goals, of one shape."""
+    if not obs_spec:  # not known yet: each chunk is checked
+        return
+    parts = [] if is_leaf(obs_spec) else [name for name in obs_spec if is_leaf(obs_spec[name])]
+    for key, name in (("achieved", achieved), ("desired", desired)):
+        if name not in parts:
+            raise ConfigError(
+                f"{_KEY}.{key} is '{name}', but the observations have "
+                f"{'the parts ' + ', '.join(parts) if parts else 'no parts'}: hindsight needs an "
+                "environment with goals"
+            )
+    shapes = [obs_spec[name].get("dim") for name in (achieved, desired)]
+    if shapes[0] != shapes[1]:
+        raise ConfigError(
+            f"{_KEY}: '{achieved}' has the shape {shapes[0]}, '{desired}' {shapes[1]}; expected "
+            "the same of both"
+        )
