@@ -668,6 +668,7 @@ def test_A2_after_many_wrong_tokens_their_address_is_closed_out(guarded: Stage) 
         client = Client(guarded)
         assert client.hello(token="sg1-0")["code"] == "bad_token"
         client.close()
+    assert guarded.service._listener._shut_out.keys() == {"127.0.0.1"}
     assert Client(guarded).gone()
     guarded.rig.pass_time(61.0)
     assert Client(guarded).hello(token="sg1-0")["code"] == "bad_token"
