@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,7 +132,7 @@ def test_newer_parameters_are_taken_while_it_steps(rig: Rig) -> None:
     assert service(frame)._agent.progress == (300, 30)
 
 
-def test_one_version_acts_in_all_of_an_unroll_that_becomes_one_row(rig: Rig) -> None:
+def test_one_version_acts_in_all_of_an_unroll_that_becomes_one_row() -> None:
     unrolls: list[Chunk] = []
 
     def pack(chunk: Chunk) -> Chunk:
@@ -146,23 +145,22 @@ def test_one_version_acts_in_all_of_an_unroll_that_becomes_one_row(rig: Rig) -> 
         acting_of(context).pack = pack
         return build(context)
 
-    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
-
-    def sent(wanted: int) -> bool:
-        return len(replay.chunks) >= wanted
-
-    rig.start("agent-0", build_packing)
-    for wanted in range(3, 18, 3):
-        learner.publish()
-        rig.until(partial(sent, wanted))
+    words: Any = {"sender": {"flush_iteration": 7}, "agent": {"fetch_parameter_mode": "step:1"}}
+    with make_rig(**words) as rig:
+        rig.start("ps", main.ps.build)
+        learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+        rig.start("agent-0", build_packing)
+        for wanted in range(2, 20, 2):
+            learner.publish()
+            rig.until(lambda wanted=wanted: len(replay.chunks) >= wanted)  # type: ignore[misc]
     versions = [set(each.columns["version"].ravel().tolist()) for each in unrolls]
     assert [len(each) for each in versions] == [1] * len(unrolls)
     assert len(set.union(*versions)) > 3
     assert [(chunk.size, chunk.rows) for chunk in replay.chunks] == [
         (1, number) for number in range(1, len(replay.chunks) + 1)
     ]
-    # Of two streams with chunks of four rows, the first of which is no step.
-    assert [chunk.env_steps for chunk in replay.chunks[:2]] == [6, 12]
+    # Of two streams with chunks of seven rows, two of which are no steps.
+    assert [chunk.env_steps for chunk in replay.chunks[:2]] == [10, 20]
     assert replay.chunks[0].finished
 
 

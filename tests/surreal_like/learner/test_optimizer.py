@@ -180,12 +180,14 @@ def test_golden_steps_of_rmsprop() -> None:
         assert parameter.tolist() == pytest.approx(expected, rel=1e-7)
 
 
-def test_a_gradient_that_was_clipped_elsewhere_makes_the_same_update() -> None:
+def test_a_gradient_that_was_clipped_elsewhere_is_not_clipped_again() -> None:
     nets = [make_net()]
-    nets += [copy.deepcopy(nets[0]) for _ in range(2)]
-    one, two, unclipped = (Optimizer(net, learning_rate=0.1, max_grad_norm=0.05) for net in nets)
-    loss = loss_of(nets[0], torch.randn(16, 3))
-    gradient = one.compute(loss)
+    nets += [copy.deepcopy(nets[0]) for _ in range(3)]
+    one, two, three = (
+        Optimizer(net, learning_rate=0.1, max_grad_norm=0.05, rule="rmsprop_tf") for net in nets[:3]
+    )
+    unbounded = Optimizer(nets[3], learning_rate=0.1, rule="rmsprop_tf")
+    gradient = one.compute(loss_of(nets[0], torch.randn(16, 3)))
     kept = gradient.clone()
     norm = one.apply(gradient)
     assert torch.equal(gradient, kept)
@@ -193,7 +195,9 @@ def test_a_gradient_that_was_clipped_elsewhere_makes_the_same_update() -> None:
     assert gradient.norm().item() == pytest.approx(0.05, rel=1e-6)
     two.apply(gradient, clipped=True)
     assert torch.equal(weights(nets[0]), weights(nets[1]))
-    # It is not clipped once more: a mean of two may be longer than one.
-    unclipped.apply(kept, clipped=True)
-    assert unclipped.apply(torch.full_like(kept, math.nan), clipped=True) != 0.0
-    assert unclipped.skipped
+    three.apply(kept, clipped=True)
+    unbounded.apply(kept)
+    assert torch.equal(weights(nets[2]), weights(nets[3]))
+    assert not torch.equal(weights(nets[2]), weights(nets[1]))
+    assert math.isnan(three.apply(torch.full_like(kept, math.nan), clipped=True))
+    assert three.skipped
