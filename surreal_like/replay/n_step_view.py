@@ -71,6 +71,11 @@ class View(ABC):
     def check(self, chunk: Chunk) -> None:
         """Raises DataError for a chunk of which this view cannot make samples."""
 
+    @property
+    def waiting(self) -> int:
+        """Rows of one stream that lack later or older rows at any time, and cannot be sampled."""
+        return self.n + self.lead
+
     def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
         """Numbers of rows that would stay unsampleable if ``oldest`` were the oldest row.
 
@@ -167,11 +172,6 @@ class NStepView(View):
         """Raises DataError for an unroll."""
         if chunk.overlap:
             raise DataError(f"chunk from {chunk.sender}: an unroll, whose last row comes twice")
-
-    @property
-    def waiting(self) -> int:
-        """Rows of one stream that lack later or older rows at any time, and cannot be sampled."""
-        return self.n + self.lead
 
     def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
         return self._stacks.losing(storage, oldest)

@@ -8,29 +8,13 @@ from session.config import Config
 from session.errors import ConfigError
 from session.process.seeding import component_seed
 from surreal_like.data.frames import stack_size
-from surreal_like.replay.goal_reward import Event
-from surreal_like.replay.hindsight import make_hindsight_view
 from surreal_like.replay.n_step_view import NStepView
 from surreal_like.transform.reward import make_reward_transform
 
 
-def make_view(
-    learner_config: Config,
-    env_config: Config,
-    *,
-    seed: int = 0,
-    event: Event = lambda kind, detail: None,
-) -> NStepView:
-    """The n-step view of ``learner_config.algo``, on stacks by ``env_config.frame_stack``.
-
-    Args:
-        learner_config, env_config: the experiment's.
-        seed: of the goals that are drawn in hindsight.
-        event: records ``(kind, detail)``.
-    """
+def make_view(learner_config: Config, env_config: Config) -> NStepView:
+    """The n-step view of ``learner_config.algo``, on stacks by ``env_config.frame_stack``."""
     algo = learner_config["algo"]
-    if learner_config["replay"]["hindsight"]["proportion"]:
-        return make_hindsight_view(learner_config, env_config, seed=seed, event=event)
     return NStepView(
         algo["n_step"],
         algo["gamma"],

@@ -15,6 +15,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.age_selector import AgeRule, Versions
 from surreal_like.replay.base import Replay
+from surreal_like.replay.hindsight import make_hindsight_view
 from surreal_like.replay.limiter import Limiter
 from surreal_like.replay.n_step_view import View
 from surreal_like.replay.selector import Sample, Selector
@@ -61,12 +62,9 @@ class Table(Replay):
         """Makes the four parts; here those of a table of rows."""
         configs = (self.learner_config, self.env_config, self.session_config)
         replay = self.learner_config["replay"]
-        seed = settings.default_seed(self.session_config)
-        view = settings.make_view(
-            *configs[:2], seed=seed, event=lambda kind, detail: self.log.event(kind, detail)
-        )
+        self.make_view()
+        view = self.view
         capacity = settings.shard_of(replay["capacity"], self.learner_config)
-        self.view: View = view
         self._waiting_rows = settings.waiting_rows(*configs, n=view.waiting)
         self._waiting_words = settings.waiting_words(*configs[1:], n=view.waiting)
         self.limiter: Limiter = Limiter(**settings.limits(*configs, n=view.n))
@@ -75,7 +73,18 @@ class Table(Replay):
         settings.require_none_replayed(self.learner_config)
         self._require_room(capacity)
         self.storage = ColumnStorage(capacity, self._max_bytes)
-        self.selector = self.make_selector(capacity, seed)
+        self.selector = self.make_selector(capacity, settings.default_seed(self.session_config))
+
+    def make_view(self) -> None:
+        """Makes the view: here of transitions over n steps, with goals in hindsight if wanted."""
+        configs = self.learner_config, self.env_config
+        self.view: View = settings.make_view(*configs)
+        if self.learner_config["replay"]["hindsight"]["proportion"]:
+            self.view = make_hindsight_view(
+                *configs,
+                seed=settings.default_seed(self.session_config),
+                event=lambda kind, detail: self.log.event(kind, detail),
+            )
 
     def make_selector(self, capacity: int, seed: int) -> Selector:
         """Makes the selector of this kind, for at most ``capacity`` rows."""

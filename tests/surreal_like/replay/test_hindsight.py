@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
+from surreal_like.replay.chunk_samples import ChunkSamples
 from surreal_like.replay.episode_index import EpisodeIndex
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.goal_reward import GoalReward
@@ -430,6 +431,15 @@ def test_settings_that_cannot_work_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         goal_table(kind, spec, env, **hindsight)
+
+
+def test_samples_of_single_chunks_keep_their_goals() -> None:
+    """Only replay relabels: a chunk alone has no later rows of its episode."""
+    made = configs(hindsight={"proportion": 1.0})
+    made["env_config"].env_name = "toy:grid"  # builds no reward
+    samples = ChunkSamples(made["learner_config"], made["env_config"], capacity=50)
+    for sequence in (1, 2):
+        assert "extras/relabelled" not in samples(bits_chunk(sequence))
 
 
 def test_a_chunk_without_goals_is_refused() -> None:
