@@ -131,11 +131,11 @@ def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
         "seed": seed,
         "load_before": round(load, 2),
         "command_seconds": round(passed, 2),
-        **told(result),
+        **outcome_of(result),
     }
 
 
-def told(result: Mapping[str, Any]) -> dict[str, Any]:
+def outcome_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """Extracts from a result.json the time at which the goal was met, and the rates of the run."""
     solved = result["solved"] or {}
     seconds = solved.get("greedy_seconds")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from learn import CONFIGS, GRACE_SECONDS, told
+from learn import CONFIGS, GRACE_SECONDS, outcome_of
 from learned import LEARNED_CRITERION, samples_table
 from machine import machine, spread
 from run import seeds_of
@@ -97,7 +97,7 @@ def ours(wanted: Row, seed: int) -> dict[str, Any]:
         result = RunFolder(folder).read_result()
     if result is None or result["status"] != "stopped":
         raise SystemExit(f"{wanted.name}, seed {seed}: {done.stderr.strip() or result}")
-    found = told(result)
+    found = outcome_of(result)
     return {"seed": seed, "solved_env_steps": found.pop("greedy_env_steps"), **found}
 
 

@@ -37,26 +37,28 @@ class Processes:
             peer: (python, str(HERE / "peers" / f"{peer}_rounds.py"))
             for peer, python in given.pythons.items()
         }
-        self._workers = {who: stack.enter_context(Worker(*each)) for who, each in words.items()}
+        self._workers = {
+            library: stack.enter_context(Worker(*each)) for library, each in words.items()
+        }
         self._left_out = given.left_out
 
     def side(
-        self, who: str, do: str, did: str, words: Mapping[str, int], *, key: str = ""
+        self, library: str, do: str, did: str, words: Mapping[str, int], *, key: str = ""
     ) -> list[Side]:
         """Returns that side, or nothing if it does not support the operation."""
-        if who not in self._workers:
+        if library not in self._workers:
             return []
         try:
-            self._workers[who].ask(do, **words, seconds=0.01)
+            self._workers[library].ask(do, **words, seconds=0.01)
         except WorkerFailed as error:
-            self._left_out[f"{who} {do}"] = str(error)
+            self._left_out[f"{library} {do}"] = str(error)
             return []
-        label = LABELS.get(who, "surreal_like")
-        return [Side(key or who, label, did, self._round(who, do, words))]
+        label = LABELS.get(library, "surreal_like")
+        return [Side(key or library, label, did, self._round(library, do, words))]
 
-    def _round(self, who: str, do: str, words: Mapping[str, int]) -> Callable[[], float]:
+    def _round(self, library: str, do: str, words: Mapping[str, int]) -> Callable[[], float]:
         def once() -> float:
-            answer = self._workers[who].ask(do, **words, seconds=self._seconds)
+            answer = self._workers[library].ask(do, **words, seconds=self._seconds)
             return float(answer["rows"] / answer["seconds"])
 
         return once

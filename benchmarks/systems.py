@@ -18,7 +18,7 @@ from pathlib import Path
 
 from compare import Found, Group, Line, Side, keep, measure
 from setting import Given, arguments
-from whole import After, RunFailed, Told, ours, peer, rate
+from whole import After, Record, RunFailed, ours, peer, rate
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
@@ -136,8 +136,8 @@ class Trainings:
         return self._noted(key, found)
 
     def _train(
-        self, config: str, seed: int, *overrides: str, done: Callable[[Told], bool] | None = None
-    ) -> list[Told]:
+        self, config: str, seed: int, *overrides: str, done: Callable[[Record], bool] | None = None
+    ) -> list[Record]:
         folder = next(self._folders)
         try:
             return ours(CONFIGS / f"{config}.yaml", folder, seed, overrides, done)
@@ -151,7 +151,7 @@ class Trainings:
         return {what: seconds or SOLVED_SECONDS for what, seconds in found.items()}
 
 
-def _rolled(line: Told) -> bool:
+def _rolled(line: Record) -> bool:
     mean = line["train"]["mean_return_100"]
     return line["episodes"] >= 100 and mean is not None and mean >= GOAL
 

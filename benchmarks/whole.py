@@ -22,7 +22,7 @@ _END_SECONDS = 15.0
 # Time that a run may take beyond its budget before it is stopped.
 _GRACE_SECONDS = 240.0
 
-Told = dict[str, Any]
+Record = dict[str, Any]
 
 
 class RunFailed(RuntimeError):
@@ -31,7 +31,7 @@ class RunFailed(RuntimeError):
     peer = ""
 
 
-def peer(python: str, script: str, seed: int, seconds: float, *words: str) -> Told:
+def peer(python: str, script: str, seed: int, seconds: float, *words: str) -> Record:
     """Runs a script of :mod:`peers` to its last line; returns its result, by its own clock.
 
     Args:
@@ -58,19 +58,19 @@ def peer(python: str, script: str, seed: int, seconds: float, *words: str) -> To
         signal.signal(signal.SIGALRM, lambda *_: end(process))
         signal.alarm(int(seconds + _GRACE_SECONDS))
         try:
-            result = _told(process)
+            result = _read_result(process)
         finally:
             signal.alarm(0)
             end(process)
     if result is None:
-        raise RunFailed(f"{script} {' '.join(words)} told nothing")
+        raise RunFailed(f"{script} {' '.join(words)} printed no result")
     return result
 
 
-def _told(process: subprocess.Popen[str]) -> Told | None:
+def _read_result(process: subprocess.Popen[str]) -> Record | None:
     for line in process.stdout or ():
         if line.startswith('{"greedy_seconds"'):
-            result: Told = json.loads(line)
+            result: Record = json.loads(line)
             return result
     return None
 
@@ -98,8 +98,8 @@ def ours(
     folder: Path,
     seed: int,
     overrides: Sequence[str],
-    done: Callable[[Told], bool] | None = None,
-) -> list[Told]:
+    done: Callable[[Record], bool] | None = None,
+) -> list[Record]:
     """Runs ``surreal-like train``; returns the lines of its progress, and its result as the last.
 
     Args:
@@ -131,7 +131,7 @@ def ours(
     return [*_lines(folder), json.loads(result.read_text())]
 
 
-def _lines(folder: Path) -> list[Told]:
+def _lines(folder: Path) -> list[Record]:
     path = folder / "progress.jsonl"
     text = path.read_text() if path.exists() else ""
     # The newest line may be incomplete.
@@ -145,7 +145,7 @@ class After:
         self._seconds = seconds
         self._began: float | None = None
 
-    def __call__(self, line: Told) -> bool:
+    def __call__(self, line: Record) -> bool:
         """Returns True from that time on."""
         now = float(line["wall_seconds"])
         if self._began is None and line["iterations"]:
@@ -153,7 +153,7 @@ class After:
         return self._began is not None and now - self._began >= self._seconds
 
 
-def rate(lines: Sequence[Told]) -> float:
+def rate(lines: Sequence[Record]) -> float:
     """Returns the learned rows per second, without the first quarter of the time.
 
     Raises:

@@ -67,7 +67,7 @@ class Worker:
     def start(self, do: str, **arguments: Any) -> None:
         """Requests one round; :meth:`finish` waits."""
         if self._process.stdin is None:
-            raise WorkerFailed("no way to tell it")
+            raise WorkerFailed("no way to ask it")
         self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self._process.stdin.flush()
 

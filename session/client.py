@@ -1,4 +1,4 @@
-"""Connections to a run from a process that is no component: commands, supervisors, guests."""
+"""Connections to a run from processes that are no components, such as commands and supervisors."""
 
 from __future__ import annotations
 

@@ -30,6 +30,11 @@ UNSAFE_NAMES = {"eval", "exec", "compile", "__import__"}
 UNSAFE_METHODS = {"send_pyobj", "recv_pyobj", "unsafe_load", "full_load"}
 UNSAFE_LOADERS = {"yaml.Loader", "yaml.FullLoader", "yaml.UnsafeLoader"}
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
+# STYLE of docstrings: they begin with a verb or with the thing itself.
+QUESTION_WORDS = ("What", "How", "Where", "Which", "Who", "Whose", "When", "Why", "Whether")
+# Words for people; parts of the program report, publish, receive, read.
+PEOPLE_WORDS = {"who", "whoever", "nobody", "anybody", "somebody", "everybody", "everyone"}
+PEOPLE_WORDS |= {"told", "hear", "hears", "heard"}
 ANY_INTERFACE = ("0.0.0" + ".0", "tcp://" + "*", "tcp://" + "[::]")
 
 
@@ -184,6 +189,29 @@ def entries_are_short(source: Source) -> Iterator[str]:
             yield f"has {length} lines, an entry module at most {MAX_ENTRY_LINES}"
 
 
+def docstrings_begin_with_the_thing(source: Source) -> Iterator[str]:
+    for node in docstrings(source):
+        text = ast.literal_eval(node)
+        if text.split(maxsplit=1)[:1] and text.split(maxsplit=1)[0].rstrip(",:") in QUESTION_WORDS:
+            yield f"line {node.lineno} begins with a question word: {text.splitlines()[0]}"
+
+
+def names_are_not_those_of_people(source: Source) -> Iterator[str]:
+    for node in source.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name):
+            name = node.id
+        elif isinstance(node, ast.Attribute):
+            name = node.attr
+        else:
+            continue
+        if PEOPLE_WORDS.intersection(name.lower().split("_")):
+            yield f"line {node.lineno} names {name}"
+
+
 RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (session_stands_alone, PACKAGES),
     (nothing_imports_main, PACKAGES),
@@ -193,6 +221,8 @@ RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (binds_no_outer_interface, PACKAGES),
     (functions_are_short, EVERYWHERE),
     (entries_are_short, PACKAGES),
+    (docstrings_begin_with_the_thing, (*PACKAGES, "benchmarks")),
+    (names_are_not_those_of_people, EVERYWHERE),
 )
 
 LONG = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
@@ -223,6 +253,16 @@ BAD: tuple[tuple[Rule, str, str], ...] = (
     (binds_no_outer_interface, "session/a.py", f"socket.bind(f'{ANY_INTERFACE[1]}:{{port}}')"),
     (functions_are_short, "session/a.py", LONG),
     (entries_are_short, "main/replay.py", "x = 1\n" * 41),
+    (docstrings_begin_with_the_thing, "session/a.py", '"""What a process reports."""'),
+    (
+        docstrings_begin_with_the_thing,
+        "session/a.py",
+        'def f():\n    """\n    Whether it lives."""',
+    ),
+    (names_are_not_those_of_people, "session/a.py", "def _hear(self): pass"),
+    (names_are_not_those_of_people, "session/a.py", "class Nobody: pass"),
+    (names_are_not_those_of_people, "session/a.py", "def f(who): pass"),
+    (names_are_not_those_of_people, "session/a.py", "self.told_at = 0"),
 )
 
 GOOD: tuple[tuple[Rule, str, str], ...] = (
@@ -236,6 +276,8 @@ GOOD: tuple[tuple[Rule, str, str], ...] = (
     (binds_no_outer_interface, "session/a.py", f'"""Never {ANY_INTERFACE[0]}."""'),
     (functions_are_short, "session/a.py", LONG_BY_DOCSTRING),
     (entries_are_short, "main/cli.py", "x = 1\n" * 41),
+    (docstrings_begin_with_the_thing, "session/a.py", '"""Whatever is due. What else?"""'),
+    (names_are_not_those_of_people, "session/a.py", "whole = threshold = wholesale = 1"),
 )
 
 

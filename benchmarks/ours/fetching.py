@@ -32,7 +32,7 @@ ASKED_BYTES, ANSWERED_BYTES = 90, 220
 
 
 class Fetching:
-    """What an agent's process asks for.
+    """Requests of an agent's process.
 
     Args:
         context: the agent's.
@@ -96,7 +96,7 @@ class Bare:
     """Asks as bare pyzmq does.
 
     Args:
-        address: who answers.
+        address: of the server.
     """
 
     def __init__(self, address: str) -> None:

@@ -23,7 +23,7 @@ from surreal_like.network.flat import manifest_of, named_tensors, read_flat  # n
 
 
 class Publishing:
-    """What a learner's process publishes.
+    """Publications of a learner's process.
 
     Args:
         context: the learner's.
@@ -50,7 +50,7 @@ class Publishing:
         }
 
     def repeat(self) -> Answer:
-        """Sends the newest again to whoever has come."""
+        """Sends the newest again to new subscribers."""
         self._publisher.tick()
         return {}
 

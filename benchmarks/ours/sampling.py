@@ -27,7 +27,7 @@ BATCH_SIZE = 256
 
 
 class Sampling:
-    """What a learner's process takes.
+    """Batches for a learner's process.
 
     Args:
         context: the learner's.
@@ -39,7 +39,7 @@ class Sampling:
         self._generator = np.random.default_rng(0)
 
     def handlers(self) -> dict[str, Callable[..., Answer]]:
-        """What can be asked for."""
+        """Returns the operations by name."""
         return {"batches": self.batches, "priorities": self.priorities}
 
     def _client(self, batches_per_request: int) -> ReplayClient:

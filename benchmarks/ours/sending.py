@@ -31,7 +31,7 @@ _SETTLE_SECONDS = 30.0
 
 
 class Sending:
-    """What one process sends for one agent or several.
+    """Chunks that one process sends for one agent or several.
 
     Args:
         contexts: of the agents.
@@ -43,7 +43,7 @@ class Sending:
         self._envs: dict[tuple[str, int], tuple[ExpSenderWrapper, Any]] = {}
 
     def handlers(self) -> dict[str, Callable[..., Answer]]:
-        """What can be asked for."""
+        """Returns the operations by name."""
         return {
             "steps": self.steps,
             "rows": self.rows,

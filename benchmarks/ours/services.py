@@ -1,4 +1,4 @@
-"""The servers of a run without agents and learner, and contexts for whoever plays those."""
+"""The servers of a run without agents and learner, and contexts for their stand-ins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long single processes take to solve CartPole-v1, beside our run of several, by one criterion.
+"""Time to solve CartPole-v1: single processes beside our run of several, by one criterion.
 
 Seed by seed, each peer in turn, so that all see the same machine. stable-baselines3 is installed
 into a scratch environment outside the repository, beside the torch that is here already; where that
@@ -46,8 +46,8 @@ def run_script(python: str, words: list[str], seed: int) -> dict[str, Any]:
     )
     if done.returncode:
         return {"seed": seed, "failed": done.stderr.strip().splitlines()[-1]}
-    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return {"seed": seed, **told}
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return {"seed": seed, **result}
 
 
 def run_ours(seed: int) -> dict[str, Any]:

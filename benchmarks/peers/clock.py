@@ -1,4 +1,4 @@
-"""How far a peer is: both criteria of being solved, and environment steps per second."""
+"""Progress of a peer: both criteria of being solved, and environment steps per second."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Clock:
             return None
         return (late[-1][1] - late[0][1]) / (late[-1][0] - late[0][0])
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Prints what came of it, as the last line of the process."""
         greedy = self._criterion.solved if self._criterion is not None else None
-        told = {
+        result = {
             "greedy_seconds": greedy and greedy["greedy_seconds"],
             "greedy_env_steps": greedy and greedy["env_steps"],
             "rolling_seconds": self._rolling and self._rolling["seconds"],
@@ -73,4 +73,4 @@ class Clock:
             "env_steps": self._steps[-1][1] if self._steps else 0,
             "rate": self.rate(),
         }
-        print(json.dumps(told), flush=True)
+        print(json.dumps(result), flush=True)

@@ -1,4 +1,4 @@
-"""When a script has solved its task: the same rule that ends our own runs."""
+"""Criterion of a solved task: the same rule that ends our own runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be solved.
+    """Task to be solved.
 
     Args:
         env_name: of Gymnasium.
@@ -122,12 +122,12 @@ class Criterion:
                 break
         return float(returns.mean())
 
-    def tell(self, env_steps: int) -> None:
+    def report(self, env_steps: int) -> None:
         """Prints what came of it, as the last line of the process."""
-        told = {
+        result = {
             "solved": self.solved,
             "imports_seconds": round(self._imports_seconds, 3),
             "evaluating_seconds": round(self._evaluating_seconds, 3),
             "env_steps": env_steps,
         }
-        print(json.dumps(told))
+        print(json.dumps(result))

@@ -61,5 +61,7 @@ def versions(python: str) -> dict[str, str]:
     """Versions of the packages that matter in an environment."""
     import json
 
-    told: dict[str, str] = json.loads(subprocess.check_output([python, "-c", _VERSIONS], text=True))
-    return told
+    versions: dict[str, str] = json.loads(
+        subprocess.check_output([python, "-c", _VERSIONS], text=True)
+    )
+    return versions

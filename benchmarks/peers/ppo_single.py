@@ -39,7 +39,7 @@ def network(out: int, gain: float) -> nn.Sequential:
 
 
 class Rollout:
-    """What happens in ENVS environments in STEPS steps."""
+    """Rollout of ENVS environments over STEPS steps."""
 
     def __init__(self, seed: int) -> None:
         one = [lambda: gymnasium.make("CartPole-v1") for _ in range(ENVS)]
@@ -128,7 +128,7 @@ def main(seed: int, started: float, seconds: float) -> None:
                 loss_of(picked, actor, critic).backward()  # type: ignore[no-untyped-call]
                 nn.utils.clip_grad_norm_(parameters, NORM)
                 adam.step()
-    clock.tell()
+    clock.report()
 
 
 if __name__ == "__main__":

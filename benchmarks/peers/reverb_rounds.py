@@ -121,7 +121,7 @@ def _numbers(place: int) -> dict[str, Any]:
 
 
 class Client:
-    """What one process writes or reads.
+    """Client of one process that writes or reads.
 
     Args:
         address: of the server.

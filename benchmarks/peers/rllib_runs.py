@@ -96,8 +96,8 @@ def main(
     algorithm = config(what, seed, workers, envs).build_algo()
     over = False
     while not over:
-        told = algorithm.train()
-        seen = told.get("env_runners", {})
+        result = algorithm.train()
+        seen = result.get("env_runners", {})
         steps = int(seen.get("num_env_steps_sampled_lifetime", 0))
         enough = seen.get("num_episodes_lifetime", 0) >= EPISODES
         returns = [seen["episode_return_mean"]] * EPISODES if enough else []
@@ -105,7 +105,7 @@ def main(
             weights = algorithm.learner_group.get_weights()
             algorithm.get_module().set_state(weights["default_policy"])
         over = clock.over(steps, returns, policy_of(algorithm))
-    clock.tell()
+    clock.report()
     algorithm.stop()
     ray.shutdown()
 

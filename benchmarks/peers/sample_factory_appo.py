@@ -60,7 +60,7 @@ class Watch(EventLoopObject, AlgoObserver):  # type: ignore[misc]
         self._runner, self._clock = runner, clock
         self._shared: Any = None
         self._network: Any = None
-        self._told = False
+        self._reported = False
         self._timer = Timer(runner.event_loop, LOOK_SECONDS)
         self._timer.timeout.connect(self.look)
 
@@ -84,11 +84,11 @@ class Watch(EventLoopObject, AlgoObserver):  # type: ignore[misc]
         lengths = runner.policy_avg_stats.get("len", [[]])[0]
         if self._network is not None and env_steps and clock.plays:
             self._network.load_state_dict(self._shared)
-        if not self._told and clock.over(env_steps, lengths, self.act):
-            self._told = True
+        if not self._reported and clock.over(env_steps, lengths, self.act):
+            self._reported = True
             self._timer.stop()
             # Now: it may take longer to end than the others take to learn.
-            clock.tell()
+            clock.report()
             runner._stop_training()
 
     @torch.no_grad()

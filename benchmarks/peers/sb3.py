@@ -88,7 +88,7 @@ def main(name: str, seed: int, started: float, every_steps: int) -> None:
     env = make_vec_env(task.env_name, n_envs=ENVS[name], seed=seed)
     model = KINDS[name]("MlpPolicy", env, seed=seed, device="cpu", **SETTINGS[name])
     model.learn(TIMESTEPS[name], callback=Look(criterion))
-    criterion.tell(model.num_timesteps)
+    criterion.report(model.num_timesteps)
 
 
 if __name__ == "__main__":

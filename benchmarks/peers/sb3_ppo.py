@@ -51,7 +51,7 @@ def main(seed: int, started: float, seconds: float) -> None:
         **SETTINGS["ppo"],
     )
     model.learn(TIMESTEPS["ppo"], callback=Look(clock))
-    clock.tell()
+    clock.report()
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def main(seed: int, started: float, seconds: float) -> None:
                 adam.step()
         if clock.over(env_steps, finished, greedy):
             break
-    clock.tell()
+    clock.report()
     collector.shutdown()
 
 

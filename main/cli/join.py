@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
         Path(given.algorithm).expanduser() if given.algorithm else None,
         Path(given.folder) if given.folder else None,
     )
-    return join(invitation, say=lambda line: print(line, flush=True))
+    return join(invitation, report=lambda line: print(line, flush=True))
 
 
 def _parser() -> argparse.ArgumentParser:

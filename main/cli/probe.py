@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
         heartbeat = folder.read_config().session_config.heartbeat
         timeout = heartbeat.starting_seconds if beat.state == State.starting else heartbeat.timeout
     alive = beat.state not in (State.done, State.failed) and not beat.late(timeout)
-    text = f"{beat.state}, last heard {ago(beat.age_seconds)}"
+    text = f"{beat.state}, last heartbeat {ago(beat.age_seconds)}"
     idle = ", not ready" if given.ready and not beat.ready else ""
     print(f"{beat.name}: {text}{idle}" + (f" ({beat.doing})" if beat.doing else ""))
     return 0 if alive and (beat.ready or not given.ready) else _DEAD
@@ -60,9 +60,9 @@ def _find_beat(folder: RunFolder, name: str | None) -> Beat:
     if name is None and len(beats) == 1:
         return next(iter(beats.values()))
     if name is None and beats:
-        raise UsageError(f"several components are heard in {folder}: name one of {known}")
+        raise UsageError(f"several components have heartbeats in {folder}: name one of {known}")
     if name not in beats:
-        who = f"'{name}'" if name is not None else "nobody"
-        never = "was never" if name is not None else "was ever"
-        raise UsageError(f"{who} {never} heard in {folder}; heard were: {known}")
+        subject = "no component" if name is None else f"'{name}'"
+        has = "has a" if name is None else "has no"
+        raise UsageError(f"{subject} {has} heartbeat in {folder}; heartbeats there: {known}")
     return beats[name]

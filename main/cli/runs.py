@@ -71,4 +71,4 @@ def refuse_over(run: RunControl) -> None:
         raise UsageError(f"run {folder} is over ({reason}); to go on with it: {resume}")
     if folder.progress.exists():
         raise UsageError(f"run {folder} does not run: it was cut off; to go on with it: {resume}")
-    raise UsageError(f"run {folder} does not run: nobody supervises it; to begin: {resume}")
+    raise UsageError(f"run {folder} does not run: it has no supervisor; to begin: {resume}")

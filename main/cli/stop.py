@@ -42,6 +42,6 @@ def _wait(run: RunControl) -> str:
         return run.wait(2 * grace + _MARGIN_SECONDS).reason
     except DeadlineError:
         raise RunError(
-            f"run {run.folder} was told to end but has not ended; see: surreal-like logs "
+            f"run {run.folder} was asked to end but has not ended; see: surreal-like logs "
             f"{run.folder}"
         ) from None

@@ -212,7 +212,7 @@ BASE_SESSION_CONFIG = Config(
             "batch_wait_seconds": 0.0,
             # Requests while replay takes no more rows: wait, or act without recording rows.
             "when_full": "wait",
-            # Time after which a client is told that its answer is late [seconds].
+            # Time after which a client gets a message that its answer is late [seconds].
             "answer_seconds": 60.0,
             # Time for which a session waits for a client that has lost its connection [seconds].
             "grace_seconds": 30.0,

@@ -11,7 +11,7 @@ from session.folder import RunFolder
 from session.launchers.commands import ANSWERS
 from session.wire import AddressBook
 
-_TOLD_SECONDS = 1.0
+_STATUS_SECONDS = 1.0
 
 
 def reachable(folder: RunFolder, endpoint: str) -> bool:
@@ -56,10 +56,10 @@ def ask(
         return dict(answer.fields)
 
 
-def told(folder: RunFolder) -> dict[str, dict[str, Any]]:
+def reported_status(folder: RunFolder) -> dict[str, dict[str, Any]]:
     """Component -> its latest status known to Tensorplex; empty if Tensorplex does not reply."""
     try:
-        answer = ask(folder, "tensorplex.requests", "status", timeout_seconds=_TOLD_SECONDS)
+        answer = ask(folder, "tensorplex.requests", "status", timeout_seconds=_STATUS_SECONDS)
     except SurrealError:
         return {}
     return {row["name"]: row for row in answer["components"]}

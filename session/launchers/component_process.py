@@ -59,7 +59,7 @@ class ComponentProcess:
         state: ``waiting`` for its start, ``starting``, ``running``, ``draining`` or ``gone``.
         wanted: False once it has been scaled away.
         comes_back: a new start was requested while its process still ends.
-        told: its process was asked to end.
+        terminating: its process was asked to end.
         ran: its service has been running, at this start or an earlier one.
         starts: number of starts.
         due: time of the next start, for one that waits.
@@ -74,7 +74,7 @@ class ComponentProcess:
     state: State = State.waiting
     wanted: bool = True
     comes_back: bool = False
-    told: bool = False
+    terminating: bool = False
     ran: bool = False
     starts: int = 0
     due: float = 0.0
@@ -103,7 +103,7 @@ class ComponentProcess:
         """Records that a process is started now."""
         self.state = State.starting
         self.starts += 1
-        self.told = False
+        self.terminating = False
         self.kill_at = math.inf
         self.cause = ""
         self.exit_code = None

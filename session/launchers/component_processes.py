@@ -85,7 +85,7 @@ class ComponentProcesses:
 
     def terminate(self, child: ComponentProcess, *, returns: bool = False) -> Signal:
         """Asks a component to end; a learner that does not return ends the run."""
-        child.told = True
+        child.terminating = True
         ends_run = child is self.learner and not returns
         return Signal(child.name, signal.SIGINT if ends_run else signal.SIGTERM)
 

@@ -27,8 +27,6 @@ _POLL_SECONDS = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_CODES = {"stopped": 0, "interrupted": 130}
 
-Tell = Callable[[Event], None]
-
 
 def run_supervisor(module: str, preload: Preload, argv: Sequence[str] | None = None) -> int:
     """Supervises the run in a folder, as this process, to its end; returns the exit code.
@@ -75,14 +73,16 @@ def _words(happening: Event) -> str:
     return ": ".join(word for word in words if word)
 
 
-def supervise(launcher: Supervisor, tell: Tell = lambda happening: None) -> Outcome:
+def supervise(
+    launcher: Supervisor, report: Callable[[Event], None] = lambda happening: None
+) -> Outcome:
     """Launches a run and supervises it until it is over.
 
     The first SIGINT, SIGTERM or SIGHUP ends the run cleanly, the second ends it at once.
 
     Args:
         launcher: of the run.
-        tell: called with each event.
+        report: called with each event.
 
     Raises:
         UsageError: the folder is in use, or an address.
@@ -92,7 +92,7 @@ def supervise(launcher: Supervisor, tell: Tell = lambda happening: None) -> Outc
         handled = 0
         while launcher.running:
             for happening in launcher.poll(_POLL_SECONDS):
-                tell(happening)
+                report(happening)
             if len(interrupts) > handled:
                 handled = len(interrupts)
                 if handled == 1:

@@ -161,7 +161,7 @@ class ForkServers:
         self._sockets = ""
         self._groups: list[int] = []
         self._servers: dict[bool, ForkServer] = {}
-        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the servers
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the servers
         self._was_subreaper = set_subreaper(True)
         self._open(False, True)
 
@@ -178,8 +178,8 @@ class ForkServers:
             env={**os.environ, **ONE_THREAD, LIFELINE: str(self._reader)},
             pass_fds=(*descriptors, self._reader),
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._output,
+            stderr=self._output,
             start_new_session=True,
         )
         # Reaped with its group; Popen must not wait for it as well.
@@ -206,8 +206,8 @@ class ForkServers:
         """Forgets a server that has died; returns the cause in one line."""
         server = self._servers.pop(heavy)
         server.lines.stream.close()
-        self._said.seek(0)
-        lines = self._said.read().strip().splitlines()
+        self._output.seek(0)
+        lines = self._output.read().strip().splitlines()
         return f"the fork server died: {server.error or (lines[-1] if lines else 'killed')}"
 
     def reap(self) -> None:
@@ -294,7 +294,7 @@ class ForkServers:
                 while os.waitpid(-group, 0):
                     pass
         self._groups.clear()
-        self._said.close()
+        self._output.close()
         for descriptor in (self._reader, self._writer):
             with suppress(OSError):
                 os.close(descriptor)

@@ -178,7 +178,7 @@ class RunHandle:
         return self._folder.in_use or (self._stopped_learner and not self._folder.over)
 
     def _unsupervised(self) -> UsageError:
-        return UsageError(f"run {self._folder} is not running: nobody supervises it")
+        return UsageError(f"run {self._folder} is not running: it has no supervisor")
 
     def _ask(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         if not self._folder.in_use:

@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from session.folder import RunFolder
-from session.launchers.asking import told
+from session.launchers.asking import reported_status
 from session.launchers.status import ComponentStatus
 from session.process.state import State
 
@@ -24,7 +24,7 @@ def joined_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatu
     """
     if not (folder.keys / "tokens").is_dir():
         return []
-    return [_row(row) for name, row in told(folder).items() if name not in known]
+    return [_row(row) for name, row in reported_status(folder).items() if name not in known]
 
 
 def _row(row: dict[str, Any]) -> ComponentStatus:

@@ -26,7 +26,7 @@ from session.launchers.supervisor import Supervisor
 from session.process.component import Topology
 
 # The shell ends at once: the supervisor is not a child of this process, so no zombie remains.
-_DETACH = 'said=$1; shift; "$@" </dev/null >>"$said" 2>&1 & echo $!'
+_DETACH = 'output=$1; shift; "$@" </dev/null >>"$output" 2>&1 & echo $!'
 
 
 class LocalLauncher(Supervisor):

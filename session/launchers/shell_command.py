@@ -45,18 +45,18 @@ class ShellCommand:
         before = self.preamble_cmd.strip().rstrip(";")
         return f"{{ {before}; }} && " if before else ""
 
-    def script(self, said: Path) -> str:
+    def script(self, output: Path) -> str:
         """Bash script for a window: prints the command, executes it and records its output.
 
         Args:
-            said: file to which standard output and standard error are also appended.
+            output: file to which standard output and standard error are also appended.
         """
         steps = [
             f"printf '%s\\n' {shlex.quote(str(self))}",
             # tee must survive Ctrl-C and the hang-up at the end of the process: it still reads the
             # last output.
             "trap '' INT HUP",
-            f"exec > >(exec tee -a {shlex.quote(str(said))}) 2>&1",
+            f"exec > >(exec tee -a {shlex.quote(str(output))}) 2>&1",
             "trap - INT HUP",
             # Output for display only goes to the terminal and not through tee into the file.
             f"export {TERMINAL}=/dev/tty",

@@ -60,7 +60,9 @@ def await_supervisor(folder: RunFolder, died: Callable[[], bool]) -> None:
             # The run was so short that it is over before the first request.
             return
         if time.monotonic() > deadline:
-            raise RunError(f"the supervisor of run {folder} does not answer; see: {_said(folder)}")
+            raise RunError(
+                f"the supervisor of run {folder} does not answer; see: {_error_file(folder)}"
+            )
         poll([], _LOOK_SECONDS)
 
 
@@ -86,7 +88,7 @@ def _answers(folder: RunFolder) -> bool:
     return True
 
 
-def _said(folder: RunFolder) -> str:
+def _error_file(folder: RunFolder) -> str:
     return str(folder.logs / "supervisor.err")
 
 

@@ -271,5 +271,5 @@ class Supervision:
         return [
             self._crew.terminate(child)
             for child in self._crew.alive()
-            if not child.told and (not servers or child.component.kind in servers)
+            if not child.terminating and (not servers or child.component.kind in servers)
         ]

@@ -77,7 +77,7 @@ class _Window:
         """Returns True once tmux reports that the process has ended."""
         return pane is not None and pane.pid == self.pid and pane.dead
 
-    def told(self, pane: Pane | None) -> bool:
+    def exit_known(self, pane: Pane | None) -> bool:
         """Returns True once tmux reports the exit code of the process."""
         return pane is not None and pane.pid == self.pid and pane.exit_code is not None
 
@@ -218,7 +218,7 @@ class TmuxBackend:
 
     def _reap(self, window: _Window, pane: Pane | None, now: float) -> None:
         """Reports the exit once tmux reports its code, or after 2 seconds without."""
-        known = window.told(pane)
+        known = window.exit_known(pane)
         waits = not known and pane is not None and not window.elsewhere
         if waits and now - window.ended_at < _SETTLE_SECONDS:
             return

@@ -149,7 +149,7 @@ class Collector(Service):
             self._reject(sender, _BOUND, f"it sent more than {rate} in the long run")
             return 0
         if sender.name != self._context.name:  # its own heartbeats must not keep it alive
-            self._ending.heard(of_script=is_client(sender.name))
+            self._ending.on_message(of_script=is_client(sender.name))
         records = message.fields["records"]
         for record, arrays in zip(records, _arrays_by_record(message, len(records)), strict=True):
             kind = record.get("kind", self._kind)
@@ -225,22 +225,22 @@ class QuietPeriod:
         self._look = Every(seconds=_OVER_SECONDS, clock=context.clock.now)
         self._draining = False
         self._over = False
-        self._heard = context.clock.now()
+        self._last_message = context.clock.now()
 
-    def heard(self, *, of_script: bool = False) -> None:
+    def on_message(self, *, of_script: bool = False) -> None:
         """Restarts the period. Ignores scripts before :meth:`drain`: they may outlive the run."""
         if self._draining or not of_script:
-            self._heard = self._clock.now()
+            self._last_message = self._clock.now()
 
     def drain(self) -> None:
         """Begins the end; messages in transit still have 0.3 s to arrive."""
         self._draining = True
-        self.heard()
+        self.on_message()
 
     @property
     def done(self) -> bool:
         """True when no more messages are expected."""
-        silent_seconds = self._clock.now() - self._heard
+        silent_seconds = self._clock.now() - self._last_message
         if self._draining:
             return silent_seconds >= _DRAINED_SECONDS
         return self._exits and silent_seconds >= _SILENT_SECONDS and self._is_over()

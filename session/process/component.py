@@ -125,7 +125,9 @@ class Topology:
         for component in self.components:
             for endpoint in component.connects:
                 if endpoint not in owners and endpoint not in self.outside:
-                    raise ConfigError(f"{component.name} connects to {endpoint}: nobody binds it")
+                    raise ConfigError(
+                        f"{component.name} connects to {endpoint}: no component binds it"
+                    )
         self.endpoints = tuple(owners)
 
     def __iter__(self) -> Iterator[Component]:

@@ -13,7 +13,7 @@ class State(StringEnum):
     Attributes:
         starting: its service is being built.
         running: it works.
-        draining: it was told to end and completes its work.
+        draining: it was asked to end and completes its work.
         done: it has ended as planned.
         failed: it has ended with an error.
         waiting: its process will be started, or started again.

@@ -47,7 +47,7 @@ class ComponentRow(ComponentStatus):
         work: its rates in words.
         lag_versions: versions by which its parameters are behind, None if unknown.
         rss_bytes: memory of its process, None if unknown.
-        momentary: ``doing`` may be over before anybody reads of it.
+        momentary: ``doing`` may be over before a user reads it.
     """
 
     work: str = ""

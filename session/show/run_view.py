@@ -130,9 +130,9 @@ class RunView:
         reported: Mapping[str, Mapping[str, Any]] = {}
         if telemetry and self.running:
             # Imported late: sockets must not delay the start of a command that needs none.
-            from session.launchers.asking import told
+            from session.launchers.asking import reported_status
 
-            reported = told(self.folder)
+            reported = reported_status(self.folder)
         late: float = self.config.session_config.heartbeat.timeout
         self.components = {
             name: component_row(

@@ -52,7 +52,7 @@ class StreamLimits:
 
 
 class Event(NamedTuple):
-    """What happened on a connection: a payload, or its loss, or a fault.
+    """Event on a connection: a payload, or its loss, or a fault.
 
     After a fault nothing more is read: the owner sends an answer and closes.
     """

@@ -25,7 +25,7 @@ _WRONG, _WRONG_SECONDS = 20, 60.0
 
 
 class Token(NamedTuple):
-    """What a run keeps of a token.
+    """Record that a run keeps of a token.
 
     Args:
         name: of its file.

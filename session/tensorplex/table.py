@@ -16,7 +16,7 @@ _ENDED = (State.done, State.failed)
 class _Row:
     state: State
     incarnation: int
-    heard: float
+    beat_at: float
     pid: int
     rss_bytes: int
     status: dict[str, float]
@@ -46,7 +46,7 @@ class ComponentTable:
         row = _Row(
             state=State(beat["state"]),
             incarnation=beat["incarnation"],
-            heard=now,
+            beat_at=now,
             pid=beat["pid"],
             rss_bytes=beat["rss_bytes"],
             status={key: float(value) for key, value in beat["status"].items()},
@@ -65,7 +65,7 @@ class ComponentTable:
         return [self._plain(name, self._rows[name], now) for name in sorted(self._rows)]
 
     def _plain(self, name: str, row: _Row, now: float) -> dict[str, Any]:
-        age_seconds = now - row.heard
+        age_seconds = now - row.beat_at
         patience = self._patience_seconds.get(row.state, self._timeout_seconds)
         silent = row.state not in _ENDED and age_seconds > patience
         return {

@@ -67,7 +67,7 @@ class Identity(NamedTuple):
     generation: int = 0
 
 
-NOBODY = Identity("")
+ANONYMOUS = Identity("")
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Message:
     kind: str
     fields: dict[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
-    sender: Identity = NOBODY
+    sender: Identity = ANONYMOUS
     grant: Grant = EVERYTHING
 
 

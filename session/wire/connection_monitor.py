@@ -89,7 +89,7 @@ class ConnectionMonitor:
         self._where = where
         self._has_keys = has_keys
         self._alone_since = now
-        self._told = False
+        self._reported = False
         self._breaks = 0
         self._first_break = 0.0
 
@@ -97,7 +97,7 @@ class ConnectionMonitor:
         """Handles one event; True if it made the connection, False if it lost it, else None."""
         if number == MADE:
             self.connected = self.ever_connected = True
-            self._breaks, self._told, self.suspicion = 0, False, None
+            self._breaks, self._reported, self.suspicion = 0, False, None
             return True
         if number == LOST and self.connected:
             self.connected, self._alone_since = False, now
@@ -132,10 +132,10 @@ class ConnectionMonitor:
         """Describes a missing connection; None if connected now or in the last 5 s."""
         if self.connected or now - self._alone_since < _LONELY_SECONDS:
             return None
-        return f"cannot connect to {self._where}: nobody answers there"
+        return f"cannot connect to {self._where}: nothing answers there"
 
     def news(self, now: float) -> str | None:
         """Returns :meth:`trouble` once per loss of the connection, else None."""
-        trouble = None if self._told else self.trouble(now)
-        self._told |= trouble is not None
+        trouble = None if self._reported else self.trouble(now)
+        self._reported |= trouble is not None
         return trouble

@@ -69,9 +69,9 @@ class RouterSocket(Socket):
         high_water_mark: int,
         kinds: Kinds | None = None,
         *,
-        anybody: bool = False,
+        any_key: bool = False,
     ) -> None:
-        self.anybody = anybody
+        self.any_key = any_key
         self.one_run = kinds is not None
         self._peers: dict[bytes, _Peer] = {}
         self._asking = b""
@@ -82,7 +82,7 @@ class RouterSocket(Socket):
         super()._configure(high_water_mark)
         # Otherwise a ROUTER drops undeliverable replies without an error.
         self.raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        if self.anybody:
+        if self.any_key:
             self.raw.setsockopt(zmq.MAXMSGSIZE, _STRANGER_BYTES)
 
     def receive(self) -> Request | None:
@@ -121,7 +121,7 @@ class RouterSocket(Socket):
         """Returns rate-limit key, frames and rate: by key for a guest, else by connection."""
         key = proved_key(frames[-1])
         grant = self._wire.gate.grant(key)
-        if grant.guest or self.anybody:
+        if grant.guest or self.any_key:
             return key, frames, grant.rate
         return descriptor_of(frames[-1]), frames, grant.rate
 
@@ -142,7 +142,7 @@ class RouterSocket(Socket):
         if _complaint_of_id(message) is None:
             request = Request(self._asking, message)
             # At a socket that admits every key each refusal is final.
-            stranger = complaint.stranger or self.anybody
+            stranger = complaint.stranger or self.any_key
             self.refuse(request, complaint.reason, stranger=stranger)
 
     def reply(

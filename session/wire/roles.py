@@ -23,13 +23,13 @@ _RATE, _RATE_PER_NAME = 100.0, 50.0
 # Endpoint, or the part of its name after the dot if several share it -> kinds of messages.
 Rights = Mapping[str, tuple[str, ...]]
 
-_EVERYONE: Rights = {
+_EVERY_ROLE: Rights = {
     "ps.requests": ("hello", "fetch", "info"),
     "tensorplex.records": ("tensorplex",),
     "loggerplex.records": ("loggerplex",),
 }
 _AGENT: Rights = {
-    **_EVERYONE,
+    **_EVERY_ROLE,
     "ps.requests": ("hello", "fetch", "info", "leave"),
     "experience": ("chunk", "goodbye"),
     # For subscribing only; no messages may be sent.
@@ -38,7 +38,7 @@ _AGENT: Rights = {
 _RIGHTS: Mapping[str, Rights] = {
     AGENT: _AGENT,
     GUEST: _AGENT,
-    EVALUATOR: {**_EVERYONE, "learner.control": ("evaluated",)},
+    EVALUATOR: {**_EVERY_ROLE, "learner.control": ("evaluated",)},
 }
 
 

@@ -76,7 +76,7 @@ class Counters:
 
 
 class Pollable(Protocol):
-    """What :func:`poll` can wait for; its attributes are those of :class:`Socket`."""
+    """Object that :func:`poll` can wait for; its attributes are those of :class:`Socket`."""
 
     descriptor: int
     pending: bool
@@ -146,7 +146,7 @@ class Socket:
     pattern: int
     binds: bool
     sends: bool = True
-    anybody: bool = False
+    any_key: bool = False
     one_run: bool = True
 
     def __init__(
@@ -237,7 +237,7 @@ class Socket:
             self.raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
             self.guarded = True
             self._port = int(address.rpartition(":")[2])
-            self._wire.gate.watch(self.endpoint, self.raw, address, anybody=self.anybody)
+            self._wire.gate.watch(self.endpoint, self.raw, address, any_key=self.any_key)
 
     def _bind(self, address: str) -> None:
         try:
@@ -454,7 +454,7 @@ class Socket:
 
     def _not_granted(self, message: Message, frame: zmq.Frame) -> Complaint | None:
         """Returns the reason if the sender's key does not permit a message, else None."""
-        if not self.guarded or self.anybody:
+        if not self.guarded or self.any_key:
             return None
         message.grant = self._wire.gate.grant(proved_key(frame))
         refusal = message.grant.refusal(self.endpoint, message.kind, message.sender.name)
@@ -471,7 +471,7 @@ class Socket:
             if theirs != ours and self.one_run:
                 reason = f"{shown(sender.name)} has fingerprint {theirs.hex()}, this run has "
                 return Complaint(reason + ours.hex(), stranger=True)
-            if self.binds and not self.anybody and not wire.knows(sender.name):
+            if self.binds and not self.any_key and not wire.knows(sender.name):
                 return Complaint(f"no component of this run is called {shown(sender.name)}")
         if schema is None:
             return None

@@ -61,7 +61,7 @@ class Wire:
         # Endpoint -> bound socket of a component that has ended while its process goes on.
         self.retired: dict[str, zmq.Socket[bytes]] | None = None
         self._gate: Gate | None = None
-        self._said: list[str] = []
+        self._warnings: list[str] = []
         self._on_reject = on_reject
         self._complained: set[tuple[str, str, str]] = set()
 
@@ -98,7 +98,7 @@ class Wire:
         kinds: Kinds | None = None,
         *,
         high_water_mark: int = 1000,
-        anybody: bool = False,
+        any_key: bool = False,
     ) -> RouterSocket:
         """Binds a server of requests.
 
@@ -107,9 +107,9 @@ class Wire:
             kinds: schema of each accepted kind; other messages are refused, counted and reported,
                 and not returned. None, for tests only: accepts every message that decodes.
             high_water_mark: maximum number of queued messages per peer.
-            anybody: admits every key, but only small messages.
+            any_key: admits every key, but only small messages.
         """
-        return RouterSocket(self, endpoint, high_water_mark, kinds, anybody=anybody)
+        return RouterSocket(self, endpoint, high_water_mark, kinds, any_key=any_key)
 
     def dealer(
         self, endpoint: str, kinds: Kinds | None = None, *, high_water_mark: int = 1000
@@ -145,14 +145,14 @@ class Wire:
         Raises:
             AdmissionError: another component refuses this one permanently.
         """
-        warnings, self._said = self._said, []
+        warnings, self._warnings = self._warnings, []
         warnings += [] if self._gate is None else self._gate.news()
         return [*warnings, *filter(None, [socket.check() for socket in self.sockets])]
 
     def add_warning(self, text: str | None) -> None:
         """Keeps a warning for the next :meth:`check`."""
         if text:
-            self._said.append(text)
+            self._warnings.append(text)
 
     @property
     def ever_connected(self) -> bool:

@@ -71,7 +71,7 @@ class Gate:
         except zmq.ZMQError:
             self._asked.close(0)
             raise UsageError("two wires with keys bind in one ZeroMQ context") from None
-        self._anybody: set[str] = set()
+        self._open_endpoints: set[str] = set()
         # Rights of each known key; written by the thread, read by the component.
         self._grants: dict[str, Grant] = {}
         # Key -> end of its bar, on the monotonic clock [s].
@@ -95,7 +95,7 @@ class Gate:
         return self._refused
 
     def watch(
-        self, endpoint: str, raw: zmq.Socket[bytes], address: str, *, anybody: bool = False
+        self, endpoint: str, raw: zmq.Socket[bytes], address: str, *, any_key: bool = False
     ) -> None:
         """Guards a socket that is about to be bound.
 
@@ -103,10 +103,10 @@ class Gate:
             endpoint: name of the endpoint, also the socket's ZAP domain.
             raw: the socket.
             address: TCP address to which it will be bound.
-            anybody: True admits every key.
+            any_key: True admits every key.
         """
-        if anybody:
-            self._anybody.add(endpoint)
+        if any_key:
+            self._open_endpoints.add(endpoint)
         port = int(address.rpartition(":")[2])
         visitors = Visitors(endpoint, port, self._security.max_connections)
         self._coming.put(Watched(Monitor(raw, _EVENTS), visitors))
@@ -193,7 +193,7 @@ class Gate:
         grant = self._security.grant(key) if key else None
         if grant is not None:
             self._grants[key.decode()] = grant
-        if key and endpoint in self._anybody:
+        if key and endpoint in self._open_endpoints:
             return None
         if grant is None:
             return "its key is not allowed"

@@ -155,9 +155,9 @@ class AgentService(Service):
             self._dropped = self._window.dropped
         self._report.steps += 1
         if self._report.due():
-            self._tell()
+            self._report_curves()
 
-    def _tell(self) -> None:
+    def _report_curves(self) -> None:
         window, agent = self._sender.window, self._agent
         values = {
             "version_lag": float(self._fetcher.lag),
@@ -167,7 +167,7 @@ class AgentService(Service):
         epsilon = getattr(agent, "epsilon", None)
         if isinstance(epsilon, float):
             values["epsilon"] = epsilon
-        self._report.tell(
+        self._report.add_curves(
             values, self._env.pop_recent(), self._env.num_envs, agent.progress.env_steps
         )
 
@@ -177,7 +177,7 @@ class AgentService(Service):
         self._env.finish()
         if self._report.steps:
             # Reports the steps since the last report.
-            self._tell()
+            self._report_curves()
 
     def drain(self) -> None:
         """Handles the stop request: sends the collected experience first."""
@@ -240,7 +240,7 @@ class Report:
         self._context = context
         self._since = context.clock.now()
 
-    def tell(
+    def add_curves(
         self,
         values: dict[str, float],
         episodes: list[EpisodeSummary],

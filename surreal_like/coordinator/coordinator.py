@@ -32,7 +32,7 @@ _ENDING_SHARE = 0.6
 
 
 class Worker(Protocol):
-    """What the coordinator asks of the side that learns.
+    """Interface of the side that learns, for the coordinator.
 
     Attributes:
         iteration: number of updates of the current weights.

@@ -136,10 +136,10 @@ def recent_means(updates: Iterable[Mapping[str, Any]]) -> dict[str, float | None
     for metrics in updates:
         for name, value in metrics.items():
             values.setdefault(name, []).append(value)
-    return {name: _told(each) for name, each in values.items()}
+    return {name: _combined(each) for name, each in values.items()}
 
 
-def _told(values: list[Any]) -> float | None:
+def _combined(values: list[Any]) -> float | None:
     if isinstance(values[-1], int):
         return values[-1]
     finite = [number for number in _numbers(values) if math.isfinite(number)]

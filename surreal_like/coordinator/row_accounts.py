@@ -25,8 +25,8 @@ class SenderRows:
     ``handled`` and ``refused`` were observed by replay. ``received`` (for each incarnation of each
     shard) is counted by replay itself, while the others repeat numbers of the sender.
 
-    A guest is an agent of a machine that has joined. Its numbers count only up to the rows that
-    replay has received.
+    The numbers of an agent of a machine that has joined count only up to the rows that replay has
+    received.
     """
 
     pushed: int = 0
@@ -39,7 +39,7 @@ class SenderRows:
     refused: int = 0
     env_steps: int = 0
     episodes: int = 0
-    guest: bool = False
+    joined: bool = False
     received: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -49,19 +49,19 @@ class SenderRows:
 
     def counted(self, number: int) -> int:
         """Returns the part of the reported steps or episodes that counts: at most one per row."""
-        return min(number, self.bound) if self.guest else number
+        return min(number, self.bound) if self.joined else number
 
     def rows(self) -> RowFates:
         """Returns the row counts of this incarnation.
 
         For a sender that left, its own counts hold. For a killed one, the last chunk whose header a
-        receiver has seen is the end; earlier rows that were never handled are missing. For a guest
-        that reported more rows than replay received, the counts of replay hold.
+        receiver has seen is the end; earlier rows that were never handled are missing. For a joined
+        agent that reported more rows than replay received, the counts of replay hold.
         """
         settled = self.inserted + self.dropped
-        if self.guest and not (self.final and settled + self.unacked == self.pushed):
+        if self.joined and not (self.final and settled + self.unacked == self.pushed):
             return self._received_rows()
-        if self.guest and settled > self.bound:
+        if self.joined and settled > self.bound:
             return self._received_rows()
         if self.final:
             return RowFates(self.pushed, self.inserted, self.dropped, self.unacked)
@@ -114,7 +114,7 @@ class RowAccounts:
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
         for name, seen in counts["senders"].items():
             sender = self._sender(name)
-            if sender.guest:
+            if sender.joined:
                 received = seen["inserted"] + seen["dropped"]
                 sender.received[key] = max(sender.received.get(key, 0), received)
             sender.rise(
@@ -128,7 +128,7 @@ class RowAccounts:
 
     def _sender(self, key: str) -> SenderRows:
         if key not in self.senders:
-            self.senders[key] = SenderRows(guest=self._has_joined(_split(key)[0]))
+            self.senders[key] = SenderRows(joined=self._has_joined(_split(key)[0]))
         return self.senders[key]
 
     def _has_joined(self, name: str) -> bool:

@@ -110,8 +110,8 @@ def _agents(statuses: Mapping[str, Status]) -> Iterable[str]:
     for name, status in agents.items():
         reasons.setdefault(_agent(status), []).append(name)
     for reason, names in reasons.items():
-        who = "agents" if len(names) == len(agents) else " and ".join(names)
-        yield f"{who} {'waits' if len(names) == 1 and who != 'agents' else 'wait'} {reason}"
+        subject = "agents" if len(names) == len(agents) else " and ".join(names)
+        yield f"{subject} {'waits' if len(names) == 1 and subject != 'agents' else 'wait'} {reason}"
 
 
 def _agent(status: Status) -> str:

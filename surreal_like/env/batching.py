@@ -24,7 +24,7 @@ class ObservationBatch:
         self._num_envs = num_envs
         self._specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
         self._rows: list[tuple[str, ArraySpec, npt.NDArray[Any]]] = []
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def begin(self) -> None:
         """Starts a new step, with new arrays."""
@@ -49,8 +49,8 @@ class ObservationBatch:
         for path, spec, rows in self._rows:
             given = np.asarray(flat[path])
             rows[stream] = _converted(path, given, spec, stream)
-            if given.dtype != spec.dtype and path not in self._told:
-                self._told.add(path)
+            if given.dtype != spec.dtype and path not in self._warned:
+                self._warned.add(path)
                 _log.warning(
                     "%s: %s given, converted to %s as its spec says", path, given.dtype, spec.type
                 )

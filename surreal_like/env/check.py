@@ -185,7 +185,7 @@ class _Check:
             self._specs(env)
             env.seed(self.seed)
             played = self._play(env, steps)
-            self._told(played)
+            self._check_played(played)
             if self.report.ok:
                 self._compare(stack)
 
@@ -311,7 +311,7 @@ class _Check:
         except DataError as error:
             self.report.add("error", path, str(error).removeprefix(f"{path}: "))
 
-    def _told(self, played: Mapping[str, Any]) -> None:
+    def _check_played(self, played: Mapping[str, Any]) -> None:
         steps, ends, seconds = played["steps"], played["ends"], played["seconds"]
         if self.report.ok:
             self.report.add("ok", "steps", f"{steps} random steps, {ends} episodes ended")

@@ -149,7 +149,7 @@ class ExpSender:
         """Reads acks, and sends the chunks that can be sent now."""
         now, window, route = self._context.clock.now(), self.window, self._route
         self._held_bytes = 0
-        self._hear(now)
+        self._read_acks(now)
         if route.look(now):
             window.lost()
         if route.returning:
@@ -169,7 +169,7 @@ class ExpSender:
             window.sent(now)
             self._sent_at = now
 
-    def _hear(self, now: float) -> None:
+    def _read_acks(self, now: float) -> None:
         received = False
         while (message := self._route.way.acks.receive()) is not None:
             received = True

@@ -12,7 +12,7 @@ from session.process.component import Component, Resources, Restart, Topology
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")
 _JOIN = "ps.join"
-_EVERYONE = ("ps.requests", *_TELEMETRY)
+_SHARED = ("ps.requests", *_TELEMETRY)
 # Modules that are slow to import and needed by most components of a kind.
 PRELOAD = Preload(
     shared=("main.ps",),
@@ -95,7 +95,7 @@ def _servers(shards: range, join: tuple[str, ...]) -> Iterator[Component]:
         "learner",
         "main.learner",
         binds=("learner.parameters", "learner.control"),
-        connects=(*_of_shards(shards, "batches", "priorities"), *_EVERYONE),
+        connects=(*_of_shards(shards, "batches", "priorities"), *_SHARED),
         needs_torch=True,
     )
 
@@ -108,7 +108,7 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
             "agent",
             "main.agent",
             index,
-            connects=(*_of_shards(shards, "experience", "acks"), *_EVERYONE),
+            connects=(*_of_shards(shards, "experience", "acks"), *_SHARED),
             needs_torch=True,
         )
     for index in range(session.gateway.num):
@@ -117,7 +117,7 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
             "gateway",
             "main.gateway",
             index,
-            connects=(*_of_shards(shards, "experience", "acks"), *_EVERYONE),
+            connects=(*_of_shards(shards, "experience", "acks"), *_SHARED),
             needs_torch=True,
         )
     for index in range(session.evaluator.num):
@@ -126,17 +126,17 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
             "evaluator",
             "main.evaluator",
             index,
-            connects=("learner.control", *_EVERYONE),
+            connects=("learner.control", *_SHARED),
             needs_torch=True,
         )
     if session.tensorplex.start_tensorboard:
-        yield Component("tensorboard", "tensorboard", "main.tensorboard", connects=_EVERYONE)
+        yield Component("tensorboard", "tensorboard", "main.tensorboard", connects=_SHARED)
 
 
 def _replay(index: int) -> Component:
     name = f"replay-{index}"
     binds = (f"{name}.{end}" for end in ("experience", "acks", "batches", "priorities"))
-    return Component(name, "replay", "main.replay", index, tuple(binds), _EVERYONE)
+    return Component(name, "replay", "main.replay", index, tuple(binds), _SHARED)
 
 
 def _of_shards(shards: range, *ends: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which of the requests that wait are answered next; no socket, no clock."""
+"""Selects the waiting requests that are answered next; no socket, no clock."""
 
 from __future__ import annotations
 

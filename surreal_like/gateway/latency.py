@@ -48,7 +48,7 @@ class Mean:
 
 
 class Times:
-    """What a gateway reports of its requests.
+    """Latencies and counts of the requests of a gateway.
 
     Attributes:
         latency: from a complete request to its answer, in seconds.

@@ -392,16 +392,16 @@ class GatewayService(Service):
         now = self._now()
         if isinstance(message, Request):
             self._request(member, message, now)
-            self._sessions.heard(member, now)
+            self._sessions.on_message(member, now)
         elif isinstance(message, Ping):
-            self._sessions.heard(member, now)
+            self._sessions.on_message(member, now)
             self._tell(member, {"kind": "pong", "t": message.token})
             return
         elif isinstance(message, Bye):
             self._leave(member, "bye")
             return
         elif isinstance(message, Metrics):
-            self._sessions.heard(member, now)
+            self._sessions.on_message(member, now)
             self._keep_metrics(member, message)
         else:
             raise Refusal("wrong_state", "this connection has a session already")
@@ -467,7 +467,7 @@ class GatewayService(Service):
         member.session.reply(answer)
         self._tell(member, answer)
         # The client has its turn from now on.
-        self._sessions.heard(member, now)
+        self._sessions.on_message(member, now)
         session_seconds: float = self._config.session_seconds
         if self._drain_until is not None:
             self._leave(member, "draining", reconnect=True)
@@ -552,7 +552,7 @@ class GatewayService(Service):
         if isinstance(epsilon, float):
             values["epsilon"] = epsilon
         env_steps = self._agent.progress.env_steps
-        self._report.tell(values, self._recorder.pop_recent(), 1, env_steps)
+        self._report.add_curves(values, self._recorder.pop_recent(), 1, env_steps)
 
     # -- what is due
 

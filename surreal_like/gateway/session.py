@@ -29,7 +29,7 @@ class State(StringEnum):
 
 
 class Effect(StringEnum):
-    """What a request does to the rows of its session.
+    """Effect of a request on the rows of its session.
 
     repeat: nothing, it has been answered; owed: nothing, its answer follows; begin: begins an
     episode; cut: cuts the open one and begins another; step, end: go on with it.
@@ -52,7 +52,7 @@ _NEXT: Mapping[tuple[State, str], tuple[Effect, State]] = {
 
 
 class Session:
-    """What a client has at a gateway; it outlives connections.
+    """State of a client at a gateway; it outlives connections.
 
     Attributes:
         state: see :class:`State`.

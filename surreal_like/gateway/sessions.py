@@ -29,7 +29,7 @@ class Busy(Exception):
 
 
 class Due(StringEnum):
-    """What is due for a session.
+    """Action that is due for a session.
 
     left: it was away too long; idle: it has said nothing for too long; wait: an answer is still
     owed; unavailable: for too long.
@@ -178,7 +178,7 @@ class Sessions:
     def _renew(self, member: Member) -> None:
         member.resumes = [*member.resumes[-1:], f"{member.number}.{self._secret()}"]
 
-    def heard(self, member: Member, now: float) -> None:
+    def on_message(self, member: Member, now: float) -> None:
         """Notes a message of a session."""
         member.moved_at = now
         # It has its newest welcome.

@@ -30,8 +30,6 @@ _POLL_SECONDS = 0.1
 _ASK_SECONDS = 1.0
 _INTERRUPTED = 130
 
-Say = Callable[[str], object]
-
 
 def join_line(folder: RunFolder) -> str | None:
     """Returns the command that joins agents of another machine to a run, with a new token.
@@ -50,12 +48,12 @@ def join_line(folder: RunFolder) -> str | None:
     return f"surreal-like join {address} --token {make_token(folder.keys)}"
 
 
-def join(invitation: Invitation, say: Say = lambda line: None) -> int:
+def join(invitation: Invitation, report: Callable[[str], object] = lambda line: None) -> int:
     """Runs agents for a run of another machine, until it is over or they have to leave.
 
     Args:
         invitation: address, token and number of agents.
-        say: called with each line of progress.
+        report: called with each line of progress.
 
     Returns the exit code: 0 the run is over, 130 interrupted here.
 
@@ -76,9 +74,9 @@ def join(invitation: Invitation, say: Say = lambda line: None) -> int:
         agents = Topology(map(topology.component, admission.names), outside=admission.addresses)
         interrupts.only_count()
         launched = starter.launch(config, agents, admission.folder)
-        say(f"joined {invitation.address} with {names}; Ctrl-C to leave")
+        report(f"joined {invitation.address} with {names}; Ctrl-C to leave")
         watch = stack.enter_context(RunWatch(admission))
-        code = _Stay(launched, watch, interrupts, say).until_the_end()
+        code = _Stay(launched, watch, interrupts, report).until_the_end()
     if code == 0 and invitation.folder is None:
         shutil.rmtree(admission.folder.path, ignore_errors=True)
     return code
@@ -155,17 +153,21 @@ class _Stay:
         launched: the agents.
         watch: of the run.
         interrupts: of this process.
-        say: called with each line of progress.
+        report: called with each line of progress.
     """
 
     def __init__(
-        self, launched: Launched, watch: RunWatch, interrupts: Interrupts, say: Say
+        self,
+        launched: Launched,
+        watch: RunWatch,
+        interrupts: Interrupts,
+        report: Callable[[str], object],
     ) -> None:
         self._launched = launched
         self._watch = watch
         self._interrupts = interrupts
-        self._say = say
-        self._told = 0
+        self._report = report
+        self._handled = 0
         self._lost = False
 
     def until_the_end(self) -> int:
@@ -174,31 +176,33 @@ class _Stay:
         while (outcome := launched.outcome) is None:
             for each in launched.poll(_POLL_SECONDS):
                 if each.kind in ("lost", "restart", "failed"):
-                    self._say(f"{each.component} {each.kind}: {each.detail}".rstrip(": "))
+                    self._report(f"{each.component} {each.kind}: {each.detail}".rstrip(": "))
             for line in self._watch.tick():
-                self._say(line)
+                self._report(line)
             self._leave_if_stopped()
         failed = [name for name, end in launched.components().items() if end["exit_code"] != 0]
-        if self._told:
-            self._say("left the run" if not failed else f"left; ended at once: {', '.join(failed)}")
+        if self._handled:
+            self._report(
+                "left the run" if not failed else f"left; ended at once: {', '.join(failed)}"
+            )
             return _INTERRUPTED
         if self._lost or self._watch.silent:
             watch = self._watch
             seconds = watch.timeout_seconds if self._lost else watch.silent_seconds
             raise RunError(
-                f"nothing was heard of the run for {seconds:.0f} s: its machine "
+                f"no message of the run came for {seconds:.0f} s: its machine "
                 "or the network is gone; the agents here have ended"
             )
         if failed:
             raise RunError(outcome.reason)
-        self._say("the run is over; its agents here have left")
+        self._report("the run is over; its agents here have left")
         return 0
 
     def _leave_if_stopped(self) -> None:
-        if self._interrupts.count > self._told:
-            self._told += 1
-            if self._told == 1:
-                self._say("leaving; Ctrl-C again ends everything at once")
+        if self._interrupts.count > self._handled:
+            self._handled += 1
+            if self._handled == 1:
+                self._report("leaving; Ctrl-C again ends everything at once")
                 self._launched.stop(interrupted=True, reason="interrupted")
             else:
                 self._launched.kill()
@@ -217,5 +221,5 @@ def further_line(path: Path) -> str:
     line = join_line(folder) if not folder.over else None
     if line is None:
         why = "it is over" if folder.over else "it was launched without --host, or with --insecure"
-        raise UsageError(f"nobody can join run {folder}: {why}")
+        raise UsageError(f"no machine can join run {folder}: {why}")
     return line

@@ -141,7 +141,7 @@ def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFol
             return dealer.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
     except DeadlineError:
         raise UsageError(
-            f"nobody answers at {address}: is the address right, does the run still go on, and "
+            f"nothing answers at {address}: is the address right, does the run still go on, and "
             "does a firewall stand between?"
         ) from None
 

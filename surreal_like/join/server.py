@@ -95,7 +95,7 @@ class JoinServer:
         self._keys = keys
         self._tokens = TokenFolder(keys)
         self._wrong: deque[float] = deque(maxlen=_WRONG_TOKENS)
-        self._requests = context.wire.router(ENDPOINT, REQUESTS, anybody=True)
+        self._requests = context.wire.router(ENDPOINT, REQUESTS, any_key=True)
 
     @property
     def socket(self) -> Socket:
@@ -122,12 +122,12 @@ class JoinServer:
         self._requests.refuse(request, reason, stranger=True)
 
     def _admit(self, request: Request) -> dict[str, Any]:
-        guest = self._redeem(request.key, request.message.fields)
-        joined = ", ".join((*guest.names, *guest.clients))
-        self._context.event("joined", f"a machine with {joined}", key=guest.key)
+        machine = self._redeem(request.key, request.message.fields)
+        joined = ", ".join((*machine.names, *machine.clients))
+        self._context.event("joined", f"a machine with {joined}", key=machine.key)
         book = self._context.wire.addresses
         return {
-            "names": list(guest.names),
+            "names": list(machine.names),
             "config": self._context.config.to_dict(),
             "addresses": {
                 name: address.connect for name, address in book.items() if _AS_GUEST.enters(name)
@@ -146,30 +146,30 @@ class JoinServer:
             raise _NotAdmittedError(f"wrong token: this run has given no such token; {_AGAIN}")
         if not key:
             raise _NotAdmittedError("a machine without a key cannot join")
-        guest = self._tokens.guest(token)
-        if guest is not None and guest.key != key:
+        machine = self._tokens.machine(token)
+        if machine is not None and machine.key != key:
             raise _NotAdmittedError(f"this token has been used by another machine; {_AGAIN}")
         if self._folder.over:
             raise _NotAdmittedError("the run is over")
         if agents:
             self._check_algorithm(fields.get("algorithm_sha256"))
-        if guest is not None and self._context.wire.security.grant(key.encode()) is None:
+        if machine is not None and self._context.wire.security.grant(key.encode()) is None:
             raise _NotAdmittedError("the key of this machine has been taken away from the run")
-        guest = self._tokens.name(guest or JoinedMachine(key, ()), agents)
-        guest = self._add_clients(guest, fields.get("clients", ()))
-        allow(self._keys, key, Grant(GUEST, (*guest.names, *guest.clients)))
-        self._tokens.give(token, guest)
-        return replace(guest, names=guest.names[:agents])
+        machine = self._tokens.name(machine or JoinedMachine(key, ()), agents)
+        machine = self._add_clients(machine, fields.get("clients", ()))
+        allow(self._keys, key, Grant(GUEST, (*machine.names, *machine.clients)))
+        self._tokens.give(token, machine)
+        return replace(machine, names=machine.names[:agents])
 
-    def _add_clients(self, guest: JoinedMachine, wanted: Sequence[str]) -> JoinedMachine:
+    def _add_clients(self, machine: JoinedMachine, wanted: Sequence[str]) -> JoinedMachine:
         """Returns the machine with additional names for its scripts."""
-        taken = self._tokens.taken(wanted, guest.key)
+        taken = self._tokens.taken(wanted, machine.key)
         if taken is not None:
             raise _NotAdmittedError(f"another machine reports as '{taken}': choose another name")
-        clients = tuple(dict.fromkeys((*guest.clients, *wanted)))
+        clients = tuple(dict.fromkeys((*machine.clients, *wanted)))
         if len(clients) > _CLIENTS_LIMIT:
             raise _NotAdmittedError(f"a machine has at most {_CLIENTS_LIMIT} names of scripts")
-        return replace(guest, clients=clients)
+        return replace(machine, clients=clients)
 
     def _check_algorithm(self, theirs: object) -> None:
         """Checks that both machines have the same file: no code is sent over the network."""

@@ -123,42 +123,42 @@ class TokenFolder:
         there = [path for path in self._files() if hmac.compare_digest(path.name, name)]
         return there[0] if there else None
 
-    def guest(self, token: Path) -> JoinedMachine | None:
+    def machine(self, token: Path) -> JoinedMachine | None:
         """Returns the machine that has used a token, None if it is unused."""
         entry: dict[str, Any] = json.loads(token.read_text())
         if not entry:
             return None
         return JoinedMachine(entry["key"], tuple(entry["names"]), tuple(entry.get("clients", ())))
 
-    def name(self, guest: JoinedMachine, agents: int) -> JoinedMachine:
+    def name(self, machine: JoinedMachine, agents: int) -> JoinedMachine:
         """Returns the machine with names for its agents that no other machine has.
 
         Args:
-            guest: the machine, with its earlier names.
+            machine: the machine, with its earlier names.
             agents: number of agents that it will run.
         """
-        taken = (int(name.rpartition("-")[2]) for each in self._guests() for name in each.names)
+        taken = (int(name.rpartition("-")[2]) for each in self._machines() for name in each.names)
         first = max(taken, default=FIRST_INDEX - 1) + 1
-        more = (f"agent-{first + index}" for index in range(agents - len(guest.names)))
-        return replace(guest, names=(*guest.names, *more))
+        more = (f"agent-{first + index}" for index in range(agents - len(machine.names)))
+        return replace(machine, names=(*machine.names, *more))
 
     def taken(self, clients: Iterable[str], key: str) -> str | None:
         """Returns the first of these names of scripts that a machine with another key has."""
-        others = {name for each in self._guests() if each.key != key for name in each.clients}
+        others = {name for each in self._machines() if each.key != key for name in each.clients}
         return next((name for name in clients if name in others), None)
 
-    def give(self, token: Path, guest: JoinedMachine) -> None:
+    def give(self, token: Path, machine: JoinedMachine) -> None:
         """Records that a machine has used a token.
 
         Args:
             token: from :meth:`find`.
-            guest: the machine.
+            machine: the machine.
         """
-        write_atomically(token, json.dumps(asdict(guest)) + "\n")
+        write_atomically(token, json.dumps(asdict(machine)) + "\n")
 
-    def _guests(self) -> Iterator[JoinedMachine]:
+    def _machines(self) -> Iterator[JoinedMachine]:
         """Yields the machines that have used a token."""
-        return filter(None, map(self.guest, self._files()))
+        return filter(None, map(self.machine, self._files()))
 
     def _files(self) -> list[Path]:
         if not self._folder.is_dir():

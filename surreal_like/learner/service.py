@@ -66,7 +66,7 @@ class LearnerService(Service):
         if self._context.leaves:
             self._leave()
         else:
-            self.coordinator.end(Verdict("interrupted", None, "the learner was told to stop"))
+            self.coordinator.end(Verdict("interrupted", None, "the learner was asked to stop"))
 
     def _leave(self) -> None:
         """Saves the state for the next process; a shutdown that has begun is completed first."""

@@ -62,7 +62,7 @@ class ParameterServer(Service):
 
     def tick(self) -> bool:
         """Receives the newest publication and replies to requests."""
-        taken, answered = self._take_publications(), self._answer_requests()
+        taken, answered = self._read_publications(), self._answer_requests()
         if taken or answered:
             self._last_message_at = self._context.clock.now()
         more = taken == _PUBLICATIONS_PER_TICK or answered == _REQUESTS_PER_TICK
@@ -72,7 +72,7 @@ class ParameterServer(Service):
             self._look()
         return more
 
-    def _take_publications(self) -> int:
+    def _read_publications(self) -> int:
         """Drains the socket, because only the newest counts; returns the number of messages."""
         for taken in range(_PUBLICATIONS_PER_TICK):
             message = self._publications.receive()
@@ -131,8 +131,10 @@ class ParameterServer(Service):
         message = request.message
         name = message.fields["name"]
         if not message.grant.owns(name):
-            who = message.sender.name
-            self._refuse(request, Refused(f"'{who}' may not say hello as '{name}'", stranger=True))
+            sender = message.sender.name
+            self._refuse(
+                request, Refused(f"'{sender}' may not say hello as '{name}'", stranger=True)
+            )
             return
         if not self._context.wire.knows(name):
             reason = f"no component of this run is called '{name}'"

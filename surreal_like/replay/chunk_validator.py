@@ -2,8 +2,8 @@
 
 Senders check what their environment and agent give; this check is for all other senders, and for
 code behind those checks. Checking every column costs a tenth of a chunk's time and more. So every
-chunk is checked of guests and of senders that have sent a wrong one, else one chunk in sixteen.
-Wrong rows that pass reach the learner, which leaves out what it cannot learn from.
+chunk is checked of joined agents and of senders that have sent a wrong one, else one chunk in
+sixteen. Wrong rows that pass reach the learner, which leaves out what it cannot learn from.
 """
 
 from __future__ import annotations

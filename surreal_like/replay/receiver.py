@@ -114,7 +114,7 @@ class ExperienceReceiver:
             self._experience.reject(message, str(error))
         if message.grant.guest:
             self._validator.suspect(chunk.sender)
-            # A metric may be the goal of the run; metrics of guests must not count towards it.
+            # A metric may be the goal of the run; those of joined agents must not count towards it.
             chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
         self._insert(chunk, readable=readable)
 

@@ -28,7 +28,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._hear) for each in _SIGNALS}
+            self._before = {each: signal.signal(each, self._on_signal) for each in _SIGNALS}
         return self
 
     def __exit__(
@@ -40,7 +40,7 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         if self._raises:
             raise KeyboardInterrupt

@@ -47,7 +47,7 @@ _START_FROM = "session_config.checkpoint.start_from"
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a user asks for, on a command line or by keywords.
+    """Request of a user for a run, on a command line or by keywords.
 
     Args:
         launcher: ``serial``, ``local``, ``tmux`` or ``kubernetes``.
@@ -84,7 +84,9 @@ class RunRequest:
         if self.start_from is not None and self.resume:
             raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
         if self.host and self.launcher == "serial":
-            raise UsageError("--on serial is one thread, which nobody can join: leave --host out")
+            raise UsageError(
+                "--on serial is one thread, which no machine can join: leave --host out"
+            )
         if self._as_recorded and self.folder is None:
             # Decided once: another run may begin before the config is read.
             object.__setattr__(self, "folder", newest_path(None))

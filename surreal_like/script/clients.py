@@ -57,7 +57,7 @@ class _Connection:
         self._where = f"{plex} of {where}"
         self._closing = threading.Event()
         self._close_seconds = _CLOSE_SECONDS
-        self._moved_at, self._sent, self._told = time.monotonic(), 0, False
+        self._moved_at, self._sent, self._warned = time.monotonic(), 0, False
         self._thread = threading.Thread(target=self._serve, name=f"{plex}-client", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -92,9 +92,9 @@ class _Connection:
         now = time.monotonic()
         sent = sum(each.sent for each in self.context.wire.counters().values())
         if sent != self._sent or not len(self.channel):
-            self._moved_at, self._sent, self._told = now, sent, False
-        elif not self._told and now - self._moved_at >= _SILENT_SECONDS:
-            self._told = True
+            self._moved_at, self._sent, self._warned = now, sent, False
+        elif not self._warned and now - self._moved_at >= _SILENT_SECONDS:
+            self._warned = True
             self._warn(
                 f"the {self._where} does not answer; {len(self.channel)} records wait, "
                 f"{self.channel.dropped} were dropped"

@@ -279,9 +279,9 @@ def test_A17_tensorplex_may_be_called_directly(stage: Stage) -> None:
     assert isinstance(agent.tensorplex, TensorplexClient)
     for step in range(3):  # no interval here
         agent.tensorplex.add_scalar("direct", 0.5, step)
-    told = [record for record in stage.records("tensorplex") if record.get("tag") == "direct"]
-    assert [(r["kind"], r["id"], r["value"]) for r in told] == [("scalar", "agent/0", 0.5)] * 3
-    assert [record["step"] for record in told] == [0, 1, 2]
+    records = [record for record in stage.records("tensorplex") if record.get("tag") == "direct"]
+    assert [(r["kind"], r["id"], r["value"]) for r in records] == [("scalar", "agent/0", 0.5)] * 3
+    assert [record["step"] for record in records] == [0, 1, 2]
 
 
 # -- exploration, modes --------------------------------------------------------------------------
@@ -429,7 +429,9 @@ class Asked:
 @pytest.mark.parametrize(
     ("mode", "fetches"), [("episode", 4), ("episode:2", 2), ("step", 12), ("step:3", 4)]
 )
-def test_A26_parameters_are_fetched_after_an_episode_or_as_told(mode: str, fetches: int) -> None:
+def test_A26_parameters_are_fetched_after_an_episode_or_as_configured(
+    mode: str, fetches: int
+) -> None:
     client, clock = Asked(), CountedClock()
     fetcher = Fetcher(client, clock, mode=mode, interval_seconds=0.0)  # type: ignore[arg-type]
     fetcher.tick()  # the first parameters
@@ -470,6 +472,6 @@ def test_hooks_are_called_around_each_step(stage: Stage, monkeypatch: pytest.Mon
     assert ended["length"] >= 1
 
 
-def test_hooks_that_nobody_has_written_cost_nothing(stage: Stage) -> None:
+def test_hooks_that_an_agent_does_not_override_cost_nothing(stage: Stage) -> None:
     stage.start("ps", "replay-0", "learner", "agent-0")
     assert stage.service("agent-0")._hooks is None

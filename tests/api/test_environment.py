@@ -307,8 +307,8 @@ def test_E16_monitors_report_return_and_speed_to_tensorplex(stage: Stage) -> Non
 
     for make, client_id in ((training, "agent/0"), (evaluation, "eval/0")):
         played(make, stage)
-        told = [r for r in stage.records("tensorplex") if r.get("id") == client_id]
-        assert told[0]["values"] == {
+        reports = [r for r in stage.records("tensorplex") if r.get("id") == client_id]
+        assert reports[0]["values"] == {
             "return": 3.0,
             "episode_length": 3.0,
             "steps_per_second": pytest.approx(750.0, rel=0.01),
@@ -332,14 +332,14 @@ def test_E16_in_a_script_the_monitor_finds_tensorplex_itself(
         )
         env.reset()
         deadline = time.monotonic() + 20
-        told: list[Any] = []
-        while not told:
+        reports: list[Any] = []
+        while not reports:
             assert time.monotonic() < deadline
             env.step(STAY)
             if (message := records.receive()) is not None:
-                told += [r for r in message.fields["records"] if "return" in r.get("values", {})]
-        assert told[0]["id"] == "agent/0"
-        assert told[0]["values"]["return"] == 3.0
+                reports += [r for r in message.fields["records"] if "return" in r.get("values", {})]
+        assert reports[0]["id"] == "agent/0"
+        assert reports[0]["values"]["return"] == 3.0
         end_script(script)
 
 

@@ -115,11 +115,11 @@ def test_L4_the_values_of_module_dict_are_published(stage: Stage) -> None:
     subscriber = stage.context("ps").wire.subscriber("learner.parameters")
     learner.publish_parameter(1)
 
-    def heard() -> Any:
+    def received() -> Any:
         learner.publisher.tick()
         return subscriber.receive()
 
-    parameters = Parameters.from_message(stage.until(heard))
+    parameters = Parameters.from_message(stage.until(received))
     assert [entry.name for entry in parameters.manifest] == ["layer/weight", "layer/bias"]
     np.testing.assert_array_equal(parameters.flat, read_flat(learner.module_dict()))
     agent = MyAgent(**configs_of(stage.config), agent_id=0, agent_mode="training")
@@ -193,9 +193,9 @@ def test_L10_update_tensorplex_reports_once_per_interval(stage: Stage) -> None:
     for number in range(2500):
         learner.update_tensorplex({"my/value": float(number)}, global_step=number)
         stage.round()
-    told = [r for r in stage.records("tensorplex") if "my/value" in r.get("values", {})]
-    assert [record["step"] for record in told] == [1000, 2000]
-    assert all(record["id"].startswith("learner/") for record in told)
+    records = [r for r in stage.records("tensorplex") if "my/value" in r.get("values", {})]
+    assert [record["step"] for record in records] == [1000, 2000]
+    assert all(record["id"].startswith("learner/") for record in records)
 
 
 def test_L11_log_records_what_the_learner_does(stage: Stage) -> None:

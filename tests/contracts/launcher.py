@@ -168,7 +168,7 @@ class LauncherContract(ABC):
     def launched(self, path: Path) -> AbstractContextManager[Launched]:
         """Launches a run in that folder; leaves nothing of it behind."""
 
-    def test_after_the_launch_everybody_runs_and_beats(self, run_folder: Path) -> None:
+    def test_after_the_launch_all_components_run_and_beat(self, run_folder: Path) -> None:
         with self.launched(run_folder) as launched:
             rows = launched.running(*self.names)
             assert all(launched.lives(row) for row in rows.values())

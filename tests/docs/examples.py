@@ -97,7 +97,7 @@ def blocks(document: Path) -> Iterator[Block]:
             else:
                 lines.append(line)
         elif match := _COMMENT.fullmatch(line.strip()):
-            _hear(said, match[1], match[2].strip())
+            _add_mark(said, match[1], match[2].strip())
         elif match := _FENCE.fullmatch(line):
             block, said = replace(said, language=match[1]), Block("", "")
         elif line.strip() and said.marked:
@@ -106,7 +106,7 @@ def blocks(document: Path) -> Iterator[Block]:
         raise ValueError(f"{document.name}: the last block is not closed")
 
 
-def _hear(block: Block, kind: str, rest: str) -> None:
+def _add_mark(block: Block, kind: str, rest: str) -> None:
     """Note what a comment says of the next block."""
     if kind == "run":
         block.runs.append(Run.parse(rest))

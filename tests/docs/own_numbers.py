@@ -30,7 +30,7 @@ class Scored(Bandit):
         return obs, reward, terminated, truncated, info
 
 
-class TellingAgent(DQNAgent):
+class ReportingAgent(DQNAgent):
     """Counts what it was asked; two reports, of which neither may hide the other."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -44,7 +44,7 @@ class TellingAgent(DQNAgent):
         return super().act(obs)
 
 
-class TellingLearner(DQNLearner):
+class ReportingLearner(DQNLearner):
     """Reports how many batches it has seen."""
 
     def learn(self, batch: Batch) -> Any:
@@ -52,9 +52,9 @@ class TellingLearner(DQNLearner):
         return super().learn(batch)
 
 
-class Telling(Algorithm):
+class Reporting(Algorithm):
     """DQN with numbers of its own."""
 
-    agent = TellingAgent
-    learner = TellingLearner
+    agent = ReportingAgent
+    learner = ReportingLearner
     actions = ("discrete",)

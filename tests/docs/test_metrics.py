@@ -130,7 +130,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         "env_steps": 20_000,
         "eval_episodes": 20,
     }
-    return play(path, f"{place}:Telling", f"{place}:Scored", **stop)
+    return play(path, f"{place}:Reporting", f"{place}:Scored", **stop)
 
 
 def rows(title: str) -> Iterator[list[str]]:
@@ -210,15 +210,15 @@ def test_a_queue_of_unrolls_counts_what_the_glossary_says() -> None:
         set(kind(**configs(capacity=10_000, min_size=1)).statistics())
         for kind in (UniformReplay, FIFOReplay)
     )
-    told = {("replay/0", f"replay.core/{name}") for name in queue - usual}
-    assert told == listed("### What only a queue of unrolls counts")
+    reported = {("replay/0", f"replay.core/{name}") for name in queue - usual}
+    assert reported == listed("### What only a queue of unrolls counts")
     assert usual <= queue
 
 
 def test_hindsight_counts_what_the_glossary_says() -> None:
     view = HindsightView(1, 0.9, goals=GoalReward(lambda achieved, desired, info: 0.0))
-    told = {("replay/0", f"replay.core/{name}") for name in view.statistics()}
-    assert told == listed("### What hindsight adds to a shard")
+    reported = {("replay/0", f"replay.core/{name}") for name in view.statistics()}
+    assert reported == listed("### What hindsight adds to a shard")
 
 
 def test_a_newcomer_finds_the_first_tags_in_the_learners_folder(dqn: Ended) -> None:
@@ -245,13 +245,13 @@ def test_progress_has_exactly_the_fields_of_the_glossary(dqn: Ended, own: Ended)
 
 
 @pytest.mark.parametrize("name", sorted({*list_algorithms()} - {"dqn"}))
-def test_what_other_learners_tell_is_in_the_glossary(name: str) -> None:
+def test_what_other_learners_report_is_in_the_glossary(name: str) -> None:
     algorithm = find_algorithm(name)
     unrolls = describe_algorithms()[name].learns_from == "unrolls"
     learner = algorithm.learner(**algorithm_configs(algorithm, DISCRETE if unrolls else ACTION))
     batch = make_batch(DISCRETE) if unrolls else make_transitions()
-    told = {("learner", f"learn/{key}") for key in (learner.learn(batch) or {})}
-    assert told == listed(f"### {name.upper()}")
+    reported = {("learner", f"learn/{key}") for key in (learner.learn(batch) or {})}
+    assert reported == listed(f"### {name.upper()}")
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -264,16 +264,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_what_options_add_is_in_the_glossary() -> None:
     added: set[tuple[str, str]] = set()
     for name, options in OPTIONS.items():
-        told = []
+        reported = []
         for changed in ({}, options):
             algorithm = find_algorithm(name)
             learner = algorithm.learner(**algorithm_configs(algorithm, DISCRETE, **changed))
             batch = make_batch(DISCRETE) if name != "dqn" else make_transitions()
             if name == "dqn":
                 batch["actions"] = torch.zeros(len(batch.rewards), dtype=torch.int64)
-            told.append({("learner", f"learn/{key}") for key in learner.learn(batch)})
-        assert told[0] < told[1]
-        added |= told[1] - told[0]
+            reported.append({("learner", f"learn/{key}") for key in learner.learn(batch)})
+        assert reported[0] < reported[1]
+        added |= reported[1] - reported[0]
     assert added == listed("### With distributions, and with normalized values")
 
 
@@ -317,7 +317,7 @@ def test_own_numbers_stand_in_progress_once_episodes_have_ended(own: Ended) -> N
     json.dumps(own.lines, allow_nan=False)
 
 
-def test_own_numbers_are_curves_of_those_who_reported_them(own: Ended) -> None:
+def test_own_numbers_are_curves_of_the_components_that_reported_them(own: Ended) -> None:
     drawn = set(own.curves)
     own_tags = {row[0].replace("<name>", "(.+)"): row[1] for row in rows("### Your own")}
     assert {

@@ -27,7 +27,7 @@ def test_every_result_is_shown(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_says_who_did_what(name: str) -> None:
+def test_every_number_names_its_component(name: str) -> None:
     found = kept(name)
     assert {"processor", "cores", "date", "versions", "command"} <= set(found["machine"])
     for group in found["groups"]:

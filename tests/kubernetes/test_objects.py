@@ -461,7 +461,7 @@ def test_every_object_says_what_made_it(objects: list[Data]) -> None:
         assert "app.kubernetes.io/version" not in template["metadata"]["labels"]
 
 
-def test_nobody_outside_the_cluster_reaches_a_run(objects: list[Data]) -> None:
+def test_a_run_is_not_reachable_from_outside_the_cluster(objects: list[Data]) -> None:
     for service in of_kind(objects, "Service"):
         assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
     assert "Ingress" not in {each["kind"] for each in objects}

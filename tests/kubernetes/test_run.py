@@ -104,7 +104,7 @@ def test_the_newest_pod_of_a_component_counts() -> None:
         assert rows(*pods)["learner"].state == "starting"
 
 
-def test_what_died_before_is_told() -> None:
+def test_the_last_death_is_shown() -> None:
     died = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     container = status("agent", {"running": {}}, lastState=died, restartCount=2)
     row = rows(pod("run-agent-0", "agent", container))["agent-0"]
@@ -182,7 +182,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         KubernetesRun(RunFolder(tmp_path))
 
 
-def test_a_run_knows_who_launched_it(tmp_path: Path, said: Path) -> None:
+def test_a_run_knows_its_launcher(tmp_path: Path, said: Path) -> None:
     config: Config = setting_of().config
     config.dump_file(tmp_path / "config.yaml")
     with open_run(tmp_path) as run:

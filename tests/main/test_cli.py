@@ -173,13 +173,13 @@ def test_the_state_of_a_run_in_a_word(tmp_path: Path) -> None:
 
 
 def test_lists(command: Command) -> None:
-    told = command("list", "algorithms").out
-    rows = {line.split()[0]: line for line in told.splitlines()[1:] if line}
+    shown = command("list", "algorithms").out
+    rows = {line.split()[0]: line for line in shown.splitlines()[1:] if line}
     assert "discrete, multi_discrete, continuous   unrolls: FIFOReplay" in rows["ppo"]
     assert "lstm or gru" in rows["ppo"]
     assert "continuous within bounds" in rows["sac"]
     assert "rows: UniformReplay or PrioritizedReplay   none" in rows["dqn"]
-    assert "images" in told
+    assert "images" in shown
     environments = command("list", "environments").out.splitlines()
     assert "toy:chain" in environments
     assert "gym:CartPole-v1" in environments
@@ -215,7 +215,7 @@ def test_plan_shows_components_and_starts_nothing(command: Command, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"]
 
 
-def test_plan_explains_who_decided(command: Command) -> None:
+def test_plan_explains_what_decided(command: Command) -> None:
     said = command("plan", "small.yaml", "--explain", "--seed", "5", "learner_config.algo.n_step=2")
     rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in said.out.splitlines()}
     assert rows["session_config.seed"] == ["5", "command line"]
@@ -225,7 +225,7 @@ def test_plan_explains_who_decided(command: Command) -> None:
     assert rows["learner_config.algo.gamma"] == ["0.99", "default"]
 
 
-def test_a_long_value_hides_nobody_who_decided(command: Command) -> None:
+def test_a_long_value_does_not_hide_what_decided(command: Command) -> None:
     labels = ["cloud.example.org/a-rather-long-label=true", "x" * 150]
     setting = f"session_config.kubernetes.spot_labels={json.dumps(labels)}"
     _, *lines = command("plan", "small.yaml", "--explain", setting).out.splitlines()

@@ -205,7 +205,7 @@ def test_status_shows_a_mode_that_does_not_judge(command: Command, tmp_path: Pat
     assert re.search(r"stochastic return +- +does not judge", command("status", "r").out)
 
 
-def test_status_tells_seconds_as_its_clock_does(command: Command, tmp_path: Path) -> None:
+def test_status_shows_seconds_as_its_clock_does(command: Command, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "r", launcher="serial")
     config = Config.load_file(folder.config)
     config.session_config.stop.seconds = 60

@@ -223,7 +223,7 @@ def test_play_without_a_screen_names_the_way_out(
     assert "no screen to open a window on: write a file with --video out.mp4" in said.err
 
 
-def test_play_tells_each_episode_and_the_video(command: Command, quick: None) -> None:
+def test_play_reports_each_episode_and_the_video(command: Command, quick: None) -> None:
     done = command(
         *("train", "small.yaml", "--env", "gym:CartPole-v1", "--on", "serial", "--quiet"),
         *("session_config.stop.env_steps=200", "--folder", "runs/a"),
@@ -240,7 +240,7 @@ def test_play_tells_each_episode_and_the_video(command: Command, quick: None) ->
     assert len(found["returns"]) == 1
 
 
-def test_addresses_of_pages_are_told_once_and_short() -> None:
+def test_addresses_of_pages_are_shown_once_and_short() -> None:
     event = {
         "component": "tensorplex",
         "event": "prometheus",

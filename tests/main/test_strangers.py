@@ -94,7 +94,7 @@ def test_without_keys(run: Run) -> None:
     check(run.component(), "refused by tcp://127.0.0.1:", "missing key: it wants keys")
 
 
-def test_with_keys_of_somebody_else(run: Run, tmp_path: Path) -> None:
+def test_with_keys_of_another_run(run: Run, tmp_path: Path) -> None:
     write_keys(tmp_path / "other")
     (tmp_path / "other" / "server.pub").write_bytes((run.keys / "server.pub").read_bytes())
     check(run.component("--keys", str(tmp_path / "other")), "does not know the key of this side")
@@ -120,14 +120,14 @@ def test_another_version_of_the_protocol(run: Run, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_nobody_there_is_told_before_all_patience_is_gone(run: Run) -> None:
+def test_a_missing_peer_is_reported_before_all_patience_is_gone(run: Run) -> None:
     run.wire.close(0)
     process = run.component("--keys", str(run.keys))
     assert process.stderr is not None
     line = process.stderr.readline()
     where = run.book["tensorplex.records"].connect
     assert (
-        line == f"replay-0: cannot connect to {where} (tensorplex.records): nobody answers there\n"
+        line == f"replay-0: cannot connect to {where} (tensorplex.records): nothing answers there\n"
     )
     process.terminate()
     assert finish(process)[0] == 0

@@ -77,7 +77,7 @@ def test_the_outcome_in_one_line(result: dict[str, Any], line: str) -> None:
     assert outcome(result) == line
 
 
-def test_the_summary_tells_what_there_is(tmp_path: Path) -> None:
+def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "best").mkdir(parents=True)
     waiting = [{"iterations": i, "waiting_share": s} for i, s in ((0, 1.0), (5, 0.1), (9, 0.3))]
     (tmp_path / "progress.jsonl").write_text("".join(f"{json.dumps(w)}\n" for w in waiting))
@@ -102,7 +102,7 @@ def test_the_summary_tells_what_there_is(tmp_path: Path) -> None:
     assert rows["next"] == f"surreal-like evaluate {tmp_path}"
 
 
-def test_of_counted_time_nobodys_waiting_is_told(tmp_path: Path) -> None:
+def test_of_counted_time_no_waiting_is_shown(tmp_path: Path) -> None:
     line = {"iterations": 5, "waiting_share": 0.94}
     (tmp_path / "progress.jsonl").write_text(f"{json.dumps(line)}\n")
     assert "learner waited" in "\n".join(summary(Run(tmp_path, SOLVED)))

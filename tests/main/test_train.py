@@ -44,7 +44,7 @@ def progress(folder: str | Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_a_run_is_told_in_lines_and_summed_up(command: Command) -> None:
+def test_a_run_is_shown_in_lines_and_summed_up(command: Command) -> None:
     said = command(*SERIAL, "session_config.learner.report_seconds=0.05")
     assert said.code == 0, said.err
     first, *lines = said.out.splitlines()
@@ -132,7 +132,7 @@ def test_an_allowed_change_is_taken(command: Command) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_checkpoint_cut_short_is_told_and_the_one_before_is_taken(command: Command) -> None:
+def test_a_checkpoint_cut_short_is_reported_and_the_one_before_is_used(command: Command) -> None:
     period = "session_config.checkpoint.period=20"
     assert command(*SERIAL, "--quiet", "--folder", "r", period).code == 0
     newest, before, *_ = Checkpoints(Path("r/checkpoints/learner")).newest_first()
@@ -176,16 +176,16 @@ def test_ctrl_c_ends_all_seeds_and_the_first_bad_end_gives_the_exit_code(
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_the_other_commands_tell_of_a_run_that_has_ended(command: Command) -> None:
+def test_what_the_other_commands_show_of_a_run_that_has_ended(command: Command) -> None:
     assert command(*SERIAL, "--quiet").code == 0
     name = next(Path("runs").iterdir()).name
     said = command("status", "latest")
     assert said.out.startswith(f"dqn on toy:chain · seed 0 · runs/{name}\ndone · after 00:0")
     assert re.search(r"learner +done", said.out)
-    told = json.loads(command("status", name, "--json").out)
-    assert told["state"] == "done"
-    assert told["result"]["status"] == "stopped"
-    assert told["components"]["agent-1"]["state"] == "done"
+    shown = json.loads(command("status", name, "--json").out)
+    assert shown["state"] == "done"
+    assert shown["result"]["status"] == "stopped"
+    assert shown["components"]["agent-1"]["state"] == "done"
     assert command("probe", name, "learner").code == 1
     stopped = command("stop", name)
     assert stopped.code == 2
@@ -228,7 +228,7 @@ def test_the_live_table_shows_where_a_run_stands(command: Command) -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_a_table_is_drawn_before_anything_has_been_heard(command: Command, quick: None) -> None:
+def test_a_table_is_drawn_before_the_first_heartbeat(command: Command, quick: None) -> None:
     from rich.console import Console
 
     from main.cli.live_table import render

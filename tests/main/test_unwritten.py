@@ -100,6 +100,6 @@ def stay(silent: bool) -> Callable[[], int]:
 
 def test_agents_that_left_a_silent_run_did_not_see_its_end() -> None:
     assert stay(silent=False)() == 0
-    with pytest.raises(RunError, match="nothing was heard of the run for 29 s") as caught:
+    with pytest.raises(RunError, match="no message of the run came for 29 s") as caught:
         stay(silent=True)()
     assert caught.value.exit_code == 1

@@ -81,7 +81,7 @@ def writer(tmp_path: Path, config: Config) -> Writer:
 # -- lines ----------------------------------------------------------------------------------------
 
 
-class Told:
+class LinesOf:
     """Lines on a clock that is set by hand."""
 
     def __init__(self, writer: Writer, config: Config) -> None:
@@ -89,9 +89,9 @@ class Told:
         self.now = 0.0
         self.lines = Lines(self.stream, clock=lambda: self.now)
         self.lines.begin(writer.folder, config)
-        self.take()
+        self.pop()
 
-    def take(self) -> list[str]:
+    def pop(self) -> list[str]:
         """Return the lines since the last call."""
         lines = self.stream.getvalue().splitlines()
         self.stream.seek(0)
@@ -101,70 +101,70 @@ class Told:
     def look(self, now: float) -> list[str]:
         self.now = now
         self.lines.look(COMPONENTS)
-        return self.take()
+        return self.pop()
 
 
-def test_progress_is_told_at_most_every_two_seconds(writer: Writer, config: Config) -> None:
-    told = Told(writer, config)
-    assert told.look(0.0) == []
+def test_progress_is_shown_at_most_every_two_seconds(writer: Writer, config: Config) -> None:
+    shown = LinesOf(writer, config)
+    assert shown.look(0.0) == []
     writer.line(0)
-    assert told.look(0.5) == []
+    assert shown.look(0.5) == []
     writer.line(1000)
-    (line,) = told.look(1.0)
+    (line,) = shown.look(1.0)
     assert line == (
         "00:10  env steps 1,000 (200/s)  updates 100 (20/s)  training return 12.5  lag 1.5  "
         "replay 50 %  10 % of env_steps, 00:45 left"
     )
     writer.line(2000)
-    assert told.look(2.9) == []
-    assert told.look(3.1) == []
+    assert shown.look(2.9) == []
+    assert shown.look(3.1) == []
     writer.line(3000)
-    assert told.look(3.2)[0].startswith("00:30")
+    assert shown.look(3.2)[0].startswith("00:30")
 
 
-def test_an_old_run_is_told_of_more_rarely(writer: Writer, config: Config) -> None:
-    told = Told(writer, config)
+def test_progress_of_an_old_run_is_shown_more_rarely(writer: Writer, config: Config) -> None:
+    shown = LinesOf(writer, config)
     lines = 0
     for now in range(0, 4 * 3600, 20):
         writer.line(1000 + now)
-        lines += len(told.look(float(now)))
+        lines += len(shown.look(float(now)))
     assert 50 < lines < 200
 
 
-def test_a_metric_that_nobody_reports_is_said_once(tmp_path: Path, config: Config) -> None:
+def test_a_metric_without_a_report_is_mentioned_once(tmp_path: Path, config: Config) -> None:
     wanted = config.copy()
     wanted.session_config.stop = {**config.session_config.stop, "metric": "abc", "above": 3}
     writer = Writer(tmp_path / "r", wanted)
-    told = Told(writer, wanted)
+    shown = LinesOf(writer, wanted)
     writer.line(1000, episodes=99)
-    assert "abc" not in str(told.look(1.0))
+    assert "abc" not in str(shown.look(1.0))
     writer.line(2000, episodes=100, metrics={"my/score": {"mean": 1.0}})
-    missing = [line for line in told.look(5.0) if "no episode has reported the metric abc" in line]
+    missing = [line for line in shown.look(5.0) if "no episode has reported the metric abc" in line]
     assert "reported are: my/score" in missing[0]
     writer.line(3000, episodes=200)
-    assert "abc" not in str(told.look(9.0))
+    assert "abc" not in str(shown.look(9.0))
 
 
-def test_a_new_best_is_told_once(writer: Writer, config: Config) -> None:
-    told = Told(writer, config)
+def test_a_new_best_is_shown_once(writer: Writer, config: Config) -> None:
+    shown = LinesOf(writer, config)
     writer.line(0, best=1.0)
-    assert told.look(0.0) == []
+    assert shown.look(0.0) == []
     writer.line(1000, best=20.0)
-    best, line = told.look(10.0)
+    best, line = shown.look(10.0)
     assert best == "best greedy return so far: 20.0 over 100 episodes, at 1,000 env steps"
     assert "greedy 20.0, best 20.0" in line
     writer.line(1100, best=20.0)
-    assert told.look(10.1) == []
+    assert shown.look(10.1) == []
 
 
 def test_evaluations_of_a_mode_that_does_not_judge_are_shown_apart(
     writer: Writer, config: Config
 ) -> None:
-    told = Told(writer, config)
+    shown = LinesOf(writer, config)
     score = {"mean_return": 90.0, "episodes": 100, "env_steps": 1000, "mode": "eval_stochastic"}
     writer.event("learner", "evaluation", "mean return 90.00, eval_stochastic", **score)
     writer.line(1000, best=20.0, eval_stochastic=score)
-    best, line = told.look(0.0)
+    best, line = shown.look(0.0)
     assert best == "best greedy return so far: 20.0 over 100 episodes, at 1,000 env steps"
     assert "greedy 20.0, best 20.0  stochastic 90.0" in line
     view = RunView(writer.folder, config)
@@ -188,9 +188,9 @@ def test_the_numbers_of_a_long_run_fit_into_80_columns(writer: Writer, config: C
     assert "…" not in stream.getvalue()
 
 
-def test_the_end_is_told_in_its_order(writer: Writer, config: Config) -> None:
+def test_the_end_is_shown_in_its_order(writer: Writer, config: Config) -> None:
     """The report that has the best evaluation comes up to a second after the events of the end."""
-    told = Told(writer, config)
+    shown = LinesOf(writer, config)
     score = {"mean_return": 3.0, "episodes": 100, "env_steps": 0}
     writer.event("learner", "evaluation", "mean return 3.00 over 100 episodes", **score)
     for mean in (500.0, 480.0):
@@ -199,55 +199,55 @@ def test_the_end_is_told_in_its_order(writer: Writer, config: Config) -> None:
     writer.event("learner", "evaluation", "mean return 499.00 over 100 episodes (again)", **score)
     writer.event("learner", "ending", "eval_return 475 reached")
     best = "best greedy return so far: 500.0 over 100 episodes, at 1,000 env steps"
-    assert told.look(0.0) == [
+    assert shown.look(0.0) == [
         best,
         "the same on new episodes: mean return 499.00 over 100 episodes",
         "ending: eval_return 475 reached",
     ]
     writer.line(1000, best=500.0)
-    (line,) = told.look(0.1)
+    (line,) = shown.look(0.1)
     assert "best 500.0" in line
 
 
-def test_events_are_told_but_not_again_and_again(writer: Writer, config: Config) -> None:
-    told = Told(writer, config)
+def test_events_are_shown_but_not_again_and_again(writer: Writer, config: Config) -> None:
+    shown = LinesOf(writer, config)
     writer.event("learner", "evaluation", "mean return 5.00 over 100 episodes")
     writer.event("learner", "checkpoint", "iteration 5")
-    assert told.look(0.0) == []
+    assert shown.look(0.0) == []
     writer.event("learner", "evaluation", "mean return 500.00 over 100 episodes (again)")
     writer.event("learner", "ending", "eval_return 475 reached")
-    assert told.look(0.1) == [
+    assert shown.look(0.1) == [
         "the same on new episodes: mean return 500.00 over 100 episodes",
         "ending: eval_return 475 reached",
     ]
     for _ in range(10):
         writer.event("replay-0", "refused", "a message\nof nobody")
-    assert told.look(0.2) == ["replay-0: refused: a message of nobody"] * 3
+    assert shown.look(0.2) == ["replay-0: refused: a message of nobody"] * 3
 
 
-def test_what_the_launcher_does_is_told(writer: Writer, config: Config) -> None:
-    told = Told(writer, config)
-    told.lines.happened(Event("agent-0", "lost", "killed by SIGKILL"))
-    told.lines.happened(Event("agent-0", "restart"))
-    told.lines.happened(Event("learner", "ended"))
-    told.lines.happened(Event("", "stop", "interrupted"))
-    told.lines.happened(Event("", "stop", "surreal-like stop"))
-    assert told.take() == [
+def test_what_the_launcher_does_is_shown(writer: Writer, config: Config) -> None:
+    shown = LinesOf(writer, config)
+    shown.lines.happened(Event("agent-0", "lost", "killed by SIGKILL"))
+    shown.lines.happened(Event("agent-0", "restart"))
+    shown.lines.happened(Event("learner", "ended"))
+    shown.lines.happened(Event("", "stop", "interrupted"))
+    shown.lines.happened(Event("", "stop", "surreal-like stop"))
+    assert shown.pop() == [
         "agent-0: lost: killed by SIGKILL",
         "agent-0: restart",
         "run: stop: surreal-like stop",
     ]
 
 
-def test_what_an_earlier_part_of_a_run_left_is_not_told_again(
+def test_what_an_earlier_part_of_a_run_left_is_not_shown_again(
     writer: Writer, config: Config
 ) -> None:
     writer.line(1000, best=20.0)
     writer.event("learner", "ending", "interrupted")
-    told = Told(writer, config)
-    assert told.look(0.0) == []
+    shown = LinesOf(writer, config)
+    assert shown.look(0.0) == []
     writer.line(1100, best=20.0)
-    (line,) = told.look(10.0)
+    (line,) = shown.look(10.0)
     assert line.startswith("00:11")
 
 

@@ -144,7 +144,12 @@ WORDS = (
     Wrong("stop of nobody", ("stop", "nope"), "no run 'nope'", LIST),
     Wrong("stop of the dead", ("stop", "ended"), "runs/ended is over", GO_ON),
     Wrong("probe of nobody", ("probe", "nope", "learner"), "no run 'nope'", LIST),
-    Wrong("probe of no component", ("probe", "ended", "x"), "'x' was never heard", "heard were:"),
+    Wrong(
+        "probe of no component",
+        ("probe", "ended", "x"),
+        "'x' has no heartbeat",
+        "heartbeats there:",
+    ),
     Wrong("join without a place", ("join",), "ADDRESS:PORT is missing", "join --print RUN"),
     Wrong("join without a token", ("join", "127.0.0.1:1"), "--token TOKEN", "join --print RUN"),
     Wrong(
@@ -693,7 +698,7 @@ def test_a_run_goes_on_where_its_checkpoints_are(
     assert "surreal-like launch --resume --folder runs/ended --on" in answer.err
 
 
-def test_two_runs_of_one_name_are_told_apart(prepared: Command, tmp_path: Path) -> None:
+def test_two_runs_of_one_name_are_distinguished(prepared: Command, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "runs" / "ended", tmp_path / "ended")
     said = prepared("status", "ended")
     assert_one_line(said)

@@ -198,7 +198,7 @@ def insist(run: ByHand, send: Callable[..., object], *what: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_an_evaluator_that_hangs_is_missed_by_nobody(run_folder: Path) -> None:
+def test_an_evaluator_that_hangs_delays_no_component(run_folder: Path) -> None:
     with Train(run_folder, CARTPOLE, SHORT) as train:
         os.kill(train.running_beat("eval-0").pid, signal.SIGSTOP)
         assert train.wait() == 0, train.words

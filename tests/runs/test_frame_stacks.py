@@ -68,7 +68,7 @@ def play(folder: Path, episodes: int = 20) -> float:
 
 
 @pytest.mark.slow
-def test_what_one_frame_does_not_tell_is_learned_from_two(
+def test_what_one_frame_does_not_show_is_learned_from_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -43,9 +43,9 @@ def test_a_full_disk_is_survived(small_disk: Path) -> None:
         ballast = small_disk / "ballast"
         fill(ballast)
         wait_for(10.0)
-        told = len(train.progress)
+        lines = len(train.progress)
         ballast.unlink()
-        train.until(lambda: len(train.progress) > told + 1)
+        train.until(lambda: len(train.progress) > lines + 1)
         assert train.wait(120) == 0, train.words
     result = train.result
     assert {part["restarts"] for part in result["components"].values()} == {0}

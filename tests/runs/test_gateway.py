@@ -68,7 +68,7 @@ def test_cartpole_is_solved_by_clients_alone(run_folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_S5_clients_and_a_gateway_that_are_killed_hurt_nobody(run_folder: Path) -> None:
+def test_S5_clients_and_a_gateway_that_are_killed_hurt_no_session(run_folder: Path) -> None:
     stop = "session_config.stop={metric: return/train, above: 60, seconds: 120}"
     port, words = gateway(stop)
     with (

@@ -13,7 +13,7 @@ from tests.runs.by_hand import ByHand
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_whoever_is_ended_goes_on_and_whoever_is_done_stays(run_folder: Path) -> None:
+def test_a_component_that_is_ended_goes_on_and_one_that_is_done_stays(run_folder: Path) -> None:
     settings = (
         "session_config.at_end=idle",
         "session_config.stop={eval_return: null, env_steps: 40_000, eval_episodes: 10}",

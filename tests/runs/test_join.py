@@ -237,7 +237,7 @@ def flood(run: HostedRun) -> None:
             own.kill()
 
 
-def test_who_leaves_loses_nothing_and_can_come_back(
+def test_a_machine_that_leaves_loses_nothing_and_can_come_back(
     machines: TwoMachines, run_folder: Path
 ) -> None:
     run = HostedRun(machines, run_folder, LONG)
@@ -262,16 +262,14 @@ def test_who_leaves_loses_nothing_and_can_come_back(
     assert result["experience"]["pushed"] > 0
 
 
-def test_a_run_that_is_not_heard_of_any_more_is_left(
-    machines: TwoMachines, run_folder: Path
-) -> None:
+def test_a_run_that_has_become_silent_is_left(machines: TwoMachines, run_folder: Path) -> None:
     run = HostedRun(machines, run_folder, LONG, SOON_LOST)
     try:
         join = run.join()
         until(lambda: run.running("agent-1000", "agent-1001"))
         machines.pull_the_cable()
         assert join.wait(60) == 1, join.words
-        assert "nothing was heard of the run for 5 s" in join.words.splitlines()[-1]
+        assert "no message of the run came for 5 s" in join.words.splitlines()[-1]
         run.goes_on()
         result = run.stop()
     finally:

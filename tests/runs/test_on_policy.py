@@ -56,7 +56,7 @@ class Seen:
     sizes: list[float] = field(default_factory=list)
     status: dict[str, float] = field(default_factory=dict)
     statistics: dict[str, float] = field(default_factory=dict)
-    told: tuple[int, int] = (0, 0)  # iteration and env_steps, as replay has heard
+    counted: tuple[int, int] = (0, 0)  # iteration and env_steps, as replay has heard
     lines: list[dict[str, Any]] = field(default_factory=list)
     result: dict[str, Any] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ def look(launcher: SerialLauncher, seen: Seen) -> None:
         if not service._intake.draining:
             seen.sizes.append(seen.statistics["size_bytes"])
             seen.status = service.status()
-            seen.told = (service._replay.iteration, service._replay.env_steps)
+            seen.counted = (service._replay.iteration, service._replay.env_steps)
 
 
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest"])
@@ -118,8 +118,8 @@ def test_a_slow_learner_lets_agents_wait_or_rows_go_and_every_row_is_counted(
     assert rows["sampled"] == numbers["sampled"]
     assert seen.learned["rows"] == UPDATES * STEPS * STREAMS <= rows["sampled"]
     assert seen.learned["most_lag"] <= MAX_LAG
-    assert seen.told[0] == UPDATES - 1
-    assert 0 < seen.told[1] <= seen.result["env_steps"]
+    assert seen.counted[0] == UPDATES - 1
+    assert 0 < seen.counted[1] <= seen.result["env_steps"]
     waited = seen.status["waiting_insert_seconds"]
     assert waited > 0.1 if when_full == "block" else waited == 0
     assert (numbers["evicted"] > 0) or when_full == "block"

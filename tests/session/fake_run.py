@@ -1,4 +1,4 @@
-"""A stand-in for a run that goes on: it remembers what it was told."""
+"""A stand-in for a run that goes on: it records its commands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from session.process.state import State
 
 
 class FakeRun:
-    """Remembers what it was told."""
+    """Records its commands."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._running = True
-        self.told: list[Any] = []
+        self.commands: list[Any] = []
         self.rows = {name: status(name) for name in ("learner", "agent-0", "agent-1")}
         self.line: Mapping[str, Any] = {}
 
@@ -43,15 +43,15 @@ class FakeRun:
         return path.read_text().splitlines()[-lines:]
 
     def scale(self, kind: str, num: int) -> None:
-        self.told.append((kind, num))
+        self.commands.append((kind, num))
         for index in range(num):
             self.rows.setdefault(f"{kind}-{index}", status(f"{kind}-{index}"))
 
     def restart(self, name: str) -> None:
-        self.told.append(("restart", name))
+        self.commands.append(("restart", name))
 
     def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
-        self.told.append(("stop", interrupted, reason))
+        self.commands.append(("stop", interrupted, reason))
         self._running = False
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
@@ -63,7 +63,7 @@ class FakeRun:
         return iter(self.logs(name))
 
     def close(self) -> None:
-        self.told.append("closed")
+        self.commands.append("closed")
 
     def __enter__(self) -> Self:
         return self

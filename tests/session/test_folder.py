@@ -190,7 +190,7 @@ def test_a_config_is_read_again_only_after_a_change(
     assert (folder.read_config().algorithm, len(reads)) == ("ppo", 2)
 
 
-def test_a_run_is_described_as_far_as_its_config_tells(tmp_path: Path) -> None:
+def test_a_run_is_described_as_far_as_its_config_goes(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert (folder.read_run(), folder.launcher) == ({}, "")
     Config(_CONFIG).dump_file(folder.config)

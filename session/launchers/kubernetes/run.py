@@ -85,8 +85,8 @@ class KubernetesRun(RunHandle):
         found = self._containers()
         if not found:
             return rows_of_files(self._folder)
-        heard = self._heard(found)
-        rows = [row_of(found[name], heard.get(name, {})) for name in sorted(found, key=_place)]
+        reported = self._reported(found)
+        rows = [row_of(found[name], reported.get(name, {})) for name in sorted(found, key=_place)]
         ended = any(row.name == "learner" and row.exit_code == 0 for row in rows)
         if ended and not self._folder.over:
             self._finish(self._learners_result(), rows)
@@ -246,7 +246,7 @@ class KubernetesRun(RunHandle):
         pods = self.kubectl.get("pods", f"--selector={INSTANCE}={self.name}")
         return containers_of(pods, self.name)
 
-    def _heard(self, found: Mapping[str, Container]) -> dict[str, dict[str, Any]]:
+    def _reported(self, found: Mapping[str, Container]) -> dict[str, dict[str, Any]]:
         """Returns component -> its status in Tensorplex; empty if Tensorplex does not reply."""
         if "tensorplex" not in found or not found["tensorplex"].running:
             return {}

@@ -71,15 +71,15 @@ def _containers(pod: Data, run: str) -> Iterator[Container]:
         )
 
 
-def row_of(container: Container, heard: Data) -> ComponentStatus:
+def row_of(container: Container, reported: Data) -> ComponentStatus:
     """Builds the row of a component.
 
     Args:
         container: its state in the cluster.
-        heard: its status in Tensorplex, empty without one.
+        reported: its status in Tensorplex, empty without one.
     """
     state, doing, exit_code = _state(container)
-    age_seconds = heard.get("age_seconds")
+    age_seconds = reported.get("age_seconds")
     return ComponentStatus(
         name=container.component,
         state=state,

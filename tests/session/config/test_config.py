@@ -277,7 +277,7 @@ def test_explain_names_the_strongest_layer() -> None:
     algorithm = Config({"gamma": 0.9, "model": {"dims": [64]}})
     overrides = ["stop={a: 1}"]
     file = apply_overrides(Config({"gamma": 1, "stop": {"b": 2}, "args": {"keys": 3}}), overrides)
-    told = explain(
+    explained = explain(
         [
             ("base", base),
             ("dqn", algorithm),
@@ -285,7 +285,7 @@ def test_explain_names_the_strongest_layer() -> None:
             ("command line", apply_overrides(Config(), overrides)),
         ]
     )
-    assert told == {
+    assert explained == {
         "gamma": (1.0, "file"),
         "name": ("_str_", "base"),
         "stop.a": (1, "command line"),
@@ -297,11 +297,11 @@ def test_explain_names_the_strongest_layer() -> None:
 
 def test_explain_knows_a_number_that_stands_for_a_schedule() -> None:
     schedule = {"kind": "linear", "by": "x", "start": 1.0, "end": 0.5, "steps": 9, "points": []}
-    told = explain([("base", Config({"rate": schedule})), ("file", Config({"rate": 3}))])
-    assert told["rate.start"] == (3.0, "file")
-    assert told["rate.kind"] == ("constant", "file")
-    assert told["rate.steps"] == (9, "base")
-    assert "rate" not in told
+    explained = explain([("base", Config({"rate": schedule})), ("file", Config({"rate": 3}))])
+    assert explained["rate.start"] == (3.0, "file")
+    assert explained["rate.kind"] == ("constant", "file")
+    assert explained["rate.steps"] == (9, "base")
+    assert "rate" not in explained
 
 
 def test_fingerprint_is_stable_across_processes_and_orders(tmp_path: Path) -> None:

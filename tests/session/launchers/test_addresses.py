@@ -72,7 +72,9 @@ def test_endpoints_outside_stay_where_they_are(tmp_path: Path) -> None:
     book = make_addresses(Topology([AGENT], outside=["ps.requests"]), make_config(), folder)
     assert book["ps.requests"] == theirs["ps.requests"]
     assert set(book) == {"ps.requests", SUPERVISOR_CONTROL}
-    with pytest.raises(ConfigError, match=r"agent-1000 connects to ps\.requests: nobody binds it"):
+    with pytest.raises(
+        ConfigError, match=r"agent-1000 connects to ps\.requests: no component binds it"
+    ):
         Topology([AGENT])
 
 

@@ -69,7 +69,7 @@ def supervisor_of(path: Path) -> psutil.Process:
     return supervisor
 
 
-def test_a_detached_run_is_nobodys_child_and_has_a_session_of_its_own(run_folder: Path) -> None:
+def test_a_detached_run_has_no_parent_and_a_session_of_its_own(run_folder: Path) -> None:
     with make_cluster(run_folder) as cluster:
         cluster.launch()
         supervisor = supervisor_of(run_folder)
@@ -93,7 +93,7 @@ def test_a_supervisor_that_is_killed_takes_its_components_along(run_folder: Path
         until(lambda: not cluster.running and not any(map(psutil.pid_exists, pids)))
         until(lambda: not cluster.folder.sockets.exists())
         assert {row.state for row in cluster.status()} <= {"dead", "gone"}
-        with pytest.raises(UsageError, match="is not running: nobody supervises it"):
+        with pytest.raises(UsageError, match="is not running: it has no supervisor"):
             cluster.scale("agent", 2)
 
 
@@ -138,7 +138,7 @@ def test_a_run_without_a_supervisor_is_stopped_by_its_learner(run_folder: Path) 
         handle.wait(0.0)
     write_atomically(folder.result, json.dumps({"status": "interrupted", "reason": "by hand"}))
     assert handle.wait(DEADLINE_SECONDS).reason == handle.result()["reason"] == "by hand"
-    with pytest.raises(UsageError, match="is not running: nobody supervises it"):
+    with pytest.raises(UsageError, match="is not running: it has no supervisor"):
         handle.stop()
 
 
@@ -154,7 +154,7 @@ def test_a_supervisor_that_dies_at_once_says_why(run_folder: Path, module: str, 
         cluster.launch()
 
 
-def test_the_config_says_who_launches_a_run(run_folder: Path) -> None:
+def test_the_config_names_the_launcher_of_a_run(run_folder: Path) -> None:
     folder, config = RunFolder(run_folder), make_config(ACTS)
     folder.create()
     assert folder.launcher == ""
@@ -173,7 +173,7 @@ def test_the_config_says_who_launches_a_run(run_folder: Path) -> None:
 # -- without anybody to ask -----------------------------------------------------------------------
 
 
-def test_files_and_processes_tell_of_a_run_that_nobody_supervises(run_folder: Path) -> None:
+def test_files_and_processes_show_a_run_without_a_supervisor(run_folder: Path) -> None:
     folder = RunFolder(run_folder)
     folder.create()
     own, now = os.getpid(), time.time()

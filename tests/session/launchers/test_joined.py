@@ -65,7 +65,7 @@ def answer(router: RouterSocket, ending: threading.Event) -> None:
 
 
 @pytest.mark.usefixtures("tensorplex")
-def test_those_that_nobody_supervises_are_guests(folder: RunFolder) -> None:
+def test_unsupervised_components_are_those_of_joined_machines(folder: RunFolder) -> None:
     rows = joined_rows(folder, {"agent-0"})
     assert [(row.name, row.state, row.age_seconds) for row in rows] == [
         ("agent-1000", "running", 0.5),
@@ -79,7 +79,7 @@ def test_a_dead_tensorplex_hides_them(folder: RunFolder) -> None:
     assert joined_rows(folder, set()) == []
 
 
-def test_where_nobody_was_invited_nobody_is_asked(folder: RunFolder) -> None:
+def test_without_an_invitation_tensorplex_is_not_asked(folder: RunFolder) -> None:
     (folder.keys / "tokens").rmdir()
     folder.addresses.unlink()
     assert joined_rows(folder, set()) == []

@@ -89,7 +89,7 @@ def test_the_learners_result_is_kept_and_completed(folder: RunFolder) -> None:
 
 @pytest.mark.parametrize("before", [None, {"status": "running", "goal_met": None, "iterations": 4}])
 @pytest.mark.parametrize("interrupted", [True, False])
-def test_without_a_result_of_the_learner_the_launcher_tells_the_end(
+def test_without_a_result_of_the_learner_the_launcher_reports_the_end(
     folder: RunFolder, before: dict[str, object] | None, interrupted: bool
 ) -> None:
     if before is not None:
@@ -110,7 +110,7 @@ def test_a_failure_outweighs_what_the_learner_wrote(folder: RunFolder) -> None:
     assert dict(folder.read_result() or {})["status"] == "failed"
 
 
-def test_a_result_that_cannot_be_written_still_tells_the_end(folder: RunFolder) -> None:
+def test_a_result_that_cannot_be_written_still_reports_the_end(folder: RunFolder) -> None:
     folder.result.mkdir()
     assert finish_result(folder, CONFIG, {}, interrupted=True).status == "interrupted"
 

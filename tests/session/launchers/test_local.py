@@ -135,7 +135,7 @@ def test_a_run_that_ends_by_itself(run_folder: Path) -> None:
     assert run.result()["goal_met"] is True
 
 
-def test_who_is_killed_is_started_again(run_folder: Path) -> None:
+def test_a_killed_component_is_started_again(run_folder: Path) -> None:
     """A light one, the one that owns the run, and a heavy one."""
     with Run(run_folder, {**ACTS, "loggerplex": "work"}) as run:
         run.started()
@@ -152,12 +152,12 @@ def test_who_is_killed_is_started_again(run_folder: Path) -> None:
     restarts = {name: each["restarts"] for name, each in run.result()["components"].items()}
     assert restarts == {**dict.fromkeys(ACTS, 1), "loggerplex": 0}
     events = [json.loads(line) for line in run.folder.events.read_text().splitlines()]
-    told = [
+    losses = [
         (e["event"], e["detail"], e["fields"]["name"])
         for e in events
         if e["component"] == "supervisor" and e["event"] == "lost"
     ]
-    assert told == [("lost", f"{name}: killed by SIGKILL", name) for name in ACTS]
+    assert losses == [("lost", f"{name}: killed by SIGKILL", name) for name in ACTS]
 
 
 def test_sigterm_to_the_learner_saves_and_sigint_ends_the_run(run_folder: Path) -> None:
@@ -189,7 +189,7 @@ def test_beats_of_a_former_process_are_no_sign_of_life(run_folder: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["replay-0", "agent-0"])
-def test_who_cannot_start_shows_its_first_error(run_folder: Path, name: str) -> None:
+def test_a_component_that_cannot_start_shows_its_first_error(run_folder: Path, name: str) -> None:
     with Run(run_folder, {**ACTS, name: "crash"}) as run:
         outcome = run.outcome()
     error = f"{name}: ValueError('the environment is broken')"
@@ -251,7 +251,7 @@ def test_an_import_that_fails_in_a_fork_server_is_the_error(run_folder: Path) ->
     assert {each["restarts"] for each in run.result()["components"].values()} == {0}
 
 
-def test_who_gives_no_sign_of_life_is_killed_and_replaced(run_folder: Path) -> None:
+def test_a_silent_component_is_killed_and_replaced(run_folder: Path) -> None:
     with Run(run_folder, timeout=0.6) as run:
         run.started()
         old = run.pid("agent-0")
@@ -274,7 +274,7 @@ def test_what_a_component_has_started_dies_with_it(run_folder: Path) -> None:
         run.launcher.kill()
 
 
-def test_who_does_not_leave_is_killed(run_folder: Path) -> None:
+def test_a_component_that_does_not_end_is_killed(run_folder: Path) -> None:
     acts = {"replay-0": "stubborn", "agent-0": "work", "learner": "learn"}
     with Run(run_folder, acts, grace_seconds=0.1) as run:
         run.started()
@@ -285,7 +285,7 @@ def test_who_does_not_leave_is_killed(run_folder: Path) -> None:
     assert components["agent-0"]["exit_code"] == 0
 
 
-def test_killing_leaves_nobody(run_folder: Path) -> None:
+def test_killing_leaves_no_process(run_folder: Path) -> None:
     acts = {"replay-0": "stubborn", "learner": "deaf", "agent-0": "hang", "agent-1": "work"}
     with Run(run_folder, acts) as run:
         run.started("replay-0", "learner", "agent-1")
@@ -455,7 +455,7 @@ def test_commands_from_another_process(run_folder: Path) -> None:
             **dict.fromkeys(ACTS, 0),
             "agent-1": 0,
         }
-        with pytest.raises(UsageError, match="is not running: nobody supervises it"):
+        with pytest.raises(UsageError, match="is not running: it has no supervisor"):
             adopted.stop()
 
 

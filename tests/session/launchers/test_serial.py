@@ -65,7 +65,7 @@ def test_a_run_from_launch_to_its_end(run_folder: Path) -> None:
     assert book["learner.control"]["bind"] == "inproc://learner.control"
 
 
-def test_everybody_leaves_soon_after_the_learner(run_folder: Path) -> None:
+def test_all_components_end_soon_after_the_learner(run_folder: Path) -> None:
     launcher = make(run_folder)
     launcher.launch()
     assert 100 <= rounds(launcher) < 150  # the learner works for 0.1 s: a hundred rounds
@@ -141,7 +141,7 @@ def test_stopping_before_the_first_round(run_folder: Path) -> None:
     assert launcher.outcome.status == "interrupted"
 
 
-def test_who_does_not_leave_is_closed(run_folder: Path) -> None:
+def test_a_component_that_does_not_end_is_closed(run_folder: Path) -> None:
     acts = {"replay-0": "stubborn", "learner": "solve", "eval-0": "stubborn"}
     launcher = make(run_folder, acts, grace_seconds=0.2)
     launcher.launch()
@@ -181,7 +181,9 @@ def test_code_that_exits_fails_the_run(run_folder: Path) -> None:
     assert launcher.wait().reason.startswith("eval-0: SystemExit(), in ")
 
 
-def test_the_one_who_broke_is_named_not_the_one_who_waited_for_it(run_folder: Path) -> None:
+def test_the_component_that_failed_is_named_not_the_one_that_waited_for_it(
+    run_folder: Path,
+) -> None:
     """The learner breaks in the turn that it has while the evaluator waits."""
     launcher = make(run_folder, {"eval-0": "ask", "learner": "break"})
     launcher.launch()

@@ -101,7 +101,7 @@ class Run:
         return [each for each in self.did if isinstance(each, Stop)]
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def events(self) -> list[tuple[str, str]]:
         return [(e.component, e.kind) for e in self.did if isinstance(e, Event)]
 
     @property
@@ -117,7 +117,7 @@ def run() -> Run:
     return run
 
 
-def test_everybody_is_started_in_order() -> None:
+def test_all_components_are_started_in_order() -> None:
     assert Run().started == NAMES
 
 
@@ -134,7 +134,7 @@ def test_the_first_death_is_mended_at_once(run: Run) -> None:
 
 def test_what_would_come_again_is_not_tried_again(run: Run) -> None:
     run.exits("agent-1", HOPELESS, "obs: NaN")
-    assert ("agent-1", "failed") in run.told
+    assert ("agent-1", "failed") in run.events
     assert run.started == []
     failure = run.supervision.failure
     assert failure is not None
@@ -167,12 +167,12 @@ def test_old_deaths_are_forgotten(run: Run) -> None:
 def test_deaths_beyond_the_budget_fail_the_run_with_the_first_error(run: Run) -> None:
     for number in range(4):
         run.exits("agent-0", 1, f"error {number}")
-        assert run.told[0] == ("agent-0", "lost")
+        assert run.events[0] == ("agent-0", "lost")
         if number < 3:
             run.after(6)
     failure = run.supervision.failure
     assert failure == Failure("agent-0", "error 0 (the first of 4 deaths)", "traceback of error 0")
-    assert run.told[-1] == ("agent-0", "failed")
+    assert run.events[-1] == ("agent-0", "failed")
     assert run.asked == [Stop(f"agent-0: {failure.error}", interrupted=False)]
     assert run.phase == Phase.ending
 
@@ -204,16 +204,16 @@ def test_a_run_goes_on_without_telemetry(name: str) -> None:
     run = Run(restart=Restart(0, 60.0))
     run.beat(*NAMES)
     run.exits(name, -9)
-    assert run.told == [(name, "lost")]
+    assert run.events == [(name, "lost")]
     assert run.phase == Phase.running
     assert run.supervision.failure is None
     run.after(5)
     assert run.started == []
 
 
-def test_who_ends_well_is_not_started_again(run: Run) -> None:
+def test_a_component_that_ends_well_is_not_started_again(run: Run) -> None:
     run.exits("tensorplex", 0)
-    assert run.told == [("tensorplex", "ended")]
+    assert run.events == [("tensorplex", "ended")]
     run.after(5)
     assert run.started == []
     assert run.phase == Phase.running
@@ -233,7 +233,7 @@ def test_silence_is_death(run: Run) -> None:
     assert run.started == ["agent-0"]
 
 
-def test_a_beat_that_was_heard_before_is_no_sign_of_life(run: Run) -> None:
+def test_a_repeated_beat_is_no_sign_of_life(run: Run) -> None:
     old = Beat("agent-0", 1, State.running, 1, 1000.0)
     for _ in range(31):
         run.after(1)
@@ -242,7 +242,7 @@ def test_a_beat_that_was_heard_before_is_no_sign_of_life(run: Run) -> None:
     assert run.killed == {"agent-0"}
 
 
-def test_who_said_that_it_is_busy_has_that_much_more_time(run: Run) -> None:
+def test_a_busy_component_has_that_much_more_time(run: Run) -> None:
     run.beat("learner", busy_seconds=100.0)
     for _ in range(4):
         run.after(30)
@@ -272,13 +272,13 @@ def test_draining_has_a_deadline_of_its_own(run: Run) -> None:
     assert run.killed == {"replay-0"}
 
 
-def test_who_said_goodbye_and_stays_is_killed(run: Run) -> None:
+def test_a_component_that_said_goodbye_and_stays_is_killed(run: Run) -> None:
     run.beat("eval-0", state="done")
     run.after(13)
     assert run.killed == {"eval-0"}
 
 
-def test_nobody_is_blamed_while_the_supervisor_itself_was_stopped(run: Run) -> None:
+def test_deadlines_are_extended_while_the_supervisor_itself_was_stopped(run: Run) -> None:
     run.after(1)
     run.now += 1000
     run.did = run.supervision.tick(run.now)
@@ -308,7 +308,7 @@ def test_the_run_is_over_when_the_learner_says_so(run: Run) -> None:
     assert run.supervision.over
 
 
-def test_nobody_is_started_once_the_run_is_over(run: Run) -> None:
+def test_no_component_is_started_once_the_run_is_over(run: Run) -> None:
     run.exits("agent-0", 1)
     run.exits("agent-0", 1)  # waits for its next start
     run.exits("learner", 0)
@@ -317,7 +317,7 @@ def test_nobody_is_started_once_the_run_is_over(run: Run) -> None:
     assert run.started == []
 
 
-def test_who_does_not_leave_is_told_and_then_killed(run: Run) -> None:
+def test_a_component_that_does_not_end_is_terminated_and_then_killed(run: Run) -> None:
     run.exits("learner", 0)
     run.after(11)
     assert run.terminated == set()
@@ -366,7 +366,7 @@ def test_a_learner_that_drains_need_not_be_asked(run: Run) -> None:
     assert run.phase == Phase.ending
 
 
-def test_without_a_learner_that_could_end_the_run_all_are_told() -> None:
+def test_without_a_learner_that_could_end_the_run_all_are_terminated() -> None:
     run = Run()
     run.stop()
     assert run.asked == []
@@ -400,7 +400,7 @@ def test_killing_is_at_once(run: Run) -> None:
 def test_a_failure_from_outside_ends_the_run_once(run: Run) -> None:
     failure = Failure("zygote", "no module named torch")
     run.did = run.supervision.fail(failure, run.now)
-    assert run.told == [("zygote", "failed")]
+    assert run.events == [("zygote", "failed")]
     assert run.supervision.fail(Failure("zygote", "another"), run.now) == []
     assert run.supervision.failure is failure
 
@@ -408,7 +408,7 @@ def test_a_failure_from_outside_ends_the_run_once(run: Run) -> None:
 def test_scaling_up_and_down(run: Run) -> None:
     run.scale("agent", 4)
     assert run.started == ["agent-2", "agent-3"]
-    assert run.told == [("", "scale")]
+    assert run.events == [("", "scale")]
     run.beat("agent-2", "agent-3")
     run.scale("agent", 1)
     assert run.terminated == {"agent-1", "agent-2", "agent-3"}
@@ -464,14 +464,14 @@ def test_restarting_is_no_death(run: Run) -> None:
         run.did = run.supervision.restart("replay-0", run.now)
         assert run.terminated == {"replay-0"}
         run.exits("replay-0", 0)
-        assert run.told == [("replay-0", "restart")]
+        assert run.events == [("replay-0", "restart")]
         assert run.started == ["replay-0"]
         run.beat("replay-0")
     assert run.supervision.report(run.now)["replay-0"]["restarts"] == 5
     assert run.phase == Phase.running
 
 
-def test_who_does_not_end_for_its_restart_is_killed(run: Run) -> None:
+def test_a_component_that_does_not_end_for_its_restart_is_killed(run: Run) -> None:
     run.supervision.restart("agent-0", run.now)
     run.after(12)
     assert run.killed == {"agent-0"}
@@ -486,7 +486,7 @@ def test_a_learner_saves_itself_before_its_restart(run: Run) -> None:
     run.exits("learner", START_AGAIN)
     assert run.started == ["learner"]
     assert run.phase == Phase.running
-    assert run.told == [("learner", "restart")]
+    assert run.events == [("learner", "restart")]
 
 
 def test_a_component_that_leaves_to_be_started_again_is_no_loss(run: Run) -> None:
@@ -625,7 +625,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.follow(self.run.supervision.kill(self.run.now))
 
     @invariant()
-    def knows_who_is_there(self) -> None:
+    def knows_what_lives(self) -> None:
         alive = {c.name for c in self.run.supervision.children.values() if c.alive}
         assert alive == self.processes
         assert self.run.supervision.over <= (not self.processes)
@@ -659,7 +659,7 @@ def take_over(**starts: int) -> Run:
 ALL_FOUND = {name.replace("-", "_"): 1 for name in NAMES}
 
 
-def test_who_is_there_lives_on_with_what_is_known_of_it() -> None:
+def test_a_living_component_is_adopted_with_what_is_known_of_it() -> None:
     run = take_over(**{**ALL_FOUND, "agent_1": 3})
     assert run.did == []
     assert {child.state for child in run.supervision.children.values()} == {"starting"}
@@ -683,7 +683,7 @@ def test_servers_are_completed_and_clients_that_are_missing_were_scaled_away() -
     ]
 
 
-def test_who_has_died_meanwhile_is_started_again() -> None:
+def test_a_component_that_has_died_meanwhile_is_started_again() -> None:
     run = take_over(**ALL_FOUND)
     assert run.exits("agent-0", -9) == [
         Event("agent-0", "lost", "boom"),
@@ -714,7 +714,7 @@ def test_one_that_is_started_by_hand_is_supervised_like_any_other() -> None:
     assert Start("agent-0") in run.exits("agent-0", -9)
 
 
-def test_a_restart_that_somebody_does_by_hand_is_not_done_twice() -> None:
+def test_a_restart_by_hand_is_not_done_twice() -> None:
     run = Run()
     run.beat(*NAMES)
     run.supervision.restart("agent-0", run.now)
@@ -724,7 +724,7 @@ def test_a_restart_that_somebody_does_by_hand_is_not_done_twice() -> None:
     assert run.supervision.report(run.now)["agent-0"]["alive_seconds"] == 0.0
 
 
-def test_one_that_is_started_by_hand_while_everybody_ends_must_end_too() -> None:
+def test_one_that_is_started_by_hand_while_the_run_ends_must_end_too() -> None:
     run = Run()
     # The learner does not run yet, so everybody is told at once.
     run.stop()
@@ -740,7 +740,7 @@ def test_one_that_is_started_by_hand_while_everybody_ends_must_end_too() -> None
     )
 
 
-def test_how_somebody_died_is_told_for_as_long_as_it_counts() -> None:
+def test_a_death_is_shown_for_as_long_as_it_counts() -> None:
     run = Run(restart=Restart(3, 60.0))
     run.beat(*NAMES)
     child = run.supervision.children["agent-0"]

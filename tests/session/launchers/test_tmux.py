@@ -443,7 +443,7 @@ def test_names_of_sessions(tmp_path: Path) -> None:
     assert one.startswith("my-run-1-5-")
 
 
-def test_a_socket_goes_only_when_nobody_listens(tmp_path: Path) -> None:
+def test_a_socket_is_removed_only_when_no_process_listens(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))

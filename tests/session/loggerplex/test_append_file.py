@@ -143,9 +143,7 @@ def test_rotation_while_the_disk_is_full_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: os.truncate(path, 0)])
-def test_file_that_somebody_removes_is_made_again(
-    tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_file_that_is_removed_is_made_again(tmp_path: Path, change: Callable[[Path], None]) -> None:
     file = AppendFile(tmp_path / "a.log", rotate_bytes=64)
     file.add(b"a" * 60)
     assert file.flush()

@@ -114,7 +114,7 @@ def test_event_has_kind_detail_and_fields(log: Log, kept: Kept) -> None:
 @pytest.mark.parametrize(
     ("kind", "level"), [("start", "info"), ("lost", "warning"), ("failed", "error")]
 )
-def test_an_event_is_as_grave_as_what_it_tells_of(
+def test_an_event_is_as_grave_as_what_it_reports(
     log: Log, kept: Kept, kind: str, level: str
 ) -> None:
     log.event(kind, "replay-0: killed by SIGKILL")

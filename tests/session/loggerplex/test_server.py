@@ -18,10 +18,10 @@ from tests.session.loggerplex.test_append_file import disk_of
 from tests.session.tensorplex.rig import MakeRig, Rig
 from tests.session.tensorplex.rig import make_rig as make_rig
 
-GUEST = Identity("agent-1000", 1)
+JOINED = Identity("agent-1000", 1)
 
 
-def heard(server: Loggerplex) -> float:
+def received(server: Loggerplex) -> float:
     return server._rate.total
 
 
@@ -39,7 +39,7 @@ def test_O16_line_has_time_level_component_and_text(make_rig: MakeRig) -> None:
     server = Loggerplex(rig.context("loggerplex"))
     rig.clock.seconds = 1_700_000_000.25
     rig.context("agent-0").log.warning("slow: %d", 3)
-    rig.pump(server, lambda: heard(server) >= 1)
+    rig.pump(server, lambda: received(server) >= 1)
     server.close()
     line = (rig.folder.logs / "agent-0.log").read_text()
     assert re.fullmatch(r"\d{4}(-\d\d){2} \d\d:\d\d:20\.250 WARNING  agent-0: slow: 3\n", line)
@@ -57,7 +57,7 @@ def test_each_component_has_a_file_and_all_log_is_in_time_order(make_rig: MakeRi
     rig.clock.seconds += 0.01
     first.log.info("a3")
     second.flush()
-    rig.pump(server, lambda: heard(server) >= 3)
+    rig.pump(server, lambda: received(server) >= 3)
     server.close()
     assert texts(rig.folder.logs / "agent-0.log") == ["a1", "a3"]
     assert texts(rig.folder.logs / "agent-1.log") == ["b2"]
@@ -71,8 +71,8 @@ def test_a_joined_machine_writes_into_the_logs_of_its_own_names_only(make_rig: M
         {"time": 1.0, "level": "info", "component": name, "text": "x"}
         for name in ("learner", "agent-1000")
     ]
-    message = Message("loggerplex", {"records": records, "dropped": 0}, sender=GUEST)
-    message.grant = Grant("guest", (GUEST.name,))
+    message = Message("loggerplex", {"records": records, "dropped": 0}, sender=JOINED)
+    message.grant = Grant("guest", (JOINED.name,))
     server._take_message(message)
     server.close()
     assert server.rejected == 1
@@ -159,7 +159,7 @@ def test_lines_cannot_be_forged_and_a_terminal_is_not_driven(make_rig: MakeRig) 
     rig = make_rig()
     server = Loggerplex(rig.context("loggerplex"))
     rig.context("agent-0").log.info("one\ntwo\x1b[2J\ttab\rreturn \u00e4 \udce4")
-    rig.pump(server, lambda: heard(server) >= 1)
+    rig.pump(server, lambda: received(server) >= 1)
     server.close()
     lines = (rig.folder.logs / "agent-0.log").read_text().splitlines()
     assert lines[0].endswith("agent-0: one")
@@ -172,7 +172,7 @@ def test_events_are_lines_of_json(make_rig: MakeRig) -> None:
     agent = rig.context("agent-0")
     agent.event("start", "incarnation 5", number=3, time="never", nested={"a": [1]})
     agent.log.info("no event")
-    rig.pump(server, lambda: heard(server) >= 2)
+    rig.pump(server, lambda: received(server) >= 2)
     server.close()
     assert events(rig) == [
         {
@@ -194,7 +194,7 @@ def test_events_come_at_every_level(make_rig: MakeRig) -> None:
     agent.event("start")
     agent.log.info("quiet")
     agent.log.error("loud")
-    rig.pump(server, lambda: heard(server) >= 2)
+    rig.pump(server, lambda: received(server) >= 2)
     server.close()
     assert [event["event"] for event in events(rig)] == ["start"]
     assert texts(rig.folder.logs / "all.log") == ["loud"]
@@ -214,7 +214,7 @@ def test_overwrite_begins_anew_at_the_first_start_only(
     context.accept(Accepted(starts=starts))
     server = Loggerplex(context)
     rig.context("agent-0").log.info("new")
-    rig.pump(server, lambda: heard(server) >= 1)
+    rig.pump(server, lambda: received(server) >= 1)
     server.close()
     assert texts(rig.folder.logs / "agent-0.log") == expected
     assert (rig.folder.logs / "agent-0.log.1").exists() == ("old" in expected)
@@ -227,7 +227,7 @@ def test_files_are_rotated_by_size(make_rig: MakeRig) -> None:
     agent = rig.context("agent-0")
     for number in range(30):
         agent.log.info("line %d", number)
-    rig.pump(server, lambda: heard(server) >= 30)
+    rig.pump(server, lambda: received(server) >= 30)
     server.close()
     for stem in ("agent-0", "all"):
         files = [rig.folder.logs / f"{stem}.log.{number}" for number in (1,)]
@@ -263,13 +263,13 @@ def test_bad_records_are_counted_and_dropped(make_rig: MakeRig) -> None:
     bad = Message("loggerplex", {"records": [*BAD, GOOD], "dropped": 0})
     rig.pump(server, lambda: push.send(bad))
     rig.pump(server, lambda: push.send(Message("shell", {"records": []})))
-    # The refusal itself is an event, once, which the server hears over its own socket.
-    rig.pump(server, lambda: heard(server) >= len(BAD) + 3)
+    # The refusal itself is an event, once, which the server gets over its own socket.
+    rig.pump(server, lambda: received(server) >= len(BAD) + 3)
     server.close()
     assert server.status()["rejected"] == len(BAD) + 1
     assert texts(rig.folder.logs / "agent-0.log") == ["fine"]
     # One for the records, one for the message of another kind.
-    assert [(told["event"], told["component"]) for told in events(rig)] == [
+    assert [(event["event"], event["component"]) for event in events(rig)] == [
         ("refused", "loggerplex"),
         ("refused", "loggerplex"),
     ]
@@ -286,34 +286,34 @@ def test_what_clients_dropped_leaves_a_line(make_rig: MakeRig) -> None:
     for number in range(15):  # nobody listens yet
         agent.log.info("line %d", number)
     server = Loggerplex(rig.context("loggerplex"))
-    rig.pump(server, lambda: heard(server) >= 10)
+    rig.pump(server, lambda: received(server) >= 10)
     server.close()
     lines = texts(rig.folder.logs / "agent-0.log")
     assert lines[:10] == [f"line {number}" for number in range(5, 15)]
     assert lines[10].startswith("5 log records dropped so far")
 
 
-def test_full_disk_does_not_end_the_server_and_is_told(make_rig: MakeRig) -> None:
+def test_full_disk_does_not_end_the_server_and_is_reported(make_rig: MakeRig) -> None:
     rig = make_rig()
     server = Loggerplex(rig.context("loggerplex"))
     agent = rig.context("agent-0")
     with disk_of(64):
         for number in range(3):
             agent.log.info("line %d", number)
-        rig.pump(server, lambda: heard(server) >= 3)
+        rig.pump(server, lambda: received(server) >= 3)
         for _ in range(3):
             server.write()
         assert server.status()["unwritten_bytes"] > 100
-        rig.pump(server, lambda: heard(server) >= 4)
+        rig.pump(server, lambda: received(server) >= 4)
     for _ in range(2):
         server.write()
     rig.context("agent-1").log.info("the last")
     rig.pump(server, lambda: (rig.folder.logs / "agent-1.log").exists())
     server.close()
     assert texts(rig.folder.logs / "agent-0.log") == ["line 0", "line 1", "line 2"]
-    [told] = events(rig)
-    assert told["event"] == "not_written"
-    assert "agent-0.log: File too large" in told["detail"]
+    [event] = events(rig)
+    assert event["event"] == "not_written"
+    assert "agent-0.log: File too large" in event["detail"]
 
 
 def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
@@ -322,9 +322,9 @@ def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
     agent = rig.context("agent-0")
     for number in range(2000):
         agent.log.info("line %d", number)
-    rig.pump(server, lambda: heard(server) >= 1)
+    rig.pump(server, lambda: received(server) >= 1)
     server.drain()
-    rig.pump(server, lambda: heard(server) >= 2000)
+    rig.pump(server, lambda: received(server) >= 2000)
     assert not server.done
     rig.clock.seconds += 0.3
     assert server.done
@@ -349,7 +349,7 @@ def test_lines_wait_for_earlier_ones_for_a_moment() -> None:
     assert merge.take(1000) == []
 
 
-def test_clock_that_is_wrong_by_hours_delays_nobody() -> None:
+def test_clock_that_is_wrong_by_hours_delays_no_sender() -> None:
     merge = Reorder(0.5)
     merge.put(10_000.0, 100.0, b"future")
     merge.put(10.0, 100.1, b"now")

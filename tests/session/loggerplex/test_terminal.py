@@ -51,7 +51,7 @@ def test_a_record_is_one_short_line(both: tuple[int, int], shown: Terminal) -> N
     ]
 
 
-def test_nobody_waits_for_a_terminal_that_takes_nothing(
+def test_a_terminal_that_reads_nothing_delays_no_component(
     both: tuple[int, int], shown: Terminal
 ) -> None:
     for _ in range(10_000):
@@ -68,7 +68,7 @@ def test_a_silenced_terminal_shows_nothing(both: tuple[int, int], shown: Termina
     assert read(both[0]) == ["after"]
 
 
-def test_without_a_terminal_nobody_shows_anything(
+def test_without_a_terminal_nothing_is_shown(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(TERMINAL, raising=False)

@@ -81,7 +81,7 @@ def test_a_topology_knows_its_components_and_endpoints() -> None:
             [replay(), replay("replay-1", binds=("replay-0.experience",))],
             r"replay-0 and replay-1 bind replay-0\.experience",
         ),
-        ([agent()], r"agent-0 connects to replay-0\.experience: nobody binds it"),
+        ([agent()], r"agent-0 connects to replay-0\.experience: no component binds it"),
     ],
 )
 def test_wrong_wiring_is_refused(components: list[Component], message: str) -> None:

@@ -43,7 +43,7 @@ class Server:
 
 
 class Talk:
-    """One component that says hello, and the server that hears it."""
+    """One component that says hello, and the server that gets it."""
 
     def __init__(self) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -65,7 +65,7 @@ class Talk:
         except UsageError:
             return None
 
-    def heard(self, server: Server) -> Request:
+    def next_hello(self, server: Server) -> Request:
         """The next hello that arrives."""
 
         def look() -> Request | None:
@@ -94,17 +94,17 @@ def talk() -> Iterator[Talk]:
 
 def test_a_fresh_component_is_welcomed(talk: Talk) -> None:
     server = talk.serve()
-    request = talk.heard(server)
+    request = talk.next_hello(server)
     assert request.message.kind == "hello"
-    told = {key: value for key, value in request.message.fields.items() if key != "id"}
-    assert told == {**HELLO, "protocol": PROTOCOL_VERSION, "fresh": True}
+    fields = {key: value for key, value in request.message.fields.items() if key != "id"}
+    assert fields == {**HELLO, "protocol": PROTOCOL_VERSION, "fresh": True}
     assert talk.hello.welcome is None
     server.router.reply(request, "welcome", WELCOME)
     until(talk.hello.tick)
     assert talk.hello.welcome == Accepted(2, 1700, (1600, 12), 400)
 
 
-def test_it_does_not_wait_for_anybody(talk: Talk) -> None:
+def test_it_does_not_wait_for_the_server(talk: Talk) -> None:
     start = time.monotonic()
     for _ in range(100):
         assert not talk.hello.tick()
@@ -113,12 +113,12 @@ def test_it_does_not_wait_for_anybody(talk: Talk) -> None:
 
 def test_it_is_said_once_a_second_until_it_is_answered(talk: Talk) -> None:
     server = talk.serve()
-    first = talk.heard(server)
+    first = talk.next_hello(server)
     for _ in range(20):
         talk.hello.tick()
     assert server.router.receive() is None
     talk.pass_seconds(1.0)
-    assert talk.heard(server).message.fields["id"] != first.message.fields["id"]
+    assert talk.next_hello(server).message.fields["id"] != first.message.fields["id"]
     # A late reply counts: a server slower than the repetition would else never be understood.
     server.router.reply(first, "welcome", WELCOME)
     until(talk.hello.tick)
@@ -129,19 +129,19 @@ def test_it_is_said_once_a_second_until_it_is_answered(talk: Talk) -> None:
 
 def test_it_is_said_again_after_a_reconnection(talk: Talk) -> None:
     server = talk.serve()
-    request = talk.heard(server)
+    request = talk.next_hello(server)
     server.router.reply(request, "welcome", WELCOME)
     until(talk.hello.tick)
     server.close()
     until(lambda: not talk.hello.socket.writable())
-    again = talk.heard(until(talk.serve_again))
-    told = again.message.fields
-    assert (told["fresh"], told["incarnation"]) == (False, 1700)
+    again = talk.next_hello(until(talk.serve_again))
+    fields = again.message.fields
+    assert (fields["fresh"], fields["incarnation"]) == (False, 1700)
 
 
 def test_a_refusal_ends_the_component(talk: Talk) -> None:
     server = talk.serve()
-    server.router.refuse(talk.heard(server), "protocol 1, this is protocol 2")
+    server.router.refuse(talk.next_hello(server), "protocol 1, this is protocol 2")
     with pytest.raises(RefusedError, match="protocol 1, this is protocol 2"):
         until(talk.hello.tick)
 
@@ -150,9 +150,9 @@ def test_a_refusal_ends_the_component(talk: Talk) -> None:
     "fields",
     [{}, {**WELCOME, "starts": None}, {**WELCOME, "version": 3}, {**WELCOME, "version": [1]}],
 )
-def test_an_answer_of_somebody_else_is_no_welcome(talk: Talk, fields: dict[str, Any]) -> None:
+def test_an_answer_of_another_process_is_no_welcome(talk: Talk, fields: dict[str, Any]) -> None:
     server = talk.serve()
-    server.router.reply(talk.heard(server), "welcome", fields)
+    server.router.reply(talk.next_hello(server), "welcome", fields)
 
     def refused() -> bool:
         talk.hello.tick()
@@ -161,6 +161,6 @@ def test_an_answer_of_somebody_else_is_no_welcome(talk: Talk, fields: dict[str, 
     until(refused)
     assert talk.hello.welcome is None
     talk.pass_seconds(1.0)
-    server.router.reply(talk.heard(server), "welcome", WELCOME)
+    server.router.reply(talk.next_hello(server), "welcome", WELCOME)
     until(talk.hello.tick)
     assert talk.hello.welcome is not None

@@ -20,7 +20,7 @@ def test_a_beat_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_beats(tmp_path) == {"agent-0": replace(BEAT, state=State.done)}
 
 
-def test_who_was_never_heard_has_no_beat(tmp_path: Path) -> None:
+def test_a_component_without_a_heartbeat_file_has_no_beat(tmp_path: Path) -> None:
     assert read_beat(tmp_path, "agent-0") is None
     assert read_beats(tmp_path) == {}
     assert read_beats(tmp_path / "nowhere") == {}
@@ -33,7 +33,7 @@ def test_a_damaged_file_is_no_beat(tmp_path: Path, text: str) -> None:
     assert read_beats(tmp_path) == {}
 
 
-def test_a_beat_that_cannot_be_written_ends_nobody(tmp_path: Path) -> None:
+def test_a_beat_that_cannot_be_written_ends_no_process(tmp_path: Path) -> None:
     write_beat(tmp_path / "nowhere", BEAT)
 
 

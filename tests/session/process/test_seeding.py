@@ -22,8 +22,8 @@ def test_another_process_gets_the_same() -> None:
     code = (
         "from session.process.seeding import component_seed; print(component_seed(7, 'agent-3', 2))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(told.stdout) == component_seed(7, "agent-3", 2)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == component_seed(7, "agent-3", 2)
 
 
 def test_seed_name_and_start_all_matter() -> None:

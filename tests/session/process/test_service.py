@@ -289,7 +289,7 @@ def test_a_long_start_is_still_a_start(run_folder: Path) -> None:
     desk.close()
 
 
-def test_a_beat_says_who_works(desk: Desk) -> None:
+def test_a_beat_names_its_component(desk: Desk) -> None:
     desk.step()
     assert desk.beat.ready
     desk.service.over = True
@@ -297,7 +297,7 @@ def test_a_beat_says_who_works(desk: Desk) -> None:
     assert (desk.beat.state, desk.beat.ready) == ("running", False)
 
 
-def test_nobody_is_ready_before_the_welcome(greeting: Desk) -> None:
+def test_a_component_is_not_ready_before_the_welcome(greeting: Desk) -> None:
     greeting.step(1.0)
     greeting.step(1.0)
     assert (greeting.beat.state, greeting.beat.ready) == ("starting", False)

@@ -19,7 +19,7 @@ from session.show.components import (
 
 AGENT = ComponentStatus("agent-0", State.running, 17, 0.25, 1, None, "")
 TIMEOUT = 10.0
-TOLD = {
+REPORTED = {
     "pid": 17,
     "rss_bytes": 250_000_000,
     "status": {"steps_per_second": 1234.0, "version_lag": 3.0, "version": 9.0},
@@ -30,8 +30,8 @@ def row_of(status: ComponentStatus, reported: Mapping[str, Any] | None = None) -
     return component_row(status, None, reported, timeout_seconds=TIMEOUT)
 
 
-def test_what_a_component_tells_stands_beside_what_is_known_of_it() -> None:
-    row = row_of(AGENT, TOLD)
+def test_what_a_component_reports_stands_beside_what_is_known_of_it() -> None:
+    row = row_of(AGENT, REPORTED)
     assert (row.work, row.lag_versions, row.rss_bytes) == (
         "env steps 1,234/s",
         3.0,
@@ -50,18 +50,18 @@ def test_what_a_component_tells_stands_beside_what_is_known_of_it() -> None:
     }
 
 
-def test_who_was_never_heard_has_dashes() -> None:
+def test_a_component_without_a_heartbeat_has_dashes() -> None:
     waiting = ComponentStatus("agent-1", State.waiting, 0, None, 0, None, "")
     row = row_of(waiting)
     assert cells(row) == ["agent-1", "waiting", "-", "-", "-", "-", "-", "0", ""]
 
 
-def test_what_a_dead_process_has_told_is_not_shown() -> None:
+def test_what_a_dead_process_has_reported_is_not_shown() -> None:
     death = "killed by SIGKILL"
     again = ComponentStatus("agent-0", State.starting, 18, 0.1, 2, None, "", died=death)
     gone = ComponentStatus("agent-0", State.gone, 0, 9.0, 1, 0, "")
     for status in (again, gone):
-        row = row_of(status, TOLD)
+        row = row_of(status, REPORTED)
         assert (row.work, row.rss_bytes, row.lag_versions) == ("", None, None)
     assert cells(row_of(again))[-1] == "last death: killed by SIGKILL"
     assert cells(row_of(gone))[1] == "gone, exit code 0"
@@ -69,7 +69,7 @@ def test_what_a_dead_process_has_told_is_not_shown() -> None:
 
 def test_a_finished_process_shows_no_rate() -> None:
     done = ComponentStatus("agent-0", State.done, 0, 9.0, 0, 0, "")
-    row = row_of(done, TOLD)
+    row = row_of(done, REPORTED)
     assert row.work == ""
 
 
@@ -91,7 +91,7 @@ def test_columns_in_which_nothing_stands_are_left_out() -> None:
         ("dead", "", 12.34, ""),
     ],
 )
-def test_a_death_is_told_as_past_and_while_it_matters(
+def test_a_death_is_shown_as_past_and_while_it_matters(
     state: str, doing: str, seconds: float | None, shown: str
 ) -> None:
     died = ComponentStatus("a", State(state), 1, 0.1, 1, None, doing, "killed by SIGKILL", seconds)
@@ -121,7 +121,7 @@ def test_the_state_is_that_of_the_process_or_of_its_heartbeat(
     assert component_row(status, seen, timeout_seconds=TIMEOUT).state == shown
 
 
-def test_two_rates_are_both_told() -> None:
-    told = {"status": {"inserts_per_second": 5.0, "samples_per_second": 80.0}}
-    row = row_of(ComponentStatus("replay-0", State.running, 0, 1.0, 0, None, ""), told)
+def test_two_rates_are_both_shown() -> None:
+    reported = {"status": {"inserts_per_second": 5.0, "samples_per_second": 80.0}}
+    row = row_of(ComponentStatus("replay-0", State.running, 0, 1.0, 0, None, ""), reported)
     assert row.work == "rows in 5.0/s, rows out 80/s"

@@ -146,7 +146,7 @@ def test_output_and_errors_of_a_component(board: Dashboard, run: FakeRun) -> Non
 def test_agents_come_and_go(board: Dashboard, run: FakeRun) -> None:
     assert board.add_agent() == 3
     assert board.remove_agent() == 2
-    assert run.told == [("agent", 3), ("agent", 2)]
+    assert run.commands == [("agent", 3), ("agent", 2)]
     run.rows["agent-2"] = status("agent-2", "gone")
     assert board.add_agent() == 3
     for name in ("agent-0", "agent-1", "agent-2"):
@@ -184,13 +184,13 @@ def test_restart_and_stop_reach_the_run(board: Dashboard, run: FakeRun) -> None:
     board.restart("learner")
     assert not board.wait(0.0)
     board.stop()
-    assert run.told == [("restart", "learner"), ("stop", True, "stopped from the dashboard")]
+    assert run.commands == [("restart", "learner"), ("stop", True, "stopped from the dashboard")]
     assert board.wait(0.0)
     assert not board.running
     board.stop()
-    assert len(run.told) == 2
+    assert len(run.commands) == 2
     board.close()
-    assert run.told[-1] == "closed"
+    assert run.commands[-1] == "closed"
 
 
 def test_a_finished_run_is_shown_from_its_files(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_buttons_add_remove_kill_restart_and_stop(panel: Panel, run: FakeRun) ->
     assert "has no process on this machine" in said(panel)
     find(panel, "Button", "Stop").click()
     assert "the run is ending" in said(panel)
-    assert run.told == [
+    assert run.commands == [
         ("agent", 3),
         ("agent", 2),
         ("restart", "agent-0"),
@@ -122,7 +122,7 @@ def test_it_refreshes_itself_until_the_run_is_over(run: FakeRun) -> None:
     assert find(panel, "Button", "Add").disabled
 
 
-def test_what_fails_while_refreshing_is_told_and_not_the_end(
+def test_what_fails_while_refreshing_is_shown_and_not_the_end(
     run: FakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panel = Dashboard(run).show(interval_seconds=0.01)

@@ -229,7 +229,7 @@ def test_a_request_that_is_no_websocket_is_refused() -> None:
     assert http("/v1")[9:12] in ("400", "426")
 
 
-def test_without_the_package_a_browser_is_told_what_to_install(
+def test_without_the_package_a_browser_gets_the_name_of_the_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "session.stream.websocket", None)

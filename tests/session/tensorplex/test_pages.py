@@ -42,7 +42,7 @@ def test_the_newest_address_of_each_page(folder: RunFolder) -> None:
     folder.unlock()
 
 
-def test_what_an_earlier_part_told_leads_nowhere(folder: RunFolder) -> None:
+def test_pages_of_an_earlier_part_are_not_shown(folder: RunFolder) -> None:
     folder.lock()
     tell(folder, "tensorboard", "http://127.0.0.1:1/", seconds=-1.0)
     assert Pages(folder).read() == {}

@@ -18,7 +18,7 @@ from tests.session.tensorplex.rig import MakeRig, Rig
 from tests.session.tensorplex.rig import make_rig as make_rig
 
 
-def heard(server: Tensorplex) -> float:
+def received(server: Tensorplex) -> float:
     return server._rate.total
 
 
@@ -47,7 +47,7 @@ def test_golden_keys_and_folders_on_disk(make_rig: MakeRig) -> None:
     learner.metrics("learner/return").add_scalars({"train": 1, "greedy": 2, "best": 2}, 1)
     rig.context("replay-0").tensorplex.add_scalar("size", 1, 1)
     rig.context("ps").tensorplex.add_scalar("fetches", 1, 1)
-    rig.pump(server, lambda: heard(server) >= 9)
+    rig.pump(server, lambda: received(server) >= 9)
     server.close()
     assert curves(rig.folder.tensorboard) == {
         "agent/9": ["agent.core/lag_s/8-15", "agent.reward/8-15", "agent/reward/8-15"],
@@ -79,7 +79,7 @@ def test_auto_bins_follow_the_agents_that_are_planned(
     rig = make_rig(agent=agent)
     server = Tensorplex(rig.context("tensorplex"))
     rig.context("agent-0").tensorplex.add_scalar("return", 1, 1)
-    rig.pump(server, lambda: heard(server) >= 1)
+    rig.pump(server, lambda: received(server) >= 1)
     server.close()
     assert curves(rig.folder.tensorboard) == {"agent/0": [tag]}
 
@@ -93,7 +93,7 @@ def test_points_keep_value_step_and_the_time_of_their_source(make_rig: MakeRig) 
         rig.clock.seconds += 0.5
         agent.tensorplex.add_scalar("a", step / 2, step)
         sent.append((rig.clock.seconds, step, step / 2))
-    rig.pump(server, lambda: heard(server) >= 700)
+    rig.pump(server, lambda: received(server) >= 700)
     server.close()
     assert scalars(rig.folder.tensorboard / "agent/0", "agent/a") == sent
 
@@ -113,7 +113,7 @@ def test_status_is_the_table_of_components(make_rig: MakeRig) -> None:
     asker = rig.context("eval-0").wire.dealer("tensorplex.requests")
     agent.tensorplex.heartbeat(State.running, 7, {"steps_per_second": 120})
     ps.tensorplex.heartbeat(State.done, 1, {})
-    rig.pump(server, lambda: heard(server) >= 2)
+    rig.pump(server, lambda: received(server) >= 2)
     rows = ask(rig, server, asker, "status").fields["components"]
     assert [(row["name"], row["state"], row["incarnation"]) for row in rows] == [
         ("agent-0", "running", 7),
@@ -154,7 +154,7 @@ BAD: list[Any] = [
 ]
 
 
-def test_bad_records_are_counted_and_dropped_and_told_once(make_rig: MakeRig) -> None:
+def test_bad_records_are_counted_and_dropped_and_reported_once(make_rig: MakeRig) -> None:
     rig = make_rig()
     context = rig.context("tensorplex")
     server = Tensorplex(context)
@@ -185,9 +185,9 @@ def test_what_clients_dropped_becomes_a_curve(make_rig: MakeRig) -> None:
     for step in range(150):  # nobody listens yet
         agent.tensorplex.add_scalar("a", 1, step)
     server = Tensorplex(rig.context("tensorplex"))
-    rig.pump(server, lambda: heard(server) >= 100)
+    rig.pump(server, lambda: received(server) >= 100)
     agent.tensorplex.add_scalar("a", 1, 150)
-    rig.pump(server, lambda: heard(server) >= 101)
+    rig.pump(server, lambda: received(server) >= 101)
     server.close()
     assert len(scalars(rig.folder.tensorboard / "agent/0", "agent/a")) == 101
     [(_, step, value)] = scalars(rig.folder.tensorboard / "session", "dropped_records/agent-0")
@@ -207,7 +207,7 @@ def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None
     agent.tensorplex.add_scalar("a", 1, 1)
     agent.tensorplex.add_scalars({"a": 2, "b": 3}, 2)
     agent.tensorplex.heartbeat(State.running, 1, {})
-    rig.pump(server, lambda: heard(server) >= 3)
+    rig.pump(server, lambda: received(server) >= 3)
     server.write()
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
@@ -225,11 +225,11 @@ def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
     agent = rig.context("agent-0")
     for step in range(3000):
         agent.tensorplex.add_scalar("a", 1, step)
-    rig.pump(server, lambda: heard(server) >= 1)
-    assert heard(server) < 3000
+    rig.pump(server, lambda: received(server) >= 1)
+    assert received(server) < 3000
     server.drain()
     assert not server.done
-    rig.pump(server, lambda: heard(server) >= 3000)
+    rig.pump(server, lambda: received(server) >= 3000)
     assert not server.done
     rig.clock.seconds += 0.3
     assert server.done
@@ -241,7 +241,7 @@ def end_run(rig: Rig) -> None:
     rig.folder.result.write_text(json.dumps({"status": "stopped"}))
 
 
-def test_server_ends_by_itself_when_the_run_is_over_and_nobody_speaks(make_rig: MakeRig) -> None:
+def test_server_ends_by_itself_when_the_run_is_over_and_nothing_arrives(make_rig: MakeRig) -> None:
     rig = make_rig()
     context = rig.context("tensorplex")
     server = Tensorplex(context)
@@ -250,11 +250,11 @@ def test_server_ends_by_itself_when_the_run_is_over_and_nobody_speaks(make_rig: 
     assert not server.done
     end_run(rig)
     agent.tensorplex.heartbeat(State.running, 1, {})
-    rig.pump(server, lambda: heard(server) >= 1)
+    rig.pump(server, lambda: received(server) >= 1)
     rig.clock.seconds += 1.5
     assert not server.done
     context.tensorplex.heartbeat(State.running, 1, {})  # its own voice does not count
-    rig.pump(server, lambda: heard(server) >= 2)
+    rig.pump(server, lambda: received(server) >= 2)
     rig.clock.seconds += 1.0
     assert server.done
 

@@ -33,14 +33,14 @@ def test_a_connection_is_made_and_lost() -> None:
     assert link.refusal is None
 
 
-def test_a_wrong_key_is_told_at_once() -> None:
+def test_a_wrong_key_is_reported_at_once() -> None:
     link = make()
     link.on_event(WRONG_KEY, 400, 0.1)
     assert link.refusal is not None
     assert link.refusal.startswith(f"refused by {WHERE}: this run does not know the key")
 
 
-def test_missing_and_needless_keys_are_told_apart() -> None:
+def test_missing_and_needless_keys_are_distinguished() -> None:
     plain, keyed, odd = make(has_keys=False), make(), make()
     plain.on_event(WRONG_PROTOCOL, OTHER_MECHANISM, 0.1)
     keyed.on_event(WRONG_PROTOCOL, OTHER_MECHANISM, 0.1)
@@ -70,10 +70,10 @@ def test_a_server_without_time_or_keys_is_not_suspicious() -> None:
     assert slow.suspicion is plain.suspicion is None
 
 
-def test_a_connection_that_never_comes_is_told_once() -> None:
+def test_a_connection_that_never_comes_is_reported_once() -> None:
     link = make()
     assert link.news(4.9) is None
-    assert link.news(5.0) == f"cannot connect to {WHERE}: nobody answers there"
+    assert link.news(5.0) == f"cannot connect to {WHERE}: nothing answers there"
     assert link.news(60.0) is None
     assert link.trouble(60.0) is not None
     link.on_event(MADE, 0, 61.0)

@@ -16,14 +16,14 @@ from session.wire.sockets import Socket, poll
 from tests.session.wire.rig import DEADLINE_SECONDS, Wires, until
 
 
-def test_an_answer_finds_the_one_who_asked(book: AddressBook, wires: Wires) -> None:
+def test_an_answer_reaches_the_socket_that_asked(book: AddressBook, wires: Wires) -> None:
     router = wires.make(book, "ps").router("ps.requests")
     dealers = [wires.make(book, f"agent-{i}").dealer("ps.requests") for i in range(3)]
     ids = [until(lambda d=d, i=i: d.send("fetch", {"have": i})) for i, d in enumerate(dealers)]  # type: ignore[misc]
     for _ in dealers:
         request = until(router.receive)
-        who, have = request.message.sender.name, request.message.fields["have"]
-        router.reply(request, "parameters", {"text": f"{who} {have}"}, {"flat": np.ones(2)})
+        sender, have = request.message.sender.name, request.message.fields["have"]
+        router.reply(request, "parameters", {"text": f"{sender} {have}"}, {"flat": np.ones(2)})
     for number, (dealer, request_id) in enumerate(zip(dealers, ids, strict=True)):
         answer = until(dealer.receive)
         assert answer.fields == {"text": f"agent-{number} {number}", "id": request_id}
@@ -60,9 +60,7 @@ def test_a_refusal_raises_its_reason(book: AddressBook, wires: Wires) -> None:
         dealer.request("fetch", timeout_seconds=DEADLINE_SECONDS)
 
 
-def test_a_request_that_nobody_answers_ends_at_its_deadline(
-    book: AddressBook, wires: Wires
-) -> None:
+def test_a_request_without_an_answer_ends_at_its_deadline(book: AddressBook, wires: Wires) -> None:
     dealer = wires.make(book).dealer("ps.requests")
     start = time.monotonic()
     with pytest.raises(DeadlineError, match=r"ps\.requests did not answer 'fetch' within 0\.1 s"):

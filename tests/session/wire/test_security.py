@@ -63,7 +63,7 @@ def test_keys_that_are_there_stay(tmp_path: Path) -> None:
         write_keys(tmp_path)
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot write keys into .*: Not a directory"):
         write_keys(tmp_path / "file" / "keys")
@@ -185,7 +185,7 @@ def test_beyond_loopback_keys_are_needed(tmp_path: Path) -> None:
         assert Security().check_bind("ps.requests", private) is None
 
 
-def test_who_only_joins_cannot_bind(tmp_path: Path) -> None:
+def test_a_joined_machine_cannot_bind(tmp_path: Path) -> None:
     write_keys(tmp_path)
     (tmp_path / "server.key").unlink()
     with pytest.raises(UsageError, match=r"cannot bind ps\.requests .* has no server\.key"):

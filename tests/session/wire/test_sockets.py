@@ -71,7 +71,9 @@ def test_published_messages_reach_every_subscriber_and_each_is_seen(
         np.testing.assert_array_equal(message.arrays["flat"], np.arange(4))
 
 
-def test_publishing_to_nobody_or_to_a_slow_one_never_waits(book: AddressBook, wires: Wires) -> None:
+def test_publishing_without_or_with_a_slow_subscriber_never_waits(
+    book: AddressBook, wires: Wires
+) -> None:
     publisher = wires.make(book, "learner").publisher("learner.parameters", high_water_mark=1)
     publisher.publish(Message("parameters"))
     wires.make(book, "ps").subscriber("learner.parameters", high_water_mark=1)
@@ -164,7 +166,9 @@ def test_a_published_message_that_does_not_decode_is_dropped(
     ],
     ids=["web browser", "noise", "silence", "endless frame"],
 )
-def test_what_is_no_peer_disturbs_nobody(talk: bytes, tcp_book: AddressBook, wires: Wires) -> None:
+def test_what_is_no_peer_disturbs_no_connection(
+    talk: bytes, tcp_book: AddressBook, wires: Wires
+) -> None:
     pull = wires.make(tcp_book, "replay-0").pull("replay-0.experience")
     port = int(tcp_book["replay-0.experience"].bind.rpartition(":")[2])
     with tcp.create_connection(("127.0.0.1", port)) as stranger:
@@ -222,9 +226,7 @@ def test_an_ipc_folder_that_has_gone_is_made_again_for_this_user_alone(
     assert until(pull.receive).kind == "chunk"
 
 
-def test_a_closed_socket_leaves_no_file_and_takes_nobody_elses(
-    tmp_path: Path, wires: Wires
-) -> None:
+def test_a_closed_socket_leaves_no_file_and_removes_no_other(tmp_path: Path, wires: Wires) -> None:
     book = AddressBook.ipc(ENDPOINTS, tmp_path)
     first = wires.make(book, "ps").router("ps.requests")
     second = wires.make(book, "ps").router("ps.requests")  # takes the path over
@@ -291,7 +293,7 @@ def test_poll_does_not_sleep_when_something_lies_there(
     assert slept == [0.0, 5000.0]
 
 
-def test_poll_sleeps_as_long_as_told_where_nothing_comes(book: AddressBook, wires: Wires) -> None:
+def test_poll_sleeps_as_long_as_given_where_nothing_comes(book: AddressBook, wires: Wires) -> None:
     pull = wires.make(book, "replay-0").pull("replay-0.experience")
     push = wires.make(book).push("replay-0.experience")
     for _ in range(3):

@@ -89,7 +89,7 @@ def gates() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "gate"]
 
 
-def test_who_has_the_keys_comes_in_and_proves_its_own(guarded: Guarded) -> None:
+def test_a_peer_with_the_keys_is_admitted_and_proves_its_own(guarded: Guarded) -> None:
     assert guarded.answers(guarded.client(guarded.security)).encode() == (
         guarded.security.client_public
     )
@@ -112,7 +112,7 @@ def test_without_keys_or_beyond_tcp_there_is_no_gate(wires: Wires, tmp_path: Pat
     assert gates() == []
 
 
-def test_a_stranger_hears_that_its_key_is_unknown(guarded: Guarded) -> None:
+def test_a_stranger_learns_that_its_key_is_unknown(guarded: Guarded) -> None:
     assert "this run does not know the key of this side" in guarded.refusal(
         guarded.client(guarded.stranger())
     )
@@ -120,7 +120,7 @@ def test_a_stranger_hears_that_its_key_is_unknown(guarded: Guarded) -> None:
     assert line == "ps.requests: refused a connection from 127.0.0.1: its key is not allowed"
 
 
-def test_a_plain_client_hears_that_keys_are_missing(guarded: Guarded) -> None:
+def test_a_plain_client_learns_that_keys_are_missing(guarded: Guarded) -> None:
     assert "missing key: it wants keys and this side has none" in guarded.refusal(
         guarded.client(None)
     )
@@ -131,7 +131,7 @@ def test_a_plain_client_hears_that_keys_are_missing(guarded: Guarded) -> None:
     )
 
 
-def test_a_client_of_another_run_hears_that_the_handshake_breaks(guarded: Guarded) -> None:
+def test_a_client_of_another_run_learns_that_the_handshake_breaks(guarded: Guarded) -> None:
     other = guarded.stranger()
     client = guarded.client(guarded.stranger(server=other.client_public))
     assert "breaks off every handshake" in guarded.refusal(client)
@@ -139,7 +139,7 @@ def test_a_client_of_another_run_hears_that_the_handshake_breaks(guarded: Guarde
     assert guarded.server.refused_connections > 0
 
 
-def test_who_is_let_in_elsewhere_is_patient(guarded: Guarded, wires: Wires) -> None:
+def test_a_client_that_is_admitted_elsewhere_waits(guarded: Guarded, wires: Wires) -> None:
     """A network that fails breaks off handshakes, too; with wrong keys nobody lets it in."""
     with tcp.create_server(("127.0.0.1", 0)) as failing:
         port = failing.getsockname()[1]
@@ -163,7 +163,7 @@ def test_who_is_let_in_elsewhere_is_patient(guarded: Guarded, wires: Wires) -> N
             wire.check()
 
 
-def test_a_client_with_keys_hears_that_a_server_has_none(guarded: Guarded, wires: Wires) -> None:
+def test_a_client_with_keys_learns_that_a_server_has_none(guarded: Guarded, wires: Wires) -> None:
     book = AddressBook.tcp({"ps.requests": free_port()})
     wires.make(book, "ps").router("ps.requests")
     client = wires.make(book, security=guarded.security).dealer("ps.requests")
@@ -176,7 +176,7 @@ def test_a_request_of_a_stranger_ends_with_the_refusal(guarded: Guarded) -> None
         client.request("info", timeout_seconds=10.0)
 
 
-def test_sources_are_told_of_once(guarded: Guarded) -> None:
+def test_sources_are_reported_once(guarded: Guarded) -> None:
     for _ in range(3):
         guarded.refusal(guarded.client(guarded.stranger()))
     until(lambda: guarded.server.refused_connections >= 3)
@@ -184,10 +184,10 @@ def test_sources_are_told_of_once(guarded: Guarded) -> None:
 
 
 def test_a_key_that_is_allowed_later_comes_in(guarded: Guarded) -> None:
-    guest = guarded.stranger()
-    guarded.refusal(guarded.client(guest))
-    allow(guarded.folder, guest.client_public.decode(), Grant(GUEST, ("agent-0",)))
-    assert guarded.answers(guarded.client(guest)).encode() == guest.client_public
+    stranger = guarded.stranger()
+    guarded.refusal(guarded.client(stranger))
+    allow(guarded.folder, stranger.client_public.decode(), Grant(GUEST, ("agent-0",)))
+    assert guarded.answers(guarded.client(stranger)).encode() == stranger.client_public
 
 
 def test_keys_are_judged_while_the_component_is_busy(guarded: Guarded) -> None:
@@ -197,24 +197,24 @@ def test_keys_are_judged_while_the_component_is_busy(guarded: Guarded) -> None:
     assert time.monotonic() - began < 1.0
 
 
-def test_where_anybody_may_knock_every_key_comes_in(wires: Wires, tmp_path: Path) -> None:
+def test_an_endpoint_for_any_key_admits_every_key(wires: Wires, tmp_path: Path) -> None:
     guarded = Guarded(wires, tmp_path)
     book = AddressBook.tcp({"ps.requests": guarded.port, "ps.join": free_port()})
     guarded.server.addresses = book
-    door = guarded.server.router("ps.join", anybody=True)
-    guest = guarded.stranger()
-    client = wires.make(book, security=guest).dealer("ps.join")
+    door = guarded.server.router("ps.join", any_key=True)
+    stranger = guarded.stranger()
+    client = wires.make(book, security=stranger).dealer("ps.join")
     until(lambda: client.send("join"))
-    assert until(door.receive).key.encode() == guest.client_public
+    assert until(door.receive).key.encode() == stranger.client_public
     # There only: elsewhere it is a stranger as before.
-    guarded.refusal(guarded.client(guest))
+    guarded.refusal(guarded.client(stranger))
 
 
 def test_a_door_takes_only_small_messages(wires: Wires, tmp_path: Path) -> None:
     guarded = Guarded(wires, tmp_path)
     book = AddressBook.tcp({"ps.requests": guarded.port, "ps.join": free_port()})
     guarded.server.addresses = book
-    door = guarded.server.router("ps.join", anybody=True)
+    door = guarded.server.router("ps.join", any_key=True)
     client = wires.make(book, security=guarded.security).dealer("ps.join")
     until(lambda: client.send("join", {"secret": b"x" * 100_000}))
     until(lambda: False in client.connection_events())
@@ -234,7 +234,7 @@ class NoGate:
         """Looks away."""
 
 
-def test_without_a_gate_nobody_comes_in(
+def test_without_a_gate_no_peer_is_admitted(
     wires: Wires, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libzmq lets in everybody if nobody answers for it: then it must let in nobody."""
@@ -251,17 +251,19 @@ def test_without_a_gate_nobody_comes_in(
 # -- another version of the protocol ---------------------------------------------------------------
 
 
-def test_both_sides_hear_of_another_protocol(
+def test_both_sides_report_another_protocol(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[tuple[str, str, str]] = []
-    guarded.server._on_reject = lambda *reason: heard.append(reason)
+    rejected: list[tuple[str, str, str]] = []
+    guarded.server._on_reject = lambda *reason: rejected.append(reason)
     client = guarded.client(guarded.security)
     with monkeypatch.context() as newer:
         newer.setattr(codec_module, "PROTOCOL_VERSION", 5)
         until(lambda: client.send("hello", {"protocol": 2}))
-    until(lambda: guarded.router.receive() or heard)
-    assert heard == [("ps.requests", "agent-0", "'agent-0' speaks protocol 5, this is protocol 4")]
+    until(lambda: guarded.router.receive() or rejected)
+    assert rejected == [
+        ("ps.requests", "agent-0", "'agent-0' speaks protocol 5, this is protocol 4")
+    ]
     with monkeypatch.context() as newer:
         newer.setattr(codec_module, "PROTOCOL_VERSION", 5)
         with pytest.raises(
@@ -341,7 +343,7 @@ def descriptor_of(visitor: Visitor | None) -> int | None:
     return None if visitor is None else visitor.descriptor
 
 
-def test_the_limit_spares_who_has_proved_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_spares_peers_that_have_proved_their_key(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic, visitors = Traffic(monkeypatch), Visitors("ps.requests", 1, 3)
     assert [visitors.come(descriptor) for descriptor in (1, 2, 3)] == [None] * 3
     traffic.of[1] = Carried(300, 900)
@@ -355,7 +357,7 @@ def test_the_limit_spares_who_has_proved_its_key(monkeypatch: pytest.MonkeyPatch
     assert visitors.unproved == 1
 
 
-def test_who_says_much_before_its_key_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_sends_much_before_its_key_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic, visitors = Traffic(monkeypatch), Visitors("ps.requests", 1, 9)
     for descriptor in (1, 2, 3):
         visitors.come(descriptor)

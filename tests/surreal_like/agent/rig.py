@@ -296,7 +296,7 @@ class ReplayPeer:
         goodbyes: fields of the goodbyes.
         open: False while it reads nothing.
         refusing: True while what comes is dropped.
-        telling: False while it publishes no acks.
+        acking: False while it publishes no acks.
     """
 
     def __init__(self, rig: Rig, incarnation: int = 7, *, book: AddressBook | None = None) -> None:
@@ -306,26 +306,26 @@ class ReplayPeer:
             self.wire.addresses = book
         self._experience = self.wire.pull("replay-0.experience")
         self._acks = self.wire.publisher("replay-0.acks")
-        self._told_at = -1.0
+        self._acked_at = -1.0
         self.chunks: list[Chunk] = []
         self.goodbyes: list[dict[str, Any]] = []
         self.ignored: list[int] = []
         self.missing: list[int] = []
-        self.open = self.telling = True
+        self.open = self.acking = True
         self.refusing = False
         self.handled = self.inserted = 0
         self.sender, self.incarnation = "", 0
         rig.stepping.append(self.tick)
 
     def tick(self) -> None:
-        """Takes what has come, and tells every tenth of a second."""
+        """Takes what has come, and publishes acks every tenth of a second."""
         while self.open and (message := self._experience.receive()) is not None:
             self._take(message)
         now = self._rig.clock.now()
-        if self.telling and now - self._told_at >= 0.1:
-            self._told_at = now
-            told = [self.incarnation, self.handled, self.inserted, 0]
-            senders = {self.sender: told} if self.sender else {}
+        if self.acking and now - self._acked_at >= 0.1:
+            self._acked_at = now
+            entry = [self.incarnation, self.handled, self.inserted, 0]
+            senders = {self.sender: entry} if self.sender else {}
             self._acks.publish(Message("acks", {"senders": senders}))
 
     def _take(self, message: Message) -> None:

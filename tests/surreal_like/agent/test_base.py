@@ -130,7 +130,7 @@ def test_A8_fetch_parameter_loads_what_the_learner_published(rig: Rig) -> None:
     assert not agent.fetch_parameter()
 
 
-def test_the_version_that_acts_is_told_to_the_sender(rig: Rig) -> None:
+def test_the_version_that_acts_is_set_at_the_sender(rig: Rig) -> None:
     learner, agent = LearnerPeer(rig), make_agent(rig.config)
     context = rig.context("agent-0")
     agent.attach(context)

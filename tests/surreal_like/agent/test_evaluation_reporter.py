@@ -28,7 +28,7 @@ class ControlPeer:
     def __init__(self, rig: Rig, incarnation: int = 9) -> None:
         self.wire = rig.wire("learner", incarnation)
         self.router: RouterSocket = self.wire.router("learner.control")
-        self.heard: list[tuple[dict[str, Any], bool]] = []
+        self.reports: list[tuple[dict[str, Any], bool]] = []
         self.answers: list[dict[str, Any]] = []
         self.silent = False
         rig.stepping.append(self.tick)
@@ -36,7 +36,7 @@ class ControlPeer:
     def tick(self) -> None:
         while (request := self.router.receive()) is not None:
             has_flat = "flat" in request.message.arrays
-            self.heard.append((request.message.fields, has_flat))
+            self.reports.append((request.message.fields, has_flat))
             if not self.silent:
                 answer = self.answers.pop(0) if self.answers else {"confirm": False, "best": 1.0}
                 self.router.reply(request, "noted", answer)
@@ -67,7 +67,7 @@ def test_parameters_go_along_where_they_beat_the_best(rig: Rig) -> None:
         learner.answers.append({"confirm": False, "best": best})
         scores.report({"mean_return": mean}, FLAT)
         assert not noted(rig, scores)
-    assert [flat for _, flat in learner.heard] == [True, False, True]
+    assert [flat for _, flat in learner.reports] == [True, False, True]
 
 
 def test_the_learner_may_want_it_confirmed(rig: Rig) -> None:
@@ -101,26 +101,26 @@ def test_a_learner_that_does_not_answer_is_asked_again_and_given_up_in_the_end(r
     learner, scores = ControlPeer(rig), client(rig)
     learner.silent = True
     scores.report({"mean_return": 2.0}, FLAT)
-    rig.until(lambda: scores.tick() or learner.heard)
+    rig.until(lambda: scores.tick() or learner.reports)
     rig.clock.seconds += 5.1
-    rig.until(lambda: scores.tick() or len(learner.heard) == 2)
+    rig.until(lambda: scores.tick() or len(learner.reports) == 2)
     rig.clock.seconds += 55.0
     assert scores.tick() is False
     assert not scores.busy
 
 
-def test_a_restarted_learner_hears_the_score_with_the_parameters(rig: Rig) -> None:
+def test_a_restarted_learner_gets_the_score_with_the_parameters(rig: Rig) -> None:
     first, scores = ControlPeer(rig), client(rig)
     first.answers.append({"confirm": False, "best": 50.0})
     scores.report({"mean_return": 50.0}, FLAT)
     noted(rig, scores)
     first.silent = True
     scores.report({"mean_return": 40.0}, FLAT)
-    rig.until(lambda: scores.tick() or len(first.heard) == 2)
+    rig.until(lambda: scores.tick() or len(first.reports) == 2)
     rig.stepping.remove(first.tick)
     first.wire.close(0)
     second = ControlPeer(rig, 10)
     second.answers.append({"confirm": False, "best": 40.0})
     noted(rig, scores)
-    assert [flat for _, flat in first.heard] == [True, False]
-    assert second.heard[0][1]
+    assert [flat for _, flat in first.reports] == [True, False]
+    assert second.reports[0][1]

@@ -48,12 +48,12 @@ def seeds(rig: Rig, frame: Frame) -> list[int]:
     return [seed for each in env.envs if isinstance(each, Count) for seed in each.seeds]
 
 
-def test_a_version_is_played_and_its_score_told(rig: Rig) -> None:
+def test_a_version_is_played_and_its_score_reported(rig: Rig) -> None:
     learner, control = LearnerPeer(rig), ControlPeer(rig)
     started(rig)
     published = learner.publish(env_steps=500)
-    rig.until(lambda: control.heard)
-    score, has_flat = control.heard[0]
+    rig.until(lambda: control.reports)
+    score, has_flat = control.reports[0]
     assert has_flat
     expected = {
         "version": 1,
@@ -94,16 +94,16 @@ def test_each_version_is_played_once_with_a_pause_between(rig: Rig) -> None:
     learner, control = LearnerPeer(rig), ControlPeer(rig)
     started(rig)
     learner.publish()
-    rig.until(lambda: control.heard)
+    rig.until(lambda: control.reports)
     rig.pass_time(3.0)
-    assert len(control.heard) == 1
+    assert len(control.reports) == 1
     learner.publish()
-    rig.until(lambda: len(control.heard) == 2)
-    told = rig.clock.now()
+    rig.until(lambda: len(control.reports) == 2)
+    reported_at = rig.clock.now()
     learner.publish()
-    rig.until(lambda: len(control.heard) == 3)
-    assert rig.clock.now() - told >= 1.0
-    assert [score["version"] for score, _ in control.heard] == [1, 2, 3]
+    rig.until(lambda: len(control.reports) == 3)
+    assert rig.clock.now() - reported_at >= 1.0
+    assert [score["version"] for score, _ in control.reports] == [1, 2, 3]
 
 
 def test_a_version_is_played_again_where_the_learner_wants_it_confirmed(rig: Rig) -> None:
@@ -111,13 +111,13 @@ def test_a_version_is_played_again_where_the_learner_wants_it_confirmed(rig: Rig
     control.answers = [{"confirm": True, "best": 6.0}, {"confirm": False, "best": 6.0}]
     frame = started(rig)
     learner.publish()
-    rig.until(lambda: len(control.heard) == 2)
+    rig.until(lambda: len(control.reports) == 2)
     learner.publish()
-    first, second = (score for score, _ in control.heard)
+    first, second = (score for score, _ in control.reports)
     assert (first["confirm"], second["confirm"]) == (False, True)
     assert (first["version"], second["version"]) == (1, 1)
-    rig.until(lambda: len(control.heard) == 3)
-    assert control.heard[2][0]["version"] == 2
+    rig.until(lambda: len(control.reports) == 3)
+    assert control.reports[2][0]["version"] == 2
     assert len(seeds(rig, frame)) == 6  # seeded once: no episode is ever played again
 
 
@@ -139,8 +139,8 @@ def test_there_is_at_most_one_stream_per_episode(wanted: int, streams: int) -> N
         frame = started(rig)
         assert len(seeds(rig, frame)) == streams
         learner.publish()
-        rig.until(lambda: control.heard)
-        assert control.heard[0][0]["episodes"] == 6
+        rig.until(lambda: control.reports)
+        assert control.reports[0][0]["episodes"] == 6
 
 
 def test_A19_S3_it_acts_in_the_mode_of_the_config() -> None:
@@ -157,8 +157,8 @@ def test_S2_environments_are_those_of_evaluation() -> None:
         learner, control = LearnerPeer(rig), ControlPeer(rig)
         started(rig)
         learner.publish()
-        rig.until(lambda: control.heard)
-        assert control.heard[0][0]["mean_length"] == 5.0
+        rig.until(lambda: control.reports)
+        assert control.reports[0][0]["mean_length"] == 5.0
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_the_end_of_the_run_ends_it_inside_an_evaluation(endless: Rig) -> None:
     rig.until(lambda: frame.finished)
 
 
-def test_it_ends_when_it_is_told_to(rig: Rig) -> None:
+def test_it_ends_when_it_is_asked_to(rig: Rig) -> None:
     frame = started(rig)
     rig.until(lambda: frame._service)
     frame.context.stopping = True
@@ -208,8 +208,8 @@ def test_it_waits_for_a_learner_that_is_restarted(rig: Rig) -> None:
     rig.until(lambda: frame._service and service(frame)._scores.busy)
     rig.pass_time(0.2)
     control = ControlPeer(rig, 10)
-    rig.until(lambda: control.heard)
-    assert control.heard[0][0]["version"] == 1
+    rig.until(lambda: control.reports)
+    assert control.reports[0][0]["version"] == 1
 
 
 def test_an_unanswered_score_is_given_up_and_the_next_version_played(rig: Rig) -> None:
@@ -221,8 +221,8 @@ def test_an_unanswered_score_is_given_up_and_the_next_version_played(rig: Rig) -
     rig.until(lambda: not service(frame)._scores.busy)
     control = ControlPeer(rig)
     learner.publish()
-    rig.until(lambda: control.heard)
-    assert [score["version"] for score, _ in control.heard] == [2]
+    rig.until(lambda: control.reports)
+    assert [score["version"] for score, _ in control.reports] == [2]
 
 
 def test_a_mode_that_does_not_judge_has_its_own_tags_and_brings_no_parameters() -> None:
@@ -232,8 +232,8 @@ def test_a_mode_that_does_not_judge_has_its_own_tags_and_brings_no_parameters() 
         learner, control = LearnerPeer(rig), ControlPeer(rig)
         rig.start("eval-1", build)
         learner.publish()
-        rig.until(lambda: control.heard)
-        score, has_flat = control.heard[0]
+        rig.until(lambda: control.reports)
+        score, has_flat = control.reports[0]
         assert (score["mode"], has_flat) == ("eval_stochastic", False)
         rig.until(lambda: rig.scalars("eval/1"))
         assert all(tag.startswith("stochastic/") for tag in rig.scalars("eval/1"))
@@ -243,7 +243,7 @@ def test_it_reports_its_own_curves(rig: Rig) -> None:
     learner, control = LearnerPeer(rig), ControlPeer(rig)
     started(rig)
     learner.publish()
-    rig.until(lambda: control.heard)
+    rig.until(lambda: control.reports)
     rig.until(lambda: rig.scalars("eval/0"))
     values = rig.scalars("eval/0")
     assert (values["return"], values["episode_length"]) == (6.0, 3.0)

@@ -188,21 +188,21 @@ def test_a_ack_that_makes_room_is_followed_by_a_step_at_once(rig: Rig) -> None:
     frame = started(rig)
     learner.publish()
     rig.until(lambda: frame._service and not service(frame)._window.ready)
-    told: list[bool] = []
+    flags: list[bool] = []
     tick = service(frame).tick
 
     def counted() -> bool:
-        told.append(tick())
-        return told[-1]
+        flags.append(tick())
+        return flags[-1]
 
     service(frame).tick = counted  # type: ignore[method-assign]
     rig.pass_time(0.1)
-    assert not any(told)
+    assert not any(flags)
     replay.open = True
-    told.clear()
+    flags.clear()
     rig.until(lambda: service(frame)._window.ready)
     # Nobody wakes an agent that sleeps now.
-    assert told[-1]
+    assert flags[-1]
 
 
 def test_at_the_end_of_the_run_everything_is_handed_over(rig: Rig) -> None:
@@ -222,7 +222,7 @@ def test_at_the_end_of_the_run_everything_is_handed_over(rig: Rig) -> None:
     assert account["env_steps"] == int((replay.column("step_type") != 0).sum())
 
 
-def test_an_agent_that_is_told_to_end_takes_its_leave_too(rig: Rig) -> None:
+def test_an_agent_that_is_asked_to_end_says_goodbye_too(rig: Rig) -> None:
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     frame = started(rig)
     learner.publish()
@@ -301,7 +301,7 @@ def test_a_replaced_agent_ends_when_it_asks(rig: Rig) -> None:
         rig.until(lambda: False)
 
 
-def test_what_has_happened_since_the_last_report_is_told_at_the_end(rig: Rig) -> None:
+def test_what_has_happened_since_the_last_report_is_reported_at_the_end(rig: Rig) -> None:
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     frame = started(rig)
     learner.publish()

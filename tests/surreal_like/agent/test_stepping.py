@@ -80,7 +80,7 @@ def test_a_short_chunk_of_a_slow_agent_goes_by_itself(rig: Rig) -> None:
     assert watch.steps <= 2 * 16
 
 
-def test_a_long_step_is_given_up_when_the_agent_is_told_to_stop(rig: Rig) -> None:
+def test_a_long_step_is_given_up_when_the_agent_is_asked_to_stop(rig: Rig) -> None:
     rig.config.session_config.sender.flush_time = 0.0
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     frame = test_loop.started(rig)
@@ -100,9 +100,9 @@ def test_an_evaluator_beats_and_says_how_far_it_is(rig: Rig) -> None:
     frame = test_evaluator.started(rig)
     watch = Watch(rig, frame)
     learner.publish()
-    rig.until(lambda: control.heard)
+    rig.until(lambda: control.reports)
     assert len(watch.beats) >= watch.steps - 2
-    assert control.heard[0][0]["episodes"] == 20
+    assert control.reports[0][0]["episodes"] == 20
     rig.pass_time(1.0)
     said = rig.events("slow")
     assert len([line for line in said if "one step of 20 environments takes more" in line]) == 1

@@ -177,9 +177,11 @@ def test_dqn_refuses_actions_that_are_not_discrete(action_spec: dict[str, Any], 
 def test_actions_without_finite_bounds_are_refused(name: str) -> None:
     algorithm, spec = find_algorithm(name), {"type": "continuous", "dim": [2], "low": -1.0}
     for high in (None, float("inf"), [1.0, float("inf")]):
-        with pytest.raises(SpecError, match=r"bounds, but my:Env has \[2\] from -1\.0 to ") as told:
+        with pytest.raises(
+            SpecError, match=r"bounds, but my:Env has \[2\] from -1\.0 to "
+        ) as refused:
             algorithm.check(VECTOR, {**spec, "high": high}, env_name="my:Env")
-        assert algorithm.__name__ in str(told.value)
+        assert algorithm.__name__ in str(refused.value)
     algorithm.check(VECTOR, {**spec, "high": [1.0, 2.0]})
     find_algorithm("ppo").check(VECTOR, spec)
 

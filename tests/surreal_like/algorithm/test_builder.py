@@ -118,7 +118,7 @@ def test_hooks_are_called_in_their_order_once_each() -> None:
 def test_statistics_follow_the_loss_and_join_the_metrics() -> None:
     order: list[str] = []
 
-    def told(learner: Any, batch: Any) -> torch.Tensor:
+    def loss_fn(learner: Any, batch: Any) -> torch.Tensor:
         order.append("loss")
         return loss(learner, batch)
 
@@ -126,7 +126,7 @@ def test_statistics_follow_the_loss_and_join_the_metrics() -> None:
         order.append("stats")
         return {"mine": 7.0}
 
-    learner = learner_of(build_algorithm("Mine", told, stats_fn=stats))
+    learner = learner_of(build_algorithm("Mine", loss_fn, stats_fn=stats))
     assert learner.learn(make_batch(DISCRETE))["mine"] == 7.0
     assert order == ["loss", "stats"]
 

@@ -97,10 +97,10 @@ def test_a_late_policy_waits_its_turn_and_the_slow_networks_with_it() -> None:
     for iteration in range(6):
         learner.iteration = iteration
         before = learner.policy.hash(), learner.target_critics.module.hash()
-        told = learner.learn(make_transitions(iteration))
+        metrics = learner.learn(make_transitions(iteration))
         after = learner.policy.hash(), learner.target_critics.module.hash()
         changed.append([x != y for x, y in zip(before, after, strict=True)])
-        assert ("policy_loss" in told) == (iteration in (0, 3))
+        assert ("policy_loss" in metrics) == (iteration in (0, 3))
     assert changed == [[i in (0, 3)] * 2 for i in range(6)]
 
 

@@ -39,7 +39,7 @@ def test_every_registered_algorithm_is_found() -> None:
     assert find_algorithm("dqn").__name__ == "DQN"
 
 
-def test_what_is_told_of_an_algorithm_is_true() -> None:
+def test_the_description_of_an_algorithm_is_true() -> None:
     for name, entry in describe_algorithms().items():
         algorithm = find_algorithm(name)
         assert entry.actions == algorithm.actions
@@ -53,7 +53,7 @@ def test_what_is_told_of_an_algorithm_is_true() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n, each in describe_algorithms().items() if each.memory])
-def test_memories_that_are_told_of_are_there(name: str) -> None:
+def test_memories_that_are_described_are_there(name: str) -> None:
     algorithm = find_algorithm(name)
     for kind in describe_algorithms()[name].memory:
         learner = {"model": {"hidden_sizes": [4], "memory": kind}}

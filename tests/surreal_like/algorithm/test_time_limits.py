@@ -70,7 +70,7 @@ def test_a_time_limit_is_bootstrapped(name: str, n_step: int, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_who_takes_it_for_a_termination_is_trapped(
+def test_an_agent_that_takes_it_for_a_termination_is_trapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That the test above can fail."""

@@ -128,9 +128,9 @@ def acted_batch(agent: Any, *, seed: int = 0) -> Batch:
     for t in range(T):
         agent.first = first[t].numpy()
         with torch.no_grad():
-            acted, told = agent.act(batch.obs[t])
+            acted, reported = agent.act(batch.obs[t])
         actions.append(torch.from_numpy(acted))
-        extras.append({name: torch.from_numpy(x.copy()) for name, x in told.items()})
+        extras.append({name: torch.from_numpy(x.copy()) for name, x in reported.items()})
     batch["first"] = first
     batch["actions"] = torch.stack(actions)
     batch["extras"] = {name: torch.stack([x[name] for x in extras]) for name in extras[0]}

@@ -29,7 +29,7 @@ def test_runs_that_differ_in_the_seed_only_are_one_experiment(tmp_path: Path) ->
     assert first.config.session_config.seed == 1
 
 
-def test_where_a_run_lies_and_who_launched_it_tells_nothing_apart(tmp_path: Path) -> None:
+def test_folder_and_launcher_of_a_run_make_no_other_experiment(tmp_path: Path) -> None:
     runs = [
         make(tmp_path / "a", 1, session_config__folder="a", launcher="tmux"),
         make(tmp_path / "b", 2, session_config__folder="b", launcher="serial"),

@@ -72,7 +72,7 @@ def test_without_a_screen_the_way_out_is_named(
         check_screen()
 
 
-def test_a_screen_that_does_not_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_screen_that_does_not_open_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "nosuchdriver")
     pygame.display.quit()
     with pytest.raises(UsageError, match=r"no screen .* --video out\.mp4 \(.*nosuchdriver"):

@@ -119,30 +119,30 @@ def test_killed_counts_only_replaced_incarnations(kills: int) -> None:
     assert accounts.killed == kills
 
 
-GUEST = "agent-1000/1"
+JOINED = "agent-1000/1"
 
 
-def guest(seen: dict[str, Any], account: dict[str, Any] | None = None) -> RowAccounts:
+def joined(seen: dict[str, Any], account: dict[str, Any] | None = None) -> RowAccounts:
     """The accounts of a run to which one machine has sent rows."""
     accounts = RowAccounts(first_joined_agent=1000)
-    accounts.add_shard("replay-0/1", {"sampled": 0, "senders": {GUEST: seen}})
+    accounts.add_shard("replay-0/1", {"sampled": 0, "senders": {JOINED: seen}})
     if account is not None:
-        accounts.add_sender(GUEST, account)
+        accounts.add_sender(JOINED, account)
     return accounts
 
 
-def test_an_honest_guest_counts_like_any_other() -> None:
-    accounts = guest(saw(100, 90, dropped=10), said(100, 90, 10, final=True))
+def test_an_honest_joined_agent_counts_like_any_other() -> None:
+    accounts = joined(saw(100, 90, dropped=10), said(100, 90, 10, final=True))
     assert accounts.rows() == RowFates(100, 90, 10, 0, 0)
     assert (accounts.env_steps, accounts.episodes) == (100, 10)
-    left = guest(saw(100, 90, dropped=10), said(120, 90, 10, final=True))
+    left = joined(saw(100, 90, dropped=10), said(120, 90, 10, final=True))
     assert left.rows() == RowFates(120, 90, 10, 20, 0)
 
 
-def test_a_guest_counts_no_more_steps_than_replay_received_rows() -> None:
+def test_a_joined_agent_counts_no_more_steps_than_replay_received_rows() -> None:
     seen = {**saw(99_017_461, 40, base=99_017_421), "episodes": 10**9}
     for account in (None, said(99_017_461, 99_017_461), said(10**8, 10**8, final=True)):
-        accounts = guest(seen, account)
+        accounts = joined(seen, account)
         assert (accounts.env_steps, accounts.episodes) == (40, 40)
         assert accounts.rows() == RowFates(40, 40, 0, 0, 0)
     # Its own agents count themselves, as before.
@@ -151,18 +151,18 @@ def test_a_guest_counts_no_more_steps_than_replay_received_rows() -> None:
     assert own.env_steps == 100
 
 
-def test_rows_of_a_guest_at_two_shards_and_after_a_restart_add_up() -> None:
-    accounts = guest(saw(60, 60))
-    accounts.add_shard("replay-0/2", {"sampled": 0, "senders": {GUEST: saw(80, 20, base=60)}})
-    accounts.add_shard("replay-1/1", {"sampled": 0, "senders": {GUEST: saw(100, 20, base=80)}})
+def test_rows_of_a_joined_agent_at_two_shards_and_after_a_restart_add_up() -> None:
+    accounts = joined(saw(60, 60))
+    accounts.add_shard("replay-0/2", {"sampled": 0, "senders": {JOINED: saw(80, 20, base=60)}})
+    accounts.add_shard("replay-1/1", {"sampled": 0, "senders": {JOINED: saw(100, 20, base=80)}})
     assert accounts.env_steps == 100
     again = RowAccounts(first_joined_agent=1000)
     again.restore(accounts.state())
     assert again.env_steps == 100
 
 
-def test_rows_are_told_by_name() -> None:
-    accounts = guest(saw(40, 40))
+def test_rows_are_reported_by_name() -> None:
+    accounts = joined(saw(40, 40))
     accounts.add_sender("agent-0/1", said(100, 90, 10, final=True))
     accounts.add_sender("agent-0/2", said(10, 10, final=True))
     found = accounts.by_name()

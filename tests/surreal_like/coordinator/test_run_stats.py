@@ -208,7 +208,7 @@ def test_what_a_killed_sender_may_have_held_is_bounded_by_chunks() -> None:
     assert record.experience()["unknown_at_most"] == sender.max_unacked_chunks * chunk
 
 
-def test_a_run_that_nobody_has_dated_keeps_its_name_over_a_restart(tmp_path: Path) -> None:
+def test_a_run_without_a_date_keeps_its_name_over_a_restart(tmp_path: Path) -> None:
     clock = CountedClock()
     undated = config()
     undated["run"] = {"launcher": "kubernetes"}

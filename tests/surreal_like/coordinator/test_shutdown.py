@@ -29,7 +29,7 @@ def test_a_sender_that_went_to_another_shard_says_goodbye_only_there() -> None:
     assert still_here(counts) == set()
 
 
-def test_over_when_everybody_said_goodbye_and_leave() -> None:
+def test_over_when_all_senders_said_goodbye_and_leave() -> None:
     ending = Shutdown(0.0, timeout_seconds=5.0, shards=1)
     counts = {"r": shard(agent_0__1=True)}
     assert not ending.over(1.0, counts, {"agent-0/1": False})

@@ -74,7 +74,7 @@ NO_STEP = {"env_steps": 31.0, "inserted": 31.0}
         ({"inserted": 40.0}, {"agent-0": STEPPING, "replay-0": GIVING}, None),
     ],
 )
-def test_who_waits_for_what(
+def test_waiting_components_are_named_with_their_reasons(
     stood: Mapping[str, float], statuses: Mapping[str, Mapping[str, float]], said: str | None
 ) -> None:
     assert explain(stood, statuses) == said

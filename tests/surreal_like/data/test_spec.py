@@ -151,7 +151,7 @@ def test_equal_specs_agree_whatever_their_form() -> None:
     assert compare({**third, "low": float(np.float32(0.1))}, third, "action_spec") == third
 
 
-def test_bounds_that_the_environment_does_not_tell_are_added() -> None:
+def test_bounds_that_the_environment_lacks_are_added() -> None:
     assert compare({**FLAT, "low": 0}, FLAT, "obs_spec") == {**FLAT, "low": 0}
     free = {"type": "continuous", "dim": [2]}
     assert compare({**free, "high": 3.0}, free, "action_spec") == {**free, "high": 3.0}

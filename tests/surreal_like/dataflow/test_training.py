@@ -417,11 +417,11 @@ def test_returns_bootstrap_behind_a_cut_and_not_behind_a_termination(
 
 @pytest.mark.parametrize(("algorithm", "rows"), [(PPO, T * B - 2), (Impala, T * B)])
 def test_stats_join_the_metrics(algorithm: Any, rows: int) -> None:
-    class Telling(algorithm.learner):  # type: ignore[misc]
+    class Reporting(algorithm.learner):  # type: ignore[misc]
         def stats(self, batch: Batch) -> dict[str, Any]:
             return {**super().stats(batch), "rows": batch.mask.numel()}
 
-    metrics = make(algorithm, Telling).learn(make_unrolls())
+    metrics = make(algorithm, Reporting).learn(make_unrolls())
     assert metrics["rows"] == rows
     assert "explained_variance" in metrics
 

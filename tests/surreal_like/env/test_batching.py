@@ -55,7 +55,7 @@ def test_a_wrong_observation_names_part_and_stream(spec: Any, obs: Any, message:
         collect(spec, obs)
 
 
-def test_info_is_empty_where_nothing_is_told() -> None:
+def test_info_is_empty_where_nothing_is_reported() -> None:
     assert InfoBatch((), 2)([{"x": 1}, {}], ZEROS) == {}
 
 

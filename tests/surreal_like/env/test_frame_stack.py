@@ -88,7 +88,7 @@ def test_a_resolved_config_builds_the_environment_of_single_frames(vector: str) 
     seen.close()
 
 
-def test_an_environment_that_does_not_tell_its_specs_is_told_those_of_a_stack() -> None:
+def test_an_environment_without_specs_gets_those_of_a_stack() -> None:
     config = {
         "env_name": f"{SAMPLES}:Silent",
         "frame_stack": 3,

@@ -158,7 +158,7 @@ def test_actions_arrive_in_the_shape_and_dtype_of_their_space() -> None:
     assert inner.action_space.contains(inner.taken[0])
 
 
-def test_continuous_actions_are_clipped_unless_told_otherwise() -> None:
+def test_continuous_actions_are_clipped_by_default() -> None:
     inner = Joint()
     GymAdapter(inner).step([5.0, -5.0])
     assert (inner.taken[0].tolist(), inner.taken[0].dtype) == ([1, -1], np.float64)

@@ -213,7 +213,9 @@ CLIENT_IDS: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "client_id"), CLIENT_IDS)
-def test_client_id_says_who_reports(make: Callable[[], Any], client_id: str) -> None:
+def test_client_id_names_the_component_that_reports(
+    make: Callable[[], Any], client_id: str
+) -> None:
     assert make().tensorplex.client_id == client_id
 
 

@@ -74,7 +74,7 @@ def test_arguments_and_those_of_evaluation() -> None:
 
 
 @pytest.mark.parametrize("name", ["toy:chain", f"{SAMPLES}:Counter", f"{GYM_SAMPLES}:Rich"])
-def test_arguments_that_nobody_takes_are_a_config_error(name: str) -> None:
+def test_arguments_that_no_constructor_has_are_a_config_error(name: str) -> None:
     with pytest.raises(ConfigError, match=r"env_config.env_args: .*unexpected.*'lenght'"):
         make_env({"env_name": name, "env_args": {"lenght": 3}})
 
@@ -153,7 +153,7 @@ def test_E9_given_and_different_is_an_error_that_names_both() -> None:
         derive_specs(config)
 
 
-def test_specs_that_nobody_tells_are_asked_for() -> None:
+def test_unknown_specs_are_asked_for() -> None:
     config: dict[str, Any] = {"env_name": f"{SAMPLES}:Silent"}
     with pytest.raises(SpecError, match=r"env_config.obs_spec is not given.*attribute obs_spec"):
         derive_specs(config)
@@ -236,10 +236,10 @@ def test_wrappers_of_gymnasium_are_for_gymnasium_environments() -> None:
 def test_a_name_of_another_package_gets_the_complete_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tmp_path / "mazes-1.0.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Name: mazes\nVersion: 1.0\nRequires-Dist: gymnasium>=1\n")
-    (told / "top_level.txt").write_text("mazes\n")
+    metadata = tmp_path / "mazes-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: mazes\nVersion: 1.0\nRequires-Dist: gymnasium>=1\n")
+    (metadata / "top_level.txt").write_text("mazes\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigError, match=r"write gym:mazes:Mazes-Small-v0$"):
         make_env({"env_name": "gym:Mazes-Small-v0"})

@@ -44,15 +44,15 @@ def one_by_one(rows: list[dict[str, Array]], num_envs: int) -> list[list[dict[st
     num_envs=st.integers(1, 3),
     lengths=st.lists(st.integers(1, 8), min_size=1, max_size=4),
     asked=st.sets(st.integers(0, 30)),
-    told=st.sets(st.integers(0, 30)),
+    reported=st.sets(st.integers(0, 30)),
     overlap=st.integers(0, 1),
 )
-def test_each_chunk_gets_the_episodes_of_its_rows_whoever_asks_in_between(
+def test_each_chunk_gets_the_episodes_of_its_rows_despite_reports_in_between(
     seed: int,
     num_envs: int,
     lengths: list[int],
     asked: set[int],
-    told: set[int],
+    reported: set[int],
     overlap: int,
 ) -> None:
     rows = streams(seed, sum(lengths), num_envs)
@@ -62,7 +62,7 @@ def test_each_chunk_gets_the_episodes_of_its_rows_whoever_asks_in_between(
         for step in range(at, at + length):
             # An environment that tells more is counted at once.
             episodes.observe(
-                rows[step], {"raw_reward": rows[step]["reward"]} if step in told else {}
+                rows[step], {"raw_reward": rows[step]["reward"]} if step in reported else {}
             )
             assert episodes.num_newest(ended(rows[step])) == len(expected[step])
             if step in asked:

@@ -72,9 +72,7 @@ def test_so_many_chunks_are_enough(max_chunks: int, kept: int, ready: bool) -> N
 
 
 @pytest.mark.parametrize(("bound", "filled"), [({}, 0.02), ({"max_chunks": 4}, 0.5)])
-def test_how_much_of_it_is_filled_is_told_by_bytes_or_chunks(
-    bound: dict[str, int], filled: float
-) -> None:
+def test_its_filled_share_is_that_of_bytes_or_chunks(bound: dict[str, int], filled: float) -> None:
     sender = window(**bound)
     assert sender.filled == 0.0
     keep(sender, 2)
@@ -115,7 +113,7 @@ def test_a_restarted_replay_gets_what_is_unacked_and_counts_from_zero() -> None:
     assert (sender.inserted, sender.dropped) == (30, 0)
 
 
-def test_the_first_replay_that_is_heard_is_no_restart() -> None:
+def test_the_first_replay_that_answers_is_no_restart() -> None:
     sender = window()
     keep(sender)
     send_all(sender)

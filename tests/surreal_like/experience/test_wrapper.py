@@ -216,7 +216,7 @@ def test_extras_become_columns_and_do_not_reach_the_environment(rig: Rig) -> Non
     assert columns["action"].tolist() == [[0, 1]] * 4
 
 
-def test_whoever_acts_may_use_its_arrays_again(rig: Rig) -> None:
+def test_an_agent_may_use_its_arrays_again(rig: Rig) -> None:
     replay, env = ReplayPeer(rig), wrap(rig)
     env.reset()
     actions, value = np.zeros(2, np.int64), np.zeros(2, np.float32)
@@ -266,7 +266,7 @@ def test_a_return_that_replay_would_not_accept_is_refused_at_the_sender(rig: Rig
         play(wrapped, 30)
 
 
-def test_whoever_reports_gets_each_episode_once(rig: Rig) -> None:
+def test_a_report_gets_each_episode_once(rig: Rig) -> None:
     env = wrap(rig, vector((2, 3)))
     env.reset()
     ended = 0
@@ -400,7 +400,7 @@ def test_a_restarted_replay_gets_what_the_dead_one_did_not_confirm(rig: Rig) -> 
     env.reset()
     play(env, 4)
     pump_until(rig, env, lambda: env.sender.window.empty)
-    first.telling = False
+    first.acking = False
     play(env, 8)
     pump_until(rig, env, lambda: len(first.chunks) == 3)
     first.die()
@@ -415,11 +415,11 @@ def test_a_restarted_replay_gets_what_the_dead_one_did_not_confirm(rig: Rig) -> 
 
 def test_acks_for_an_older_start_of_this_agent_are_not_ours(rig: Rig) -> None:
     replay, env = ReplayPeer(rig), wrap(rig)
-    replay.telling = False
+    replay.acking = False
     env.reset()
     play(env, 4)
     pump_until(rig, env, lambda: replay.chunks)
-    replay.telling = True
+    replay.acking = True
     replay.incarnation -= 1
     for _ in range(300):
         env.pump()

@@ -328,7 +328,7 @@ def test_S2_an_unknown_secret_begins_a_new_session(stage: Stage) -> None:
     assert welcome["seq"] == 0
 
 
-def test_S3_episodes_that_nobody_ends_are_cut(stage: Stage) -> None:
+def test_S3_episodes_without_an_end_are_cut(stage: Stage) -> None:
     client = stage.client()
     client.request("reset")
     client.request("step")
@@ -385,7 +385,7 @@ def test_S6_a_newcomer_needs_memory(stage: Stage, monkeypatch: pytest.MonkeyPatc
     assert Client(stage).hello()["kind"] == "welcome"
 
 
-def test_S6_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_who_is_away(
+def test_S6_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_an_absent_client(
     stage: Stage,
 ) -> None:
     clients = [stage.client() for _ in range(4)]
@@ -534,7 +534,7 @@ def test_B1_a_request_waits_for_company() -> None:
         assert [len(each) for each in seen] == [2]
 
 
-def test_S8_when_the_run_is_over_clients_are_told(stage: Stage) -> None:
+def test_S8_when_the_run_is_over_clients_get_a_message(stage: Stage) -> None:
     client, silent = stage.client(), stage.client()
     client.request("reset")
     stage.finish()
@@ -612,13 +612,13 @@ def test_K2_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
     client.request("end")
     stage.finish()
     stage.rig.until(lambda: stage.rig.scalars("gateway/0").get("return"))
-    told = stage.rig.scalars("gateway/0")
+    reported = stage.rig.scalars("gateway/0")
     as_of_an_agent = {"return", "episode_length", "steps_per_second", "version_lag"}
     of_core = {".core/unacked_bytes", ".core/resent_chunks"}
-    assert told.keys() == documented | as_of_an_agent | of_core
-    assert told["batch"] == 1.0
-    assert told["return"] == 6.0
-    assert 0.0 <= told["latency_p50_seconds"] <= told["latency_p99_seconds"]
+    assert reported.keys() == documented | as_of_an_agent | of_core
+    assert reported["batch"] == 1.0
+    assert reported["return"] == 6.0
+    assert 0.0 <= reported["latency_p50_seconds"] <= reported["latency_p99_seconds"]
 
 
 @pytest.fixture

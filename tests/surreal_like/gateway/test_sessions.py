@@ -82,7 +82,7 @@ def test_S2_each_welcome_has_a_new_secret_and_the_old_one_holds_until_it_is_used
     assert new != old
     # The welcome may have been lost.
     assert sessions.find(old) is member
-    sessions.heard(member, 2.0)
+    sessions.on_message(member, 2.0)
     assert sessions.find(old) is None
     assert sessions.find(new) is member
 

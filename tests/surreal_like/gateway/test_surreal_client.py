@@ -280,7 +280,7 @@ def test_S8_the_end_of_the_run_ends_the_loop(stage: Stage) -> None:
     assert len(set(played)) == len(played)
 
 
-def test_a_run_that_is_over_is_told_at_once(stage: Stage) -> None:
+def test_a_run_that_is_over_is_reported_at_once(stage: Stage) -> None:
     stage.learner.publish(final=True)
     stage.rig.until(lambda: stage.service._leaving.begun)
     with pytest.raises(Finished, match="finished"):

@@ -109,7 +109,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 @pytest.fixture
-def guest(host: Host, tmp_path: Path) -> Invitation:
+def invitation(host: Host, tmp_path: Path) -> Invitation:
     return Invitation(host.address, host.token(), 2, folder=tmp_path / "guest")
 
 
@@ -118,106 +118,112 @@ def elsewhere(invitation: Invitation, tmp_path: Path, **changes: Any) -> Invitat
     return replace(invitation, folder=tmp_path / "elsewhere", **changes)
 
 
-def test_a_token_brings_names_config_and_addresses(host: Host, guest: Invitation) -> None:
-    admission = knock(guest)
+def test_a_token_brings_names_config_and_addresses(host: Host, invitation: Invitation) -> None:
+    admission = knock(invitation)
     assert admission.names == ("agent-1000", "agent-1001")
     assert admission.config.fingerprint() == host.config.fingerprint()
     session = admission.config.session_config
     assert (session.launcher.host, session.launcher.transport) == (None, "ipc")
-    assert session.folder == str(guest.folder)
+    assert session.folder == str(invitation.folder)
     # Of what only the run's own parts need it hears nothing.
     assert set(admission.addresses) == set(OPEN)
     assert all(admission.addresses[name] == host.book[name] for name in OPEN)
     assert host.events == ["joined: a machine with agent-1000, agent-1001"]
 
 
-def test_the_key_of_the_guest_is_allowed_from_then_on(host: Host, guest: Invitation) -> None:
-    admission = knock(guest)
+def test_the_key_of_a_joined_machine_is_allowed_from_then_on(
+    host: Host, invitation: Invitation
+) -> None:
+    admission = knock(invitation)
     key = (admission.folder.keys / "client.pub").read_bytes().strip()
     assert Security.load(host.folder.keys).grant(key) == Grant(GUEST, admission.names)
     assert not (admission.folder.keys / "server.key").exists()
     assert key != (host.folder.keys / "client.pub").read_bytes().strip()
 
 
-def test_a_token_is_void_once_it_was_used(host: Host, guest: Invitation, tmp_path: Path) -> None:
-    knock(guest)
+def test_a_token_is_void_once_it_was_used(
+    host: Host, invitation: Invitation, tmp_path: Path
+) -> None:
+    knock(invitation)
     with pytest.raises(AdmissionError, match=r"this token has been used by another machine; get"):
-        knock(elsewhere(guest, tmp_path))
+        knock(elsewhere(invitation, tmp_path))
 
 
-def test_who_comes_back_gets_its_names_again(host: Host, guest: Invitation, tmp_path: Path) -> None:
-    assert knock(guest).names == ("agent-1000", "agent-1001")
-    another = elsewhere(guest, tmp_path, token=host.token(), agents=1)
+def test_a_machine_that_comes_back_gets_its_names_again(
+    host: Host, invitation: Invitation, tmp_path: Path
+) -> None:
+    assert knock(invitation).names == ("agent-1000", "agent-1001")
+    another = elsewhere(invitation, tmp_path, token=host.token(), agents=1)
     host.again()
     assert knock(another).names == ("agent-1002",)
-    assert knock(replace(guest, agents=1)).names == ("agent-1000",)
-    assert knock(replace(guest, agents=3)).names == ("agent-1000", "agent-1001", "agent-1003")
+    assert knock(replace(invitation, agents=1)).names == ("agent-1000",)
+    assert knock(replace(invitation, agents=3)).names == ("agent-1000", "agent-1001", "agent-1003")
 
 
-def test_a_key_that_was_taken_away_stays_out(host: Host, guest: Invitation) -> None:
-    knock(guest)
+def test_a_key_that_was_taken_away_stays_out(host: Host, invitation: Invitation) -> None:
+    knock(invitation)
     (file,) = (host.folder.keys / "allowed").iterdir()
     file.unlink()
     with pytest.raises(AdmissionError, match="the key of this machine has been taken away"):
-        knock(guest)
+        knock(invitation)
 
 
-def test_a_wrong_secret_is_refused(host: Host, guest: Invitation) -> None:
-    public = Token.decode(guest.token).server_public
+def test_a_wrong_secret_is_refused(host: Host, invitation: Invitation) -> None:
+    public = Token.decode(invitation.token).server_public
     with pytest.raises(AdmissionError, match="wrong token: this run has given no such token"):
-        knock(replace(guest, token=Token(public, b"x" * 16).encode()))
+        knock(replace(invitation, token=Token(public, b"x" * 16).encode()))
     assert host.events[0].startswith("refused: ps.join: wrong token")
-    assert knock(guest).names
+    assert knock(invitation).names
 
 
-def test_wrong_tokens_are_not_tried_for_long(host: Host, guest: Invitation) -> None:
-    public = Token.decode(guest.token).server_public
+def test_wrong_tokens_are_not_tried_for_long(host: Host, invitation: Invitation) -> None:
+    public = Token.decode(invitation.token).server_public
     for number in range(20):
         wrong = Token(public, bytes([number]) * 16).encode()
         with pytest.raises(AdmissionError, match="wrong token"):
-            knock(replace(guest, token=wrong))
+            knock(replace(invitation, token=wrong))
     with pytest.raises(AdmissionError, match="too many wrong tokens: try again in a minute"):
-        knock(guest)
+        knock(invitation)
     clock = host.context.clock
     assert isinstance(clock, CountedClock)
     for _ in range(60_001):
         clock.advance()
-    assert knock(guest).names
+    assert knock(invitation).names
 
 
-def test_the_token_of_another_run_does_not_open(host: Host, guest: Invitation) -> None:
-    secret = Token.decode(guest.token).secret
+def test_the_token_of_another_run_does_not_open(host: Host, invitation: Invitation) -> None:
+    secret = Token.decode(invitation.token).secret
     other, _ = zmq.curve_keypair()
     with pytest.raises(AdmissionError, match="breaks off every handshake"):
-        knock(replace(guest, token=Token(other, secret).encode()))
+        knock(replace(invitation, token=Token(other, secret).encode()))
 
 
-def test_nobody_there_is_told_in_time(host: Host, guest: Invitation) -> None:
+def test_a_missing_server_is_reported_in_time(host: Host, invitation: Invitation) -> None:
     (port,) = free_ports(["x"]).values()
-    with pytest.raises(UsageError, match=r"nobody answers at tcp://127\.0\.0\.1:\d+: is the addr"):
-        knock(replace(guest, address=f"127.0.0.1:{port}"))
+    with pytest.raises(UsageError, match=r"nothing answers at tcp://127\.0\.0\.1:\d+: is the addr"):
+        knock(replace(invitation, address=f"127.0.0.1:{port}"))
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":7", "host:seven", "host:70000"])
-def test_what_is_no_address_is_refused(guest: Invitation, address: str) -> None:
+def test_what_is_no_address_is_refused(invitation: Invitation, address: str) -> None:
     with pytest.raises(UsageError, match="is no address: write it as HOST:PORT"):
-        knock(replace(guest, address=address))
+        knock(replace(invitation, address=address))
 
 
-def test_a_run_that_is_over_takes_nobody_in(host: Host, guest: Invitation) -> None:
+def test_a_run_that_is_over_admits_no_machine(host: Host, invitation: Invitation) -> None:
     host.folder.result.write_text('{"status": "stopped"}')
     with pytest.raises(AdmissionError, match="the run is over"):
-        knock(guest)
+        knock(invitation)
 
 
 @pytest.mark.parametrize("agents", [0, 1001])
-def test_a_wrong_number_of_agents_is_refused(guest: Invitation, agents: int) -> None:
+def test_a_wrong_number_of_agents_is_refused(invitation: Invitation, agents: int) -> None:
     with pytest.raises(AdmissionError, match=f"'agents' is {agents}, expected a whole number"):
-        knock(replace(guest, agents=agents))
+        knock(replace(invitation, agents=agents))
 
 
-def test_only_joining_is_possible_there(host: Host, guest: Invitation) -> None:
-    admission = knock(guest)
+def test_only_joining_is_possible_there(host: Host, invitation: Invitation) -> None:
+    admission = knock(invitation)
     assert "ps.join knows no 'fetch'" in ask(host, admission, "fetch", {})
     assert "'secret' is missing" in ask(host, admission, "join", {"agents": 1})
     wrong = {"agents": 1, "secret": "text"}
@@ -228,20 +234,20 @@ def test_only_joining_is_possible_there(host: Host, guest: Invitation) -> None:
     "names", [["learner"], ["agent-0"], ["client-a/0"], [3], ["client-a"] * 51]
 )
 def test_no_other_names_than_those_of_scripts_are_handed_out(
-    host: Host, guest: Invitation, names: list[Any]
+    host: Host, invitation: Invitation, names: list[Any]
 ) -> None:
-    admission = knock(guest)
-    fields = {"secret": Token.decode(guest.token).secret, "clients": names}
+    admission = knock(invitation)
+    fields = {"secret": Token.decode(invitation.token).secret, "clients": names}
     assert "'clients' is " in ask(host, admission, "join", fields)
     (file,) = (host.folder.keys / "allowed").iterdir()
     assert file.read_text().splitlines()[1] == "guest agent-1000 agent-1001"
 
 
-def test_a_machine_has_some_names_of_scripts_and_not_more(guest: Invitation) -> None:
-    knock(replace(guest, clients=tuple(f"a/{number}" for number in range(50))))
-    knock(replace(guest, clients=("a/0",)))
+def test_a_machine_has_some_names_of_scripts_and_not_more(invitation: Invitation) -> None:
+    knock(replace(invitation, clients=tuple(f"a/{number}" for number in range(50))))
+    knock(replace(invitation, clients=("a/0",)))
     with pytest.raises(AdmissionError, match="at most 50 names of scripts"):
-        knock(replace(guest, clients=("b/0",)))
+        knock(replace(invitation, clients=("b/0",)))
 
 
 def ask(host: Host, admission: Admission, kind: str, fields: dict[str, Any]) -> str:
@@ -271,53 +277,53 @@ def own_algorithm(host: Host, path: Path) -> Path:
 
 
 def test_the_same_file_is_kept_beside_the_agents(
-    host: Host, guest: Invitation, tmp_path: Path
+    host: Host, invitation: Invitation, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy.py"
     copy.write_bytes(own_algorithm(host, tmp_path).read_bytes())
-    admission = knock(replace(guest, algorithm=copy))
+    admission = knock(replace(invitation, algorithm=copy))
     assert (admission.folder.code / "mine.py").read_text() == "ours = 1\n"
 
 
 def test_another_file_is_refused_with_both_hashes(
-    host: Host, guest: Invitation, tmp_path: Path
+    host: Host, invitation: Invitation, tmp_path: Path
 ) -> None:
     ours = file_hash(own_algorithm(host, tmp_path))
     other = tmp_path / "other.py"
     other.write_text("theirs = 1\n")
     with pytest.raises(AdmissionError) as refused:
-        knock(replace(guest, algorithm=other))
+        knock(replace(invitation, algorithm=other))
     assert ours in str(refused.value)
     assert file_hash(other) in str(refused.value)
     # That was no use of the token.
     with pytest.raises(AdmissionError, match=r"copy it to the joining machine and give --algor"):
-        knock(elsewhere(guest, tmp_path))
-    assert knock(elsewhere(guest, tmp_path, algorithm=tmp_path / "mine.py")).names
+        knock(elsewhere(invitation, tmp_path))
+    assert knock(elsewhere(invitation, tmp_path, algorithm=tmp_path / "mine.py")).names
 
 
-def test_an_algorithm_that_is_not_there_is_told(guest: Invitation, tmp_path: Path) -> None:
+def test_an_algorithm_that_is_not_there_is_reported(invitation: Invitation, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--algorithm .*none\.py: there is no such file"):
-        knock(replace(guest, algorithm=tmp_path / "none.py"))
+        knock(replace(invitation, algorithm=tmp_path / "none.py"))
 
 
 # -- folders and lines ----------------------------------------------------------------------------
 
 
-def test_a_folder_of_something_else_is_left_alone(guest: Invitation) -> None:
-    assert guest.folder is not None
-    guest.folder.mkdir()
-    (guest.folder / "thesis.tex").touch()
+def test_a_folder_of_something_else_is_left_alone(invitation: Invitation) -> None:
+    assert invitation.folder is not None
+    invitation.folder.mkdir()
+    (invitation.folder / "thesis.tex").touch()
     with pytest.raises(UsageError, match="is not empty: choose another with --folder"):
-        knock(guest)
+        knock(invitation)
 
 
-def test_the_same_token_is_not_used_twice_at_once(guest: Invitation) -> None:
-    admission = knock(guest)
+def test_the_same_token_is_not_used_twice_at_once(invitation: Invitation) -> None:
+    admission = knock(invitation)
     other = RunFolder(admission.folder.path)
     other.lock()
     try:
         with pytest.raises(UsageError, match="agents of this token run here already"):
-            knock(guest)
+            knock(invitation)
     finally:
         other.unlock()
 
@@ -329,21 +335,21 @@ def test_each_token_has_its_own_folder(host: Host) -> None:
     assert default_folder(one).name not in one
 
 
-def test_the_line_says_it_all(host: Host, guest: Invitation) -> None:
+def test_the_line_says_it_all(host: Host, invitation: Invitation) -> None:
     line = further_line(host.folder.path)
     start, _, token = line.rpartition(" ")
     assert start == f"surreal-like join {host.address} --token"
-    assert knock(replace(guest, token=token)).names
+    assert knock(replace(invitation, token=token)).names
 
 
-def test_who_cannot_be_joined_has_no_line(host: Host, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_joined_has_no_line(host: Host, tmp_path: Path) -> None:
     assert join_line(RunFolder(tmp_path)) is None
     with pytest.raises(UsageError, match="it was launched without --host"):
         further_line(tmp_path)
     host.folder.addresses.write_text(AddressBook.ipc(OPEN, tmp_path).dump())
     assert join_line(host.folder) is None
     host.folder.result.write_text('{"status": "stopped"}')
-    with pytest.raises(UsageError, match=r"nobody can join run .*: it is over"):
+    with pytest.raises(UsageError, match=r"no machine can join run .*: it is over"):
         further_line(host.folder.path)
 
 

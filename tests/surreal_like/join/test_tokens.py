@@ -66,21 +66,21 @@ def test_a_token_is_found_by_its_secret_only(keys: Path) -> None:
     one, two = find(keys, make_token(keys)), find(keys, make_token(keys))
     assert one != two
     assert tokens.find(b"x" * 16) is None
-    assert tokens.guest(one) is None
+    assert tokens.machine(one) is None
 
 
 def give(keys: Path, token: Path, key: str, known: tuple[str, ...], agents: int) -> JoinedMachine:
     tokens = TokenFolder(keys)
-    guest = tokens.name(JoinedMachine(key, known), agents)
-    tokens.give(token, guest)
-    return guest
+    machine = tokens.name(JoinedMachine(key, known), agents)
+    tokens.give(token, machine)
+    return machine
 
 
 def test_names_are_given_once(keys: Path) -> None:
     one, two = find(keys, make_token(keys)), find(keys, make_token(keys))
     assert give(keys, one, "a", (), 2).names == ("agent-1000", "agent-1001")
     assert give(keys, two, "b", (), 1).names == ("agent-1002",)
-    assert TokenFolder(keys).guest(one) == JoinedMachine("a", ("agent-1000", "agent-1001"))
+    assert TokenFolder(keys).machine(one) == JoinedMachine("a", ("agent-1000", "agent-1001"))
     # More agents than last time: the old names first.
     grown = give(keys, one, "a", ("agent-1000", "agent-1001"), 3)
     assert grown.names == ("agent-1000", "agent-1001", "agent-1003")

@@ -1,4 +1,4 @@
-"""Batches that cannot be had or learned from: kept, told of, and the end of a run at the last."""
+"""Batches that cannot be had or learned from: kept, reported, and the end of a run at the last."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> No
     service = learn(stage, bad=staticmethod(lambda call: call in (2, 3, 6)))
     stage.until(lambda: service._learner.iteration >= 8)
     assert service.coordinator.verdict is None
-    told = stage.until(lambda: len(found := events(stage, "bad_update")) == 3 and found)
+    lines = stage.until(lambda: len(found := events(stage, "bad_update")) == 3 and found)
     place = f"IndexError('index 99 at call 2'), in Choosy.learn ({HERE}:{line_of_raise()})"
     folder = stage.folder.quarantine
-    assert told[0] == f"iteration 1: {place}; its batch: {folder / '1.json'}"
+    assert lines[0] == f"iteration 1: {place}; its batch: {folder / '1.json'}"
     kept = json.loads((folder / "1.json").read_text())
     assert kept["error"] == place
     assert "Traceback" in kept["traceback"]
@@ -211,12 +211,12 @@ def test_a_replay_that_refuses_every_request_ends_the_run_with_its_reason(stage:
     reason = "replay-0: Vague.aggregate_batch() left 'discounts' out"
     assert verdict.status == "failed"
     assert reason in verdict.reason
-    told = stage.until(lambda: events(stage, "refused"))
-    assert [reason in line for line in told] == [True]
+    lines = stage.until(lambda: events(stage, "refused"))
+    assert [reason in line for line in lines] == [True]
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_script_hears_the_reason_too(stage: Stage) -> None:
+def test_a_script_gets_the_reason_too(stage: Stage) -> None:
     stage.start("ps")
     stage.start("replay-0", build=lambda c: ReplayService(c, Vague(**configs_of(c.config))))
     stage.start("agent-0")

@@ -37,7 +37,7 @@ def padded() -> Any:
     return np.concatenate([flat(), np.zeros(4, np.uint8)])
 
 
-def hear(publisher: Publisher, socket: SubscriberSocket, clock: CountedClock) -> Parameters:
+def published(publisher: Publisher, socket: SubscriberSocket, clock: CountedClock) -> Parameters:
     for _ in range(2000):
         clock.advance()
         publisher.tick()
@@ -55,16 +55,16 @@ def test_versions_go_on_above_the_largest_ever_published(wire: Wire) -> None:
     assert publisher.newest.order == (5, 42)
 
 
-def test_a_late_subscriber_hears_the_newest_at_once(wire: Wire) -> None:
+def test_a_late_subscriber_gets_the_newest_at_once(wire: Wire) -> None:
     clock = CountedClock()
     publisher = Publisher(wire.publisher(ENDPOINT), clock, incarnation=5, version=0)
     publisher.publish(padded(), MANIFEST, iteration=7, env_steps=100, message="hi")
-    heard = hear(publisher, wire.subscriber(ENDPOINT), clock)
-    assert (heard.version, heard.iteration) == (1, 7)
-    assert heard.info["message"] == "hi"
-    assert heard.info["env_steps"] == 100
-    assert heard.info["final"] is False
-    assert heard.flat[:12].view(np.float32).tolist() == [0, 1, 2]
+    newest = published(publisher, wire.subscriber(ENDPOINT), clock)
+    assert (newest.version, newest.iteration) == (1, 7)
+    assert newest.info["message"] == "hi"
+    assert newest.info["env_steps"] == 100
+    assert newest.info["final"] is False
+    assert newest.flat[:12].view(np.float32).tolist() == [0, 1, 2]
     assert clock.now() < 1.0
 
 
@@ -73,8 +73,8 @@ def test_the_newest_is_repeated_when_it_has_been_quiet(wire: Wire) -> None:
     publisher = Publisher(wire.publisher(ENDPOINT), clock, incarnation=5, version=0)
     publisher.publish(padded(), MANIFEST, iteration=1, env_steps=0)
     socket = wire.subscriber(ENDPOINT)
-    first = hear(publisher, socket, clock)
+    first = published(publisher, socket, clock)
     begun = clock.now()
-    second = hear(publisher, socket, clock)
+    second = published(publisher, socket, clock)
     assert second.order == first.order
     assert clock.now() - begun >= 0.9

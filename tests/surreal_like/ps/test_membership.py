@@ -75,7 +75,7 @@ def test_a_process_that_has_been_replaced_is_refused_with_both_incarnations() ->
 
 
 @pytest.mark.parametrize(("name", "incarnation"), [("agent-0", 200), ("agent-0", 201), ("cli", 1)])
-def test_whoever_is_newest_or_unknown_may_speak(name: str, incarnation: int) -> None:
+def test_the_newest_or_an_unknown_incarnation_may_send(name: str, incarnation: int) -> None:
     book = roll()
     say(book, 200)
     assert book.superseded(name, incarnation) is None

@@ -87,7 +87,7 @@ def test_A8_the_newest_parameters_are_fetched_with_all_that_is_known_of_them(rig
     assert fetched.iteration == 20
 
 
-def test_whoever_is_current_gets_no_parameters_again(rig: Rig) -> None:
+def test_a_client_that_is_current_gets_no_parameters_again(rig: Rig) -> None:
     learner, asking = LearnerPeer(rig), client(rig)
     learner.publish()
     served(rig, 1)
@@ -97,7 +97,7 @@ def test_whoever_is_current_gets_no_parameters_again(rig: Rig) -> None:
     assert rig.frames["ps"]._service.status()["fetches"] == 1  # type: ignore[union-attr]
 
 
-def test_A9_to_A13_info_tells_without_the_parameters(rig: Rig) -> None:
+def test_A9_to_A13_info_comes_without_the_parameters(rig: Rig) -> None:
     learner, asking = LearnerPeer(rig), client(rig)
     assert asking.fetch_info(5.0).order == (0, 0)
     published = learner.publish()
@@ -254,7 +254,7 @@ def test_without_a_server_a_request_ends_at_its_deadline() -> None:
         client(rig).fetch(0.05)
 
 
-def test_the_server_leaves_when_the_run_is_over_and_nobody_asks(run_folder: Path) -> None:
+def test_the_server_leaves_when_the_run_is_over_and_no_request_comes(run_folder: Path) -> None:
     folder = RunFolder(run_folder)
     folder.create()
     with make_rig(run=folder) as rig:
@@ -268,7 +268,7 @@ def test_the_server_leaves_when_the_run_is_over_and_nobody_asks(run_folder: Path
         assert 2.0 <= rig.clock.now() < 4.5
 
 
-def test_an_idle_server_stays_until_it_is_told(run_folder: Path) -> None:
+def test_an_idle_server_stays_until_it_is_asked_to_end(run_folder: Path) -> None:
     folder = RunFolder(run_folder)
     folder.create()
     folder.result.write_text('{"status": "stopped"}')
@@ -281,7 +281,7 @@ def test_an_idle_server_stays_until_it_is_told(run_folder: Path) -> None:
         assert frame.finished
 
 
-def test_a_server_that_is_told_to_end_answers_until_nobody_asks(rig: Rig) -> None:
+def test_a_server_that_is_asked_to_end_answers_until_no_request_comes(rig: Rig) -> None:
     frame, asking = rig.frames["ps"], client(rig)
     asking.fetch(5.0)
     frame.context.stopping = True

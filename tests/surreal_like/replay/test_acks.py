@@ -76,7 +76,7 @@ def test_dropped_chunks_are_handled_and_counted_by_reason() -> None:
     assert not ledger.admit(numbered(3))
 
 
-def test_news_are_told_once() -> None:
+def test_news_are_reported_once() -> None:
     ledger = AckTracker()
     feed(ledger, 1)
     assert [ack.handled for ack in ledger.acks(news=True)] == [1]
@@ -86,7 +86,7 @@ def test_news_are_told_once() -> None:
     assert [ack.handled for ack in ledger.acks(news=True)] == [2]
 
 
-def test_older_incarnations_are_refused_and_told_so() -> None:
+def test_older_incarnations_are_refused_with_the_reason() -> None:
     ledger = AckTracker()
     feed(ledger, 1, 2)
     feed(ledger, 1, incarnation=2)

@@ -143,7 +143,7 @@ def test_only_too_old_rows_are_no_rows_to_draw() -> None:
         here.selector.sample(1)
 
 
-def test_a_row_acted_with_what_nobody_has_told_of_is_new() -> None:
+def test_a_row_of_an_unknown_version_is_new() -> None:
     here = Rows(64, AgeRule(max_versions=1, half_life_versions=1.0))
     here.insert([0, 7])
     assert here.selector.drawable == 2

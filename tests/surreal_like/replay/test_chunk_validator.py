@@ -122,7 +122,7 @@ def test_without_specs_it_looks_at_what_all_runs_share() -> None:
     assert bare.refusal(chunk(spoilt("reward", np.nan))) is not None
 
 
-def test_whoever_has_been_wrong_or_is_a_guest_is_looked_at_each_time() -> None:
+def test_chunks_of_joined_and_of_faulty_senders_are_checked_each_time() -> None:
     one, bad = validator(), spoilt("action", 99)
     assert one.refusal(chunk(bad, sequence=2)) is None
     assert one.refusal(chunk(bad, sequence=17)) is not None

@@ -1,4 +1,4 @@
-"""How long experience may gather, by a clock that is told."""
+"""Time for which experience gathers, by a clock that is set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from surreal_like.replay.coalescer import WakeupCoalescer
 
 
-class Told:
+class SetClock:
     seconds = 10.0
 
     def __call__(self) -> float:
@@ -16,7 +16,7 @@ class Told:
 
 def left_after(arrivals: list[tuple[float, int]]) -> list[float]:
     """Milliseconds of rest after each arrival: milliseconds since the one before, and chunks."""
-    now = Told()
+    now = SetClock()
     rest, left = WakeupCoalescer(now), []
     for milliseconds, chunks in arrivals:
         now.seconds += milliseconds / 1000
@@ -48,7 +48,7 @@ def test_it_ends_soon_when_they_begin_to_come_fast() -> None:
 
 
 def test_it_ends() -> None:
-    now = Told()
+    now = SetClock()
     rest = WakeupCoalescer(now)
     assert rest.left <= 0.0
     now.seconds += 1.0

@@ -393,7 +393,7 @@ def test_an_unroll_of_stacks_begins_with_the_frames_before_it() -> None:
         replay.insert(unroll())
 
 
-def test_unrolls_that_reached_nobody_are_the_next_ones_again() -> None:
+def test_undelivered_unrolls_are_the_next_ones_again() -> None:
     replay = make(replay_proportion=0.5, replay_capacity=24)
     for number in (1, 2, 3, 4):
         replay.insert(unroll(number))

@@ -145,11 +145,11 @@ def test_goals_come_from_the_rows_of_a_walk(
 ) -> None:
     """H1, H7, H9: against a walk along links, with cuts, evictions and restores."""
     twin, traffic, rows = Twin(50), Traffic(seed), Rows(50, proportion=1.0, strategy=strategy)
-    for who, what, steps in operations:
+    for index, what, steps in operations:
         if what == "evict":
             rows.storage.evict(rows.storage.oldest + 3 * steps)
             twin.evict(rows.storage.oldest)
-        for chunk in traffic.arrivals(who, what, steps):
+        for chunk in traffic.arrivals(index, what, steps):
             twin.insert(chunk)
             rows.insert(chunk)
         ready = twin.ready(1)

@@ -107,13 +107,13 @@ def test_view_equals_its_twin(
     twin, traffic = Twin(50), Traffic(seed)
     tables = [Table(n, 0.9, 50, **transform) for n in range(1, 6)]
     tables += [Table(n, 0.9, 50, frames, **transform) for n, frames in FRAMES]
-    for who, what, steps in operations:
+    for index, what, steps in operations:
         if what == "evict":
             oldest = tables[0].storage.oldest + 3 * steps
             for table in tables:
                 table.evict(oldest)
             twin.evict(tables[0].storage.oldest)
-        for chunk in traffic.arrivals(who, what, steps):
+        for chunk in traffic.arrivals(index, what, steps):
             twin.insert(chunk)
             for table in tables:
                 table.insert(chunk)

@@ -39,7 +39,7 @@ def test_a_row_with_a_high_priority_comes_more_often() -> None:
     assert batch["weights"][first].sum() == pytest.approx(4000 / 11, rel=0.1)
 
 
-def test_statistics_tell_of_mass_and_of_what_came_too_late() -> None:
+def test_statistics_report_mass_and_what_came_too_late() -> None:
     replay = make(capacity=8)
     replay.insert(chunk_of("FMMMMM"))
     replay.insert(chunk_of("FMMMMM", sequence=2, first_id=6))
@@ -49,7 +49,7 @@ def test_statistics_tell_of_mass_and_of_what_came_too_late() -> None:
     assert numbers["priority_mass"] == numbers["sampleable"]
 
 
-def test_the_learner_is_told_that_priorities_are_wanted() -> None:
+def test_the_learner_knows_that_priorities_are_wanted() -> None:
     assert make().takes_priorities
 
 
@@ -63,14 +63,14 @@ def test_weights_make_up_for_more_and_more_as_the_learner_goes_on() -> None:
     replay = make(priority={"alpha": 1.0, "beta": beta, "epsilon": 1e-6})
     replay.insert(chunk_of("FMMMMM"))
     replay.update_priorities(np.arange(4), np.array([16, 1, 1, 1], np.float32))
-    told = []
+    weights = []
     for replay.iteration in (0, 50, 100, 1000):
         sample = replay.sample(100)
-        told.append(float(sample.columns["weights"][sample.numbers == 0][0]))
+        weights.append(float(sample.columns["weights"][sample.numbers == 0][0]))
         numbers = replay.statistics()
         assert numbers["priority_least"] == 1.0
         assert numbers["priority_beta"] == min(1.0, 0.5 + replay.iteration / 200)
-    assert told == pytest.approx([16**-0.5, 16**-0.75, 1 / 16, 1 / 16])
+    assert weights == pytest.approx([16**-0.5, 16**-0.75, 1 / 16, 1 / 16])
 
 
 def test_beta_goes_by_env_steps_too_and_stays_within_its_range() -> None:
@@ -95,8 +95,8 @@ def test_age_is_not_for_priorities() -> None:
 def test_only_sampleable_rows_have_mass(seed: int, operations: list[tuple[int, str, int]]) -> None:
     replay, twin, traffic = make(capacity=60), Twin(60), Traffic(seed)
     generator = np.random.default_rng(seed)
-    for who, what, steps in operations:
-        for chunk in traffic.arrivals(who, what, steps):
+    for index, what, steps in operations:
+        for chunk in traffic.arrivals(index, what, steps):
             replay.insert(chunk)
             twin.insert(chunk)
         known = np.arange(twin.next_number)

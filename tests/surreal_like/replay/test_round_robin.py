@@ -35,7 +35,7 @@ def test_turns_in_a_row() -> None:
     assert turns.choose([0.0, 0.0]) is None
 
 
-def test_no_turn_is_owed_to_who_was_away() -> None:
+def test_no_turn_is_owed_to_an_agent_that_was_away() -> None:
     turns = WeightedRoundRobin(2)
     for _ in range(100):
         assert turns.choose([1.0, 0.0]) == 0
@@ -43,5 +43,5 @@ def test_no_turn_is_owed_to_who_was_away() -> None:
 
 
 @pytest.mark.parametrize("weights", [[0.0], [0.0, 0.0]])
-def test_nobody(weights: list[float]) -> None:
+def test_without_a_positive_weight_nothing_is_chosen(weights: list[float]) -> None:
     assert WeightedRoundRobin(len(weights)).choose(weights) is None

@@ -81,7 +81,7 @@ class Faulty(TupleReplay):
 FAULTY = f"{__name__}:Faulty"
 
 
-class _Nobody:
+class _NoClient:
     """The side of a learner that has died."""
 
     def tick(self) -> None:
@@ -115,7 +115,7 @@ class Bench:
         self.client = self.make_client()
         self.sent = 0
         self.rows = 0
-        self.heard: list[Any] = []
+        self.ack_messages: list[Any] = []
 
     def make_client(self, incarnation: int = 1) -> ReplayClient:
         """A learner's side."""
@@ -131,7 +131,7 @@ class Bench:
     def take_learner_away(self) -> None:
         """The learner dies with its sockets; replay has seen that they are closed."""
         self.client.sockets()[0]._wire.close(0)
-        router, self.client = self.service._batches, _Nobody()  # type: ignore[assignment]
+        router, self.client = self.service._batches, _NoClient()  # type: ignore[assignment]
         asked = next(iter(self.service._parked))[0]
         self.until(lambda: not router.reply(asked, "counts"))
 
@@ -203,12 +203,14 @@ class Bench:
         self.frame.step()
         self.client.tick()
         while (message := self.acks.receive()) is not None:
-            self.heard.append(message.fields["senders"])
+            self.ack_messages.append(message.fields["senders"])
         poll(self.client.sockets(), 0.001)
 
     def ack(self) -> Any:
-        # What all hear has nobody in it.
-        return next((told["agent-0"] for told in reversed(self.heard) if told), None)
+        # An entry without senders goes to all subscribers.
+        return next(
+            (reported["agent-0"] for reported in reversed(self.ack_messages) if reported), None
+        )
 
     def counts(self) -> Any:
         def asked() -> bool:
@@ -303,7 +305,7 @@ def test_a_sender_that_would_soon_wait_is_acked_at_once(
 
 
 @pytest.mark.parametrize(("min_size", "wanted"), [(4, False), (15, True)])
-def test_experience_gathers_while_nobody_waits_for_rows(
+def test_experience_gathers_while_no_request_waits_for_rows(
     make: Callable[..., Bench], min_size: int, wanted: bool
 ) -> None:
     bench = make(min_size=min_size)
@@ -442,16 +444,18 @@ def test_the_last_report_has_everything(
     make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make()
-    told: dict[str, float] = {}
+    reported: dict[str, float] = {}
     tensorplex = bench.frame.context.tensorplex
-    monkeypatch.setattr(type(tensorplex), "add_scalars", lambda self, row, step: told.update(row))
+    monkeypatch.setattr(
+        type(tensorplex), "add_scalars", lambda self, row, step: reported.update(row)
+    )
     bench.send()
     bench.until(bench.ack)
-    assert told == {}
+    assert reported == {}
     bench.frame.close()
-    assert told[".core/inserted"] == told[".core/size"] == 10
-    assert told[".core/dropped"] == 0
-    assert all(tag.startswith(".core/") for tag in told)
+    assert reported[".core/inserted"] == reported[".core/size"] == 10
+    assert reported[".core/dropped"] == 0
+    assert all(tag.startswith(".core/") for tag in reported)
 
 
 def test_goodbye_is_acked_and_reported(make: Callable[..., Bench]) -> None:
@@ -465,7 +469,7 @@ def test_goodbye_is_acked_and_reported(make: Callable[..., Bench]) -> None:
     assert (sender["rows"], sender["inserted"], sender["holes"]) == (10, 10, 0)
 
 
-def test_episodes_that_ended_before_the_first_question_are_told(
+def test_episodes_that_ended_before_the_first_request_are_reported(
     make: Callable[..., Bench],
 ) -> None:
     bench = make()
@@ -473,26 +477,26 @@ def test_episodes_that_ended_before_the_first_question_are_told(
         bench.send()
     bench.until(lambda: bench.ack() is not None and bench.ack()[1] == 3)
     bench.counts()
-    told = [episode["return"] for episode in bench.client.pop_finished()]
-    assert told == [1, 2, 3]
+    reported = [episode["return"] for episode in bench.client.pop_finished()]
+    assert reported == [1, 2, 3]
 
 
-def test_each_finished_episode_is_told_once(make: Callable[..., Bench]) -> None:
+def test_each_finished_episode_is_reported_once(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.counts()
     bench.client.pop_finished()
     for _ in range(3):
         bench.send()
     bench.until(lambda: bench.ack() is not None and bench.ack()[1] == 3)
-    told: list[float] = []
+    reported: list[float] = []
 
-    def all_told() -> bool:
+    def all_reported() -> bool:
         bench.client.ask_counts()
-        told.extend(episode["return"] for episode in bench.client.pop_finished())
-        return len(told) >= 3
+        reported.extend(episode["return"] for episode in bench.client.pop_finished())
+        return len(reported) >= 3
 
-    bench.until(all_told)
-    assert told == [1, 2, 3]
+    bench.until(all_reported)
+    assert reported == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -538,10 +542,10 @@ def test_a_chunk_that_cannot_be_read_is_dropped_acknowledged_and_counted(
     said: str,
 ) -> None:
     bench = make()
-    told: list[str] = []
+    reported: list[str] = []
     bench.until(lambda: bench.service)
     wire = bench.frame.context.wire
-    monkeypatch.setattr(wire, "_on_reject", lambda *words: told.append(words[2]))
+    monkeypatch.setattr(wire, "_on_reject", lambda *words: reported.append(words[2]))
     send = bench.push.send
     bench.send()
     monkeypatch.setattr(bench.push, "send", lambda message: send(_spoil(message, **columns)))
@@ -554,8 +558,8 @@ def test_a_chunk_that_cannot_be_read_is_dropped_acknowledged_and_counted(
     assert counts["dropped"] == {"wrong columns": 20}
     sender = counts["senders"]["agent-0/11"]
     assert (sender["rows"], sender["base"], sender["holes"]) == (40, 0, 0)
-    assert len(told) == 1
-    assert said in told[0]
+    assert len(reported) == 1
+    assert said in reported[0]
     assert wire.counters()["replay-0.experience"].rejected == 2
 
 
@@ -787,11 +791,11 @@ def test_how_far_the_learner_is_travels_with_its_requests(make: Callable[..., Be
     bench.client.version, bench.client.env_steps, bench.client.iteration = 4, 300, 20
     bench.send()
 
-    def heard() -> bool:
+    def ack_messages() -> bool:
         bench.client.next()  # only then is more asked for
         return replay.iteration == 20
 
-    bench.until(heard)
+    bench.until(ack_messages)
     assert (replay.newest_version, replay.env_steps) == (5, 300)
 
 
@@ -804,20 +808,20 @@ def test_the_row_an_agent_leaves_with_is_dropped_and_counted(make: Callable[...,
     assert bench.counts()["dropped"] == {"short unroll": 10}
 
 
-def test_each_sender_hears_its_own_acks_and_all_hear_that_replay_lives(make: Any) -> None:
+def test_each_sender_gets_its_own_acks_and_all_see_that_replay_lives(make: Any) -> None:
     bench = make()
     other = bench.wire("agent-10", 11).subscriber("replay-0.acks", name="agent-10")
-    heard: list[Any] = []
+    ack_messages: list[Any] = []
 
-    def both_heard() -> bool:
+    def both_acked() -> bool:
         while (message := other.receive()) is not None:
-            heard.append(message.fields["senders"])
-        return bool(heard) and bench.ack() is not None and {} in bench.heard
+            ack_messages.append(message.fields["senders"])
+        return bool(ack_messages) and bench.ack() is not None and {} in bench.ack_messages
 
     bench.send()
-    bench.until(both_heard)
+    bench.until(both_acked)
     assert bench.ack() == [11, 1, 10, 0]
-    assert set(map(len, heard)) == {0}
+    assert set(map(len, ack_messages)) == {0}
 
 
 def test_what_a_dead_learner_asked_for_goes_to_its_successor(make: Callable[..., Bench]) -> None:
@@ -846,14 +850,14 @@ def test_an_older_learner_is_not_answered_any_more(make: Callable[..., Bench]) -
     older.sockets()[0]._wire.close(0)
 
 
-def test_rows_that_are_none_of_this_run_are_dropped_counted_and_told_once(
+def test_rows_that_are_none_of_this_run_are_dropped_counted_and_reported_once(
     make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make()
-    told: list[str] = []
+    reported: list[str] = []
     bench.until(lambda: bench.service)
     monkeypatch.setattr(
-        bench.frame.context.wire, "_on_reject", lambda *words: told.append(words[2])
+        bench.frame.context.wire, "_on_reject", lambda *words: reported.append(words[2])
     )
     bench.service._intake._validator = ChunkValidator(
         {"obs_spec": {}, "action_spec": {"type": "discrete", "dim": [2]}, "frame_stack": 0}
@@ -862,4 +866,4 @@ def test_rows_that_are_none_of_this_run_are_dropped_counted_and_told_once(
         bench.send(action=action)
     bench.until(lambda: bench.ack() == [11, 4, 20, 20])
     assert bench.counts()["dropped"] == {"wrong values": 20}
-    assert told == ["action: 99 at [0, 0] of [5, 2], expected 0 to below 2"]
+    assert reported == ["action: 99 at [0, 0] of [5, 2], expected 0 to below 2"]

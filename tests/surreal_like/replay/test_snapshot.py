@@ -56,7 +56,7 @@ def counts(cluster: Cluster, key: str) -> Any:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every event, as a line."""
     lines: list[str] = []
 
@@ -112,7 +112,7 @@ def counts_size(cluster: Cluster) -> int:
     return int(cluster.client.counts()["replay-0/2"]["size"])
 
 
-def test_who_has_left_is_not_waited_for_by_the_next_process(make: Make) -> None:
+def test_a_sender_that_has_left_is_not_waited_for_by_the_next_process(make: Make) -> None:
     cluster = make()
     cluster.send(0, 2)
     cluster.senders[0].send_goodbye()
@@ -143,7 +143,7 @@ def test_nothing_is_written_unless_asked_for(make: Make) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "spec_hash", "type"])
-def test_what_does_not_fit_is_told_and_left(make: Make, told: list[str], damage: str) -> None:
+def test_what_does_not_fit_is_reported_and_left(make: Make, events: list[str], damage: str) -> None:
     cluster = make()
     cluster.send(0, 3)
     cluster.until(cluster.acked)
@@ -156,12 +156,12 @@ def test_what_does_not_fit_is_told_and_left(make: Make, told: list[str], damage:
         seal_again(path, **{damage: "another"})
     cluster.start(0, incarnation=2)
     assert counts(cluster, "replay-0/2")["size"] == 0
-    complaint = next(line for line in told if line.startswith("snapshot_bad"))
+    complaint = next(line for line in events if line.startswith("snapshot_bad"))
     assert ("0.npy has" if damage == "cut" else "another kind of rows") in complaint
 
 
 def test_a_full_disk_ends_nothing(
-    make: Make, told: list[str], monkeypatch: pytest.MonkeyPatch
+    make: Make, events: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = make()
     cluster.send(0, 3)
@@ -172,6 +172,6 @@ def test_a_full_disk_ends_nothing(
 
     monkeypatch.setattr(np, "save", full)
     end(cluster)
-    assert any("snapshot_failed" in line and "No space left" in line for line in told)
+    assert any("snapshot_failed" in line and "No space left" in line for line in events)
     assert cluster.folder is not None
     assert list((cluster.folder.checkpoints / "replay-0").iterdir()) == []

@@ -43,8 +43,8 @@ class Traffic:
         ]
         self._delayed: list[Chunk] = []
 
-    def arrivals(self, who: int, what: str, steps: int) -> list[Chunk]:
-        sender = self._senders[who]
+    def arrivals(self, index: int, what: str, steps: int) -> list[Chunk]:
+        sender = self._senders[index]
         if what == "restart":
             sender.restart()
         elif what == "move":
@@ -80,11 +80,11 @@ def assert_same(storage: ColumnStorage, twin: Twin) -> None:
 @given(seed=st.integers(0, 2**32), operations=OPERATIONS)
 def test_storage_equals_its_twin(seed: int, operations: list[tuple[int, str, int]]) -> None:
     storage, twin, traffic = ColumnStorage(50), Twin(50), Traffic(seed)
-    for who, what, steps in operations:
+    for index, what, steps in operations:
         if what == "evict":
             storage.evict(storage.oldest + 3 * steps)
             twin.evict(storage.oldest)
-        for chunk in traffic.arrivals(who, what, steps):
+        for chunk in traffic.arrivals(index, what, steps):
             numbers = storage.insert(chunk)
             twin.insert(chunk)
             assert numbers.shape == chunk.shape
@@ -100,15 +100,15 @@ def test_restored_storage_goes_on_as_the_saved_one(
     seed: int, operations: list[tuple[int, str, int]], capacity: int
 ) -> None:
     saved, traffic = ColumnStorage(50), Traffic(seed)
-    for who, what, steps in operations:
-        for chunk in traffic.arrivals(who, what, steps):
+    for index, what, steps in operations:
+        for chunk in traffic.arrivals(index, what, steps):
             saved.insert(chunk)
     restored = ColumnStorage(capacity)
     restored.restore(copy.deepcopy(saved.state()))
     assert restored.next_number == saved.next_number
     assert restored.oldest == max(saved.oldest, saved.next_number - capacity)
-    for who, what, steps in [*operations[:5], (2, "send", 6), (2, "send", 6)]:
-        for chunk in traffic.arrivals(who, what, steps):
+    for index, what, steps in [*operations[:5], (2, "send", 6), (2, "send", 6)]:
+        for chunk in traffic.arrivals(index, what, steps):
             saved.insert(chunk)
             restored.insert(chunk)
     saved.evict(restored.oldest)

@@ -78,8 +78,8 @@ def test_tuples_equal_the_transitions_of_the_twin(
     seed: int, operations: list[tuple[int, str, int]], n: int
 ) -> None:
     twin, traffic, replay, ledger = Twin(10_000), Traffic(seed), make_replay(n), AckTracker()
-    for who, what, steps in operations:
-        for chunk in traffic.arrivals(who, what, steps):
+    for index, what, steps in operations:
+        for chunk in traffic.arrivals(index, what, steps):
             if ledger.admit(chunk, acked=0):  # a server lets no older incarnation in
                 ledger.inserted(chunk)
                 replay.insert_chunk(chunk)

@@ -60,8 +60,8 @@ def test_sampleable_rows_equal_those_of_the_twin(
 ) -> None:
     twin, traffic = Twin(60), Traffic(seed)
     replay = make_replay(capacity=60, algo={"n_step": n})
-    for who, what, steps in operations:
-        for chunk in traffic.arrivals(who, what, steps):
+    for index, what, steps in operations:
+        for chunk in traffic.arrivals(index, what, steps):
             replay.insert(chunk)
             twin.insert(chunk)
         ready = twin.ready(n)

@@ -15,7 +15,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_who_begins_at_the_same_moment_gets_another_folder(
+def test_a_run_that_begins_at_the_same_moment_gets_another_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     new_path = run_folder.new_path

@@ -101,7 +101,7 @@ def test_a_run_has_result_progress_and_folder() -> None:
 
 
 def test_two_runs_with_one_seed_are_identical_and_another_seed_is_not() -> None:
-    def told(run: Run) -> list[str]:
+    def lines_of(run: Run) -> list[str]:
         return [
             re.sub(r'"\w+_(seconds|per_second)": [^,}]+', "", json.dumps(line))
             for line in run.progress()
@@ -114,7 +114,7 @@ def test_two_runs_with_one_seed_are_identical_and_another_seed_is_not() -> None:
     one, two = small("one"), small("two")
     other = small("other", changed={"session_config.seed": 1})
     assert parameters(one) == parameters(two) != parameters(other)
-    assert told(one) == told(two) != told(other)
+    assert lines_of(one) == lines_of(two) != lines_of(other)
 
 
 def test_a_serial_run_leaves_the_threads_of_torch_as_they_were() -> None:
@@ -214,7 +214,7 @@ class Recorder(RunObserver):
         self.calls.append("end")
 
 
-def test_a_watch_is_told_in_order() -> None:
+def test_an_observer_is_called_in_order() -> None:
     watch = Recorder()
     small(watch=watch)
     first, second, *others, last = watch.calls
@@ -277,7 +277,7 @@ def test_an_interrupt_while_it_is_prepared_leaves_nothing() -> None:
     assert not Path("runs").exists()
 
 
-def test_interrupts_are_heard_in_the_main_thread_only() -> None:
+def test_interrupts_are_handled_in_the_main_thread_only() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interrupts() as interrupts:
         interrupts.only_count()
