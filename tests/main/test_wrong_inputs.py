@@ -119,6 +119,7 @@ WORDS = (
         "--num is 0, expected 1 or more",
         "",
     ),
+    Wrong("clients of no run", ("clients", "nowhere"), "no run 'nowhere'", "list runs"),
     Wrong("check of nothing", ("check",), "required: ENV|CONFIG.yaml", HELP.format("check")),
     Wrong("plan of nothing", ("plan", "smal.yaml"), "smal.yaml", "did you mean small.yaml?"),
     Wrong("status of nobody", ("status", "endd", "--watch"), "no run 'endd'", "you mean ended?"),
