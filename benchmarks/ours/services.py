@@ -17,6 +17,7 @@ import zmq
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
+from session.launchers.launcher import write_run_files
 from session.process.clock import WallClock
 from session.process.context import Context, Launch
 from session.process.heartbeat import read_beats
@@ -65,7 +66,7 @@ class Services:
         config.dump_file(str(self.folder.config))
         self.folder.sockets.mkdir(mode=0o700, exist_ok=True)
         book = AddressBook.ipc(topology.endpoints, self.folder.sockets)
-        self.folder.addresses.write_text(book.dump())
+        write_run_files(self.folder, topology, book)
         self._processes = {
             component.name: subprocess.Popen(
                 [sys.executable, *component.command(str(folder))[1:]], stdin=subprocess.DEVNULL

@@ -248,14 +248,20 @@ def without_real_times(value: Any) -> Any:
     return [without_real_times(each) for each in value] if isinstance(value, list) else value
 
 
-def balanced(result: Mapping[str, Any]) -> bool:
-    """Whether every row that was pushed is accounted for, exactly, and every step has its row."""
+def balanced(result: Mapping[str, Any], *, gradients: bool = False) -> bool:
+    """Whether every row that was pushed is accounted for, exactly, and every step has its row.
+
+    With ``gradients`` a row is the gradient of many steps, so there are fewer rows.
+    """
     rows = result["experience"]
     fates = ("inserted", "dropped", "holes", "unacked")
-    return bool(rows["pushed"] == sum(rows[fate] for fate in fates) >= result["env_steps"])
+    known = rows["pushed"] == sum(rows[fate] for fate in fates)
+    return bool(known and (rows["pushed"] < result["env_steps"]) == gradients)
 
 
-def clean(result: Mapping[str, Any]) -> bool:
+def clean(result: Mapping[str, Any], *, gradients: bool = False) -> bool:
     """Whether it is balanced as after a clean stop: nothing missing, nothing unknown."""
     missing = ("holes", "unacked", "unknown_at_most")
-    return balanced(result) and not any(result["experience"][name] for name in missing)
+    return balanced(result, gradients=gradients) and not any(
+        result["experience"][name] for name in missing
+    )

@@ -28,4 +28,4 @@ def test_a_policy_is_learned(name: str, run_folder: Path) -> None:
     with Train(run_folder, str(ROOT / "configs" / f"{name}.yaml"), "--quiet") as train:
         assert train.wait(380) == 0, train.words
     assert train.result["goal_met"] is True
-    assert clean(train.result)
+    assert clean(train.result, gradients=name.endswith("_a3c"))

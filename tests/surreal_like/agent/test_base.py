@@ -15,6 +15,7 @@ import torch
 import main.ps
 from session.config import Config
 from session.folder import RunFolder
+from session.launchers.launcher import write_run_files
 from session.loggerplex.client import Log
 from surreal_like import Agent, AgentMode
 from surreal_like.agent.actor_state import acting_of
@@ -243,7 +244,7 @@ def test_A24_A25_A26_the_loop_of_a_script_runs(run_folder: Path) -> None:
         rig.start("ps", main.ps.build)
         learner, replay = LearnerPeer(rig), ReplayPeer(rig)
         rig.config.dump_file(folder.config)
-        folder.addresses.write_text(rig.book.dump())
+        write_run_files(folder, rig.topology, rig.book)
         learner.publish()
         process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], cwd=ROOT)
         try:
