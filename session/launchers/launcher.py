@@ -75,14 +75,6 @@ class Control(Protocol):
         ...
 
 
-class Launcher(Control, Protocol):
-    """Runs a topology as long as this process polls it."""
-
-    def launch(self) -> None:
-        """Starts all components and returns."""
-        ...
-
-
 class RunControl(Control, Protocol):
     """Controls a run that goes on without this process; use it in a ``with`` statement."""
 

@@ -24,7 +24,7 @@ _READ_SECONDS = 2.0
 _WRONG, _WRONG_SECONDS = 20, 60.0
 
 
-class Token(NamedTuple):
+class ClientToken(NamedTuple):
     """Record that a run keeps of a token.
 
     Args:
@@ -50,7 +50,7 @@ def write_token(folder: Path, name: str, *, modes: Sequence[str] = (), until: fl
     Args:
         folder: of all tokens of a run.
         name: of the client; a token of the same name is replaced.
-        modes, until: of :class:`Token`.
+        modes, until: of :class:`ClientToken`.
 
     Returns:
         The token, which is kept nowhere.
@@ -91,7 +91,7 @@ def _path(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def read_tokens(folder: Path) -> list[Token]:
+def read_tokens(folder: Path) -> list[ClientToken]:
     """Returns all tokens; files that are none are left out."""
     found = []
     for path in sorted(folder.glob("*")) if folder.is_dir() else ():
@@ -101,11 +101,11 @@ def read_tokens(folder: Path) -> list[Token]:
     return found
 
 
-def _read(path: Path) -> Token | None:
+def _read(path: Path) -> ClientToken | None:
     try:
         content = json.loads(path.read_text())
         modes = tuple(str(mode) for mode in content["modes"])
-        return Token(path.name, str(content["sha256"]), modes, float(content["until"]))
+        return ClientToken(path.name, str(content["sha256"]), modes, float(content["until"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -119,7 +119,7 @@ class TokenGate:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._tokens: list[Token] = []
+        self._tokens: list[ClientToken] = []
         self._read_at = -_READ_SECONDS
         self._wrong: deque[float] = deque(maxlen=_WRONG)
 

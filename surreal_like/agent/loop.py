@@ -70,7 +70,6 @@ class AgentService(Service):
             account=self._account,
         )
         self._leaving = Leaving(context, self._sender, self._fetcher.client)
-        self._leaves_at_end = session.at_end == "exit"
         self._report = Report(context, session.tensorplex.update_schedule.agent)
         # Without overridden hooks a step has no cost for them.
         self._hooks = Hooks(agent) if Hooks.any_of(agent) else None
@@ -82,7 +81,6 @@ class AgentService(Service):
         self._holder = self._dropped = 0
         # Parameters that wait for the end of an unroll.
         self._arrived: Parameters | None = None
-        self._stop_received = False
 
     def tick(self) -> bool:
         """Makes one step of all environments, or continues leaving the run."""
@@ -181,7 +179,7 @@ class AgentService(Service):
 
     def drain(self) -> None:
         """Handles the stop request: sends the collected experience first."""
-        self._stop_received = True
+        self._leaving.asked = True
         if not self._leaving.begun:
             self._begin_leaving()
 
@@ -193,7 +191,7 @@ class AgentService(Service):
     @property
     def done(self) -> bool:
         """True once everything is sent, unless the process has to stay."""
-        return self._leaving.over and (self._leaves_at_end or self._stop_received)
+        return self._leaving.done
 
     @property
     def ready(self) -> bool:

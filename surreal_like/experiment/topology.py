@@ -102,24 +102,16 @@ def _servers(shards: range, join: tuple[str, ...]) -> Iterator[Component]:
 
 def _clients(config: Config, shards: range) -> Iterator[Component]:
     session = config.session_config
-    for index in range(session.agent.num):
-        yield Component(
-            f"agent-{index}",
-            "agent",
-            "main.agent",
-            index,
-            connects=(*_of_shards(shards, "experience", "acks"), *_SHARED),
-            needs_torch=True,
-        )
-    for index in range(session.gateway.num):
-        yield Component(
-            f"gateway-{index}",
-            "gateway",
-            "main.gateway",
-            index,
-            connects=(*_of_shards(shards, "experience", "acks"), *_SHARED),
-            needs_torch=True,
-        )
+    for kind, num in (("agent", session.agent.num), ("gateway", session.gateway.num)):
+        for index in range(num):
+            yield Component(
+                f"{kind}-{index}",
+                kind,
+                f"main.{kind}",
+                index,
+                connects=(*_of_shards(shards, "experience", "acks"), *_SHARED),
+                needs_torch=True,
+            )
     for index in range(session.evaluator.num):
         yield Component(
             f"eval-{index}",

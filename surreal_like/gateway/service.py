@@ -102,9 +102,7 @@ class GatewayService(Service):
             account=self._account,
         )
         self._leaving = Leaving(context, self._recorder.sender, self._fetcher.client)
-        self._leaves_at_end = session.at_end == "exit"
         self._grace_seconds: float = session.launcher.grace_seconds
-        self._stop_received = False
         self._drain_until: float | None = None
         self._report = Report(context, session.tensorplex.update_schedule.agent)
         self._pump_due, self._chores_due, self._metrics_due, self._table_due = (
@@ -153,7 +151,7 @@ class GatewayService(Service):
 
     def drain(self) -> None:
         """Handles the stop request: open episodes may end, then all rows are sent."""
-        self._stop_received = True
+        self._leaving.asked = True
         if not self._leaving.begun:
             wait = 0.0 if self._context.orphaned else self._grace_seconds - _LAST_ACKS_SECONDS
             self._drain_until = self._now() + wait
@@ -171,7 +169,7 @@ class GatewayService(Service):
     @property
     def done(self) -> bool:
         """True once everything is sent, unless the process has to stay."""
-        return self._leaving.over and (self._leaves_at_end or self._stop_received)
+        return self._leaving.done
 
     @property
     def ready(self) -> bool:
