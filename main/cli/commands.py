@@ -76,6 +76,13 @@ COMMANDS = (
     Command("play", "use", "RUN", "show episodes in a window or write a video", "main.cli.play"),
     Command("plot", "use", "RUN...", "draw learning curves of runs", "main.cli.plot"),
     Command(
+        "compare",
+        "use",
+        "RUN...",
+        "means of methods, with intervals over seeds",
+        "main.cli.compare",
+    ),
+    Command(
         "list",
         "use",
         "WHAT",

@@ -49,6 +49,12 @@ def run(argv: Sequence[str]) -> int:
         metavar="FILE",
         help="file to write (.png, .svg, .pdf); default: NAME-return.png in this folder",
     )
+    parser.add_argument(
+        "--band",
+        default="range",
+        choices=("range", "interval"),
+        help="lowest to highest run, or the 95%% interval of the interquartile mean",
+    )
     parser.add_argument("--list", action="store_true", help="list the metrics of these runs")
     given = parser.parse_args(argv)
     folders = [folder.path for word in given.runs for folder in find_runs(word)]
@@ -59,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
         names, tags = metrics(folders)
         print("\n".join(["numbers of progress.jsonl:", *names, "", "tags of TensorBoard:", *tags]))
         return 0
-    print(plot(folders, metric=given.metric, x=given.x, out=given.out))
+    print(plot(folders, metric=given.metric, x=given.x, out=given.out, band=given.band))
     return 0
 
 

@@ -15,15 +15,19 @@ import numpy.typing as npt
 
 from session.config import Config
 from session.config.merge import leaves
+from session.errors import UsageError
 from session.folder import RunFolder
 from session.show.progress import Curve
+from surreal_like.statistics import iqm, stratified_interval
 
 Array = npt.NDArray[np.float64]
+Runs = str | Path | Sequence[str | Path]
 
 _DATED = re.compile(r"-\d{8}-\d{6}(-\d+)?(-seed\d+)?$")
 _SEED = re.compile(r"seed-?\d+")
 _GRID_POINTS = 400
 _SHOWN_SETTINGS = 3
+_MIN_SEEDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,28 @@ class Band:
 
     Args:
         x: the grid.
-        mean, low, high: of the curves at each of its points.
+        middle, low, high: of the curves at each of its points.
     """
 
     x: Array
-    mean: Array
+    middle: Array
     low: Array
     high: Array
+
+
+def run_folders(runs: Runs) -> list[RunFolder]:
+    """Returns run folders by their paths.
+
+    Raises:
+        UsageError: no run is given, or a folder is none of a run.
+    """
+    paths = [Path(runs)] if isinstance(runs, str | Path) else [Path(run) for run in runs]
+    if not paths:
+        raise UsageError("no run was named: name at least one")
+    for path in paths:
+        if not (path / "config.yaml").is_file():
+            raise UsageError(f"{path} is not a run folder: it has no config.yaml")
+    return [RunFolder(path) for path in paths]
 
 
 def group(runs: Sequence[RunFolder]) -> list[Experiment]:
@@ -66,14 +85,37 @@ def group(runs: Sequence[RunFolder]) -> list[Experiment]:
         seed = int(config.session_config.seed)
         found.setdefault(_identity(config), []).append((seed, run, config))
     groups = [sorted(each, key=lambda one: one[0]) for each in found.values()]
-    labels = _labels([([run for _, run, _ in each], each[0][2]) for each in groups])
+    configs = [each[0][2] for each in groups]
+    names = [_name([run for _, run, _ in each], each[0][2]) for each in groups]
     return [
         Experiment(text, [run for _, run, _ in each], [seed for seed, _, _ in each], each[0][2])
-        for text, each in zip(labels, groups, strict=True)
+        for text, each in zip(labels(names, configs), groups, strict=True)
     ]
 
 
-def band(curves: Sequence[Curve], held: Sequence[bool]) -> Band | None:
+def check_seeds(label: str, number: int) -> None:
+    """Checks that an experiment has seeds enough for an interval.
+
+    Raises:
+        UsageError: it has fewer than 3.
+    """
+    if number < _MIN_SEEDS:
+        raise UsageError(
+            f"{label} has {number} seed{'s' if number > 1 else ''}, an interval needs "
+            f"{_MIN_SEEDS} or more: name more runs, or train them with --seeds 1..5"
+        )
+
+
+def labels(names: Sequence[str], configs: Sequence[Config]) -> list[str]:
+    """Returns the names; equal ones are followed by the settings in which their configs differ."""
+    shown = []
+    for name, config in zip(names, configs, strict=True):
+        alike = [other for text, other in zip(names, configs, strict=True) if text == name]
+        shown.append(f"{name} ({_difference(config, alike)})" if len(alike) > 1 else name)
+    return shown
+
+
+def band(curves: Sequence[Curve], held: Sequence[bool], *, interval: bool = False) -> Band | None:
     """Returns mean, minimum and maximum of several curves, interpolated linearly.
 
     The band begins at the latest first point, and ends with the first curve that ends. A held curve
@@ -82,6 +124,7 @@ def band(curves: Sequence[Curve], held: Sequence[bool]) -> Band | None:
     Args:
         curves: one per run, with points in the order of ``x``.
         held: True for runs that ended because they reached the goal.
+        interval: interquartile mean and its 95 % interval instead.
 
     Returns:
         None if the curves have no common range.
@@ -96,27 +139,22 @@ def band(curves: Sequence[Curve], held: Sequence[bool]) -> Band | None:
         return None
     grid = np.linspace(begin, end, _GRID_POINTS)
     rows = np.stack([np.interp(grid, curve.x, curve.y) for curve, _ in known])
+    if interval:
+        ends = np.array([stratified_interval(column[:, None]) for column in rows.T])
+        return Band(grid, iqm(rows.T[..., None]), ends[:, 0], ends[:, 1])
     return Band(grid, rows.mean(0), rows.min(0), rows.max(0))
 
 
 def _identity(config: Config) -> str:
     """Returns a text that is equal for configs that differ only in the seed."""
-    return json.dumps(_settings(config), sort_keys=True, default=str)
+    return json.dumps(settings(config), sort_keys=True, default=str)
 
 
-def _settings(config: Config) -> dict[str, Any]:
+def settings(config: Config) -> dict[str, Any]:
+    """Returns what makes an experiment: the config without seed and folder."""
     what = {key: config[key] for key in ("algorithm", "learner_config", "env_config")}
     session = {k: v for k, v in config.session_config.items() if k not in ("seed", "folder")}
     return {**what, "session_config": session}
-
-
-def _labels(groups: Sequence[tuple[list[RunFolder], Config]]) -> list[str]:
-    names = [_name(runs, config) for runs, config in groups]
-    shown = []
-    for name, (_, config) in zip(names, groups, strict=True):
-        alike = [other for text, (_, other) in zip(names, groups, strict=True) if text == name]
-        shown.append(f"{name} ({_difference(config, alike)})" if len(alike) > 1 else name)
-    return shown
 
 
 def _name(runs: list[RunFolder], config: Config) -> str:
@@ -135,8 +173,8 @@ def _stem(path: Path) -> str:
 
 def _difference(config: Config, alike: Sequence[Config]) -> str:
     """Lists the settings in which an experiment differs from others of its name."""
-    flat = [leaves(_settings(each)) for each in alike]
-    own = leaves(_settings(config))
+    flat = [leaves(settings(each)) for each in alike]
+    own = leaves(settings(config))
     different = [key for key in dict.fromkeys(chain(*flat)) if _differ(key, flat)]
     # Runs of an older release may lack a setting: the least informative difference.
     different.sort(key=lambda key: any(key not in each for each in flat))

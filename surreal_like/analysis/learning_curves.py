@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from session.folder import RunFolder
 from session.show.charts import COLOURS, FAINT, INK, label, legend, title
 from session.show.progress import MODES, Curve, mode_name
-from surreal_like.analysis.comparison import Experiment, band
+from surreal_like.analysis.comparison import Experiment, band, check_seeds
 from surreal_like.analysis.run_curves import RunCurves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BAND = "band: lowest to highest run"
+_BANDS = {False: "band: lowest to highest run", True: "band: 95 % interval of the mean"}
+_MIDDLE = {False: "mean", True: "interquartile mean"}
 _KEPT = "mean: solved runs keep their last value"
 
 
@@ -69,10 +70,14 @@ class Picture:
         axes: empty axes.
         kinds: line types drawn for each experiment.
         x: quantity of the x axis, one of AXES.
+        interval: bands are intervals around interquartile means, not the range of the runs.
     """
 
-    def __init__(self, axes: Axes, kinds: Sequence[Kind], x: str) -> None:
+    def __init__(
+        self, axes: Axes, kinds: Sequence[Kind], x: str, *, interval: bool = False
+    ) -> None:
         self._axes = axes
+        self._interval = interval
         self._kinds = kinds
         self._x = x
         self._handles: list[Any] = []
@@ -94,19 +99,21 @@ class Picture:
             curves: of each run.
             colour: of all its lines; None: each kind has its own.
         """
-        most = 0
+        most, middle = 0, _MIDDLE[self._interval]
         for index, kind in enumerate(self._kinds):
             found = [curves[run].curve(kind.metric, self._x) for run in experiment.runs]
             number = sum(bool(curve.x) for curve in found)
+            if self._interval and number:
+                check_seeds(experiment.label, number)
             most = max(most, number)
             if number:
                 held = [kind.lasting and _reached(run) for run in experiment.runs]
                 self._draw(kind, found, held, colour or COLOURS[index])
                 if colour is None:
-                    words = f"{kind.name}: mean of {number} runs" if number > 1 else kind.name
+                    words = f"{kind.name}: {middle} of {number} runs" if number > 1 else kind.name
                     self._handles.append(_line(words, kind, COLOURS[index]))
         if colour is not None and most:
-            words = experiment.label + (f", mean of {most} runs" if most > 1 else "")
+            words = experiment.label + (f", {middle} of {most} runs" if most > 1 else "")
             self._handles.append(_line(words, Kind("", ""), colour))
 
     def _draw(self, kind: Kind, found: list[Curve], held: list[bool], colour: str) -> None:
@@ -119,7 +126,11 @@ class Picture:
                 curve.x, curve.y, color=colour, linewidth=0.8, alpha=0.35, linestyle=kind.style
             )
         ends = [curve.x[-1] for curve, _ in curves]
-        common = band([curve for curve, _ in curves], [stays for _, stays in curves])
+        common = band(
+            [curve for curve, _ in curves],
+            [stays for _, stays in curves],
+            interval=self._interval,
+        )
         if common is None:
             return
         self._kept |= any(stays for _, stays in curves) and min(ends) < common.x[-1]
@@ -128,7 +139,7 @@ class Picture:
             common.x, common.low, common.high, color=colour, alpha=0.16, linewidth=0
         )
         self._axes.plot(
-            common.x, common.mean, color=colour, linewidth=kind.width, linestyle=kind.style
+            common.x, common.middle, color=colour, linewidth=kind.width, linestyle=kind.style
         )
 
     def _plot(self, curve: Curve, kind: Kind, colour: str) -> None:
@@ -183,7 +194,9 @@ class Picture:
         if self._banded:
             from matplotlib.patches import Patch
 
-            self._handles.append(Patch(color=FAINT, alpha=0.25, linewidth=0, label=_BAND))
+            self._handles.append(
+                Patch(color=FAINT, alpha=0.25, linewidth=0, label=_BANDS[self._interval])
+            )
         if several:
             legend(self._axes, handles=self._handles, loc="upper left", bbox_to_anchor=(0, -0.16))
         else:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from session.errors import UsageError
-from session.folder import RunFolder
 from session.show.charts import COLOURS, make_figure
 from session.show.progress import AXES
-from surreal_like.analysis.comparison import Experiment, group
+from surreal_like.analysis.comparison import Experiment, Runs, group, run_folders
 from surreal_like.analysis.learning_curves import LASTING, RETURNS, SHOWN, Kind, Picture
 from surreal_like.analysis.run_curves import RunCurves, check_metric
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 _ACROSS = {"env_steps": "environment steps", "seconds": "seconds", "iterations": "updates"}
 FORMATS = (".png", ".svg", ".pdf")
-Runs = str | Path | Sequence[str | Path]
+BANDS = ("range", "interval")
 
 
 def plot(
@@ -29,6 +28,7 @@ def plot(
     metric: str | None = None,
     x: str = "env_steps",
     out: str | Path | None = None,
+    band: str = "range",
 ) -> Path:
     """Draws runs into a file; runs whose configs differ only in the seed become mean and band.
 
@@ -39,6 +39,8 @@ def plot(
         x: ``env_steps``, ``seconds`` or ``iterations``.
         out: ``.png``, ``.svg`` or ``.pdf``; None: ``<experiment>-<metric>.png`` in the current
             folder.
+        band: ``range``: mean, and the lowest and highest run; ``interval``: interquartile mean and
+            its 95 % interval, of 3 runs or more.
 
     Returns:
         Path of the file.
@@ -47,13 +49,13 @@ def plot(
         UsageError: the run or the metric does not exist, or the file type is unknown.
         MissingExtra: matplotlib is not installed.
     """
-    experiments = group(_folders(runs))
+    experiments = group(run_folders(runs))
     path = Path(out) if out is not None else _default_path(experiments, metric)
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"cannot draw into {path}: its name must end in {', '.join(FORMATS)}")
     if not path.parent.is_dir():
         raise UsageError(f"cannot draw into {path}: there is no folder {path.parent}")
-    figure = draw(experiments, metric, x)
+    figure = draw(experiments, metric, x, band)
     try:
         figure.savefig(path)
     except OSError as error:
@@ -62,11 +64,16 @@ def plot(
 
 
 def draw(
-    experiments: Sequence[Experiment], metric: str | None = None, x: str = "env_steps"
+    experiments: Sequence[Experiment],
+    metric: str | None = None,
+    x: str = "env_steps",
+    band: str = "range",
 ) -> Figure:
     """Draws a matplotlib Figure; arguments and errors as in :func:`plot`."""
     if x not in AXES:
         raise UsageError(f"no axis '{x}': there are {', '.join(AXES)}")
+    if band not in BANDS:
+        raise UsageError(f"no band '{band}': there are {', '.join(BANDS)}")
     curves = {run: RunCurves(run) for each in experiments for run in each.runs}
     if metric is not None:
         check_metric(metric, list(curves.values()))
@@ -76,7 +83,7 @@ def draw(
         kinds = (*RETURNS, *(kind for kind in SHOWN if kind.metric in known))
     else:
         kinds = (Kind(metric, metric, lasting=metric in LASTING),)
-    picture = Picture(axes, kinds, x)
+    picture = Picture(axes, kinds, x, interval=band == "interval")
     for number, experiment in enumerate(experiments):
         colour = COLOURS[number % len(COLOURS)] if len(experiments) > 1 else None
         picture.add(experiment, curves, colour)
@@ -95,19 +102,9 @@ def metrics(runs: Runs) -> tuple[list[str], list[str]]:
     Raises:
         UsageError: no run is given.
     """
-    curves = [RunCurves(folder) for folder in _folders(runs)]
+    curves = [RunCurves(folder) for folder in run_folders(runs)]
     names = {name for each in curves for name in each.numbers()}
     return sorted(names), sorted({tag for each in curves for tag in each.tags()})
-
-
-def _folders(runs: Runs) -> list[RunFolder]:
-    paths = [Path(runs)] if isinstance(runs, str | Path) else [Path(run) for run in runs]
-    if not paths:
-        raise UsageError("nothing to plot: name at least one run")
-    for path in paths:
-        if not (path / "config.yaml").is_file():
-            raise UsageError(f"{path} is not a run folder: it has no config.yaml")
-    return [RunFolder(path) for path in paths]
 
 
 def _default_path(experiments: Sequence[Experiment], metric: str | None) -> Path:

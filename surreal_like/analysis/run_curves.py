@@ -97,7 +97,7 @@ def check_metric(metric: str, runs: Iterable[RunCurves]) -> None:
             return
         known |= dict.fromkeys(run.tags())
     if not known:
-        raise UsageError("nothing to plot: no progress was reported yet")
+        raise UsageError("no progress was reported yet")
     ends_alike = [name for name in known if metric.rpartition(".")[2] in name][:3]
     otherwise = "surreal-like plot RUN --list shows all"
     if ends_alike:

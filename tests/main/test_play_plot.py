@@ -109,6 +109,25 @@ def test_plot_refuses_in_one_line(
     assert said.err.count("\n") == 1
 
 
+def test_compare_prints_means_intervals_and_pairs(command: Command, runs: list[str]) -> None:
+    made = [Path("runs") / f"run-20250101-14000{seed}" for seed in (1, 2, 3)]
+    for seed, path in enumerate(made):
+        config = made_config(seed, session_config__agent__num=5)
+        made_run(path, [made_line(100, greedy=5.0)], config=config)
+    said = command("compare", *runs[:3], "run", "--json", "compared.json")
+    assert (said.code, said.err) == (0, "")
+    head, _, names, chain, run, *rest = said.out.splitlines()
+    assert head == "last eval.mean_return of each run, in units of the task"
+    assert names.split("   ")[-1].strip() == "optimality gap"
+    assert chain.split() == ["chain", "3", "1", "4", "2", "to", "6", "-"]
+    assert run.split() == ["run", "3", "1", "5", "5", "to", "5", "-"]
+    assert rest[1].split()[:5] == ["share", "of", "scores", "above", "2"]
+    assert rest[-1].split()[:4] == ["chain", "over", "run", "0.33"]
+    kept = json.loads(Path("compared.json").read_text())
+    assert [each["iqm"] for each in kept["methods"]] == [4.0, 5.0]
+    assert kept["improvement"][0]["probability"] == pytest.approx(1 / 3)
+
+
 def test_plot_without_a_report_says_so(command: Command) -> None:
     made_run(Path("runs") / "new")
     said = command("plot", "new")

@@ -188,6 +188,23 @@ WORDS = (
     ),
     Wrong("plot of no kind", ("plot", "ended", "--out", "x.doc"), "x.doc", ".png"),
     Wrong("plot of no metric", ("plot", "ended", "--metric", "retrun"), "'retrun'", "did you mean"),
+    Wrong(
+        "interval of one seed",
+        ("plot", "ended", "--band", "interval"),
+        "has 1 seed, an interval needs 3 or more",
+        "--seeds 1..5",
+    ),
+    Wrong("compare nobody", ("compare", "nope"), "no run 'nope'", LIST),
+    Wrong("compare one seed", ("compare", "ended"), "has 1 seed, an interval", "--seeds 1..5"),
+    Wrong(
+        "comparison of no kind", ("compare", "ended", "--json", "x.doc"), "x.doc", "end in .json"
+    ),
+    Wrong(
+        "scales that are not there",
+        ("compare", "ended", "--normalize", "no.yaml"),
+        "no.yaml: cannot be read",
+        "No such file",
+    ),
     Wrong("list of robots", ("list", "robots"), "'robots'", "'environments'"),
     Wrong(
         "a list in the file",

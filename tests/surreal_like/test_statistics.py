@@ -108,7 +108,7 @@ def test_many_runs_are_drawn_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("scores", [[], [1.0, 2.0], [[float("nan")]], [[float("inf"), 1]]])
-def test_what_is_no_table_of_scores_is_refused(scores: list[object]) -> None:
+def test_what_is_no_table_of_scores_is_refused(scores: list[float]) -> None:
     with pytest.raises(ValueError, match=r"shape|finite"):
         iqm(scores)
 

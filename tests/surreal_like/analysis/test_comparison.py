@@ -93,7 +93,7 @@ def test_mean_lowest_and_highest_between_the_points() -> None:
     middle = int(np.argmin(abs(found.x - 7.5)))
     x = found.x[middle]
     one, other = x, 2 + (x - 5) * 0.4
-    assert found.mean[middle] == pytest.approx((one + other) / 2)
+    assert found.middle[middle] == pytest.approx((one + other) / 2)
     assert (found.low[middle], found.high[middle]) == pytest.approx((other, one))
 
 
@@ -106,7 +106,7 @@ def test_it_ends_with_the_first_run_that_ends() -> None:
 def test_a_run_that_reached_the_goal_keeps_its_last_value() -> None:
     found = band([Curve([0, 10], [0, 8]), Curve([0, 20], [2, 2])], [True, False])
     assert found is not None
-    assert (found.x[-1], found.mean[-1], found.high[-1]) == (20, 5, 8)
+    assert (found.x[-1], found.middle[-1], found.high[-1]) == (20, 5, 8)
     found = band([Curve([0, 10], [0, 8]), Curve([0, 20], [2, 2])], [False, True])
     assert found is not None
     assert found.x[-1] == 10
@@ -139,7 +139,7 @@ def test_band_is_what_a_slow_twin_says(some: list[Curve], flags: list[bool]) -> 
     assert found is not None
     for index in (0, 117, 399):
         values = [value_at(curve, float(found.x[index])) for curve in some]
-        assert found.mean[index] == pytest.approx(sum(values) / len(values))
+        assert found.middle[index] == pytest.approx(sum(values) / len(values))
         assert found.low[index] == pytest.approx(min(values))
         assert found.high[index] == pytest.approx(max(values))
 

@@ -119,6 +119,26 @@ def test_the_axis_begins_at_zero_also_where_reports_begin_late(tmp_path: Path) -
     assert axes_of([run.path]).get_xlim()[0] == 0
 
 
+def test_intervals_surround_the_interquartile_mean(tmp_path: Path) -> None:
+    """Of seeds 0 to 4 the returns at a step lie 1 apart; one of five is left out at each end."""
+    runs = [make(tmp_path / f"a-seed{seed}", seed, 500) for seed in (0, 1, 2, 3, 9)]
+    axes = draw(group([RunFolder(run) for run in runs]), band="interval").axes[0]
+    assert said(axes)[0] == "greedy evaluation: interquartile mean of 5 runs"
+    assert said(axes)[-1] == "band: 95 % interval of the mean"
+    assert points(thick(axes)[0])[-1] == pytest.approx([500, 52])
+    edge = np.asarray(axes.collections[0].get_paths()[0].vertices)
+    last = edge[edge[:, 0] == 500][:, 1]
+    assert 50 < last.min() < 52 < last.max() < 59
+
+
+def test_an_interval_of_two_seeds_is_refused(seeds: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="chain has 2 seeds, an interval needs 3 or more"):
+        plot(seeds[:2], out=tmp_path / "a.png", band="interval")
+    with pytest.raises(UsageError, match="no band 'rang': there are range, interval"):
+        plot(seeds, out=tmp_path / "a.png", band="rang")
+    assert not (tmp_path / "a.png").exists()
+
+
 def test_several_experiments_have_a_colour_each(seeds: list[Path], tmp_path: Path) -> None:
     other = make(tmp_path / "other-20250101-120000", 0, 600, session_config__agent__num=9)
     axes = axes_of([*seeds, other])
@@ -190,7 +210,7 @@ def test_what_there_is_to_draw(seeds: list[Path]) -> None:
 def test_what_cannot_be_drawn_is_one_clear_line(seeds: list[Path], tmp_path: Path) -> None:
     empty = made_run(tmp_path / "empty").path
     for runs, options, words in (
-        ([], {}, "name at least one run"),
+        ([], {}, "name at least one"),
         ([tmp_path], {}, "is not a run folder"),
         (seeds, {"x": "days"}, "no axis 'days': there are env_steps, seconds, iterations"),
         (seeds, {"out": "a.bmp"}, r"must end in \.png, \.svg, \.pdf"),
