@@ -6,19 +6,17 @@ import errno
 import select
 import socket
 import ssl
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.process.clock import Clock
-from session.stream.door import DoorSettings, Encoding
-from session.stream.doorway import Doorway
-from session.stream.tls import TlsLayer
+from session.stream.connection import Connection, Event
+from session.stream.door import DoorSettings
+from session.stream.limits import Newcomers, StreamLimits
 
+_LIMITS = StreamLimits()
 _READ_BYTES = 1 << 16
-_TLS_BYTES = 3
 _BACKLOG = 256
 _ACCEPTS_AT_ONCE = 64
 _CHORES_SECONDS = 0.25
@@ -26,135 +24,7 @@ _CHORES_SECONDS = 0.25
 # at once would reset the connection, and the client would not see the answer.
 _LAST_WORDS_SECONDS = 1.0
 _ENDING = 256
-_SHUT_OUT, _SHUT_OUT_SECONDS = 1024, 60.0
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
-
-
-@dataclass(frozen=True, slots=True)
-class StreamLimits:
-    """Bounds of the connections of a port.
-
-    Args:
-        greeting_seconds: time until a connection must be admitted, see :meth:`Connection.admit`.
-        greeting_bytes: bytes that it may send before.
-        greeting: connections that are not admitted yet.
-        greeting_per_host: the same from one address.
-        waiting_bytes: nothing is read from a client while more bytes wait to be sent to it.
-        stalled_seconds: time without progress inside a message after which a connection is lost.
-    """
-
-    greeting_seconds: float = 5.0
-    greeting_bytes: int = 8192
-    greeting: int = 64
-    greeting_per_host: int = 16
-    waiting_bytes: int = 1 << 16
-    stalled_seconds: float = 30.0
-
-
-class Event(NamedTuple):
-    """Event on a connection: a payload, or its loss, or a fault.
-
-    After a fault nothing more is read: the owner sends an answer and closes.
-    """
-
-    connection: Connection
-    payload: bytes | None = None
-    fault: DecodeError | OversizeError | None = None
-
-
-class Connection:
-    """One connection; made by the :class:`Listener`.
-
-    Attributes:
-        host: address of the client.
-        owner: for the user of the listener.
-        closed: True once nothing can be sent.
-    """
-
-    __slots__ = (
-        "_admitted",
-        "_deadline",
-        "_ending",
-        "_first",
-        "_listener",
-        "_mask",
-        "_moved_at",
-        "_out",
-        "_received",
-        "_socket",
-        "_tls",
-        "_way",
-        "closed",
-        "host",
-        "owner",
-    )
-
-    def __init__(self, listener: Listener, end: socket.socket, host: str, now: float) -> None:
-        self.host = host
-        self.owner: Any = None
-        self.closed = False
-        self._listener = listener
-        self._socket = end
-        self._way = Doorway(listener.door)
-        self._tls = None if listener.tls is None else TlsLayer(listener.tls)
-        self._first: bytes | None = b""
-        self._out = bytearray()
-        self._received = 0
-        self._admitted = self._ending = False
-        self._moved_at, self._deadline = now, now + listener.limits.greeting_seconds
-        self._mask = select.EPOLLIN
-
-    @property
-    def encoding(self) -> Encoding | None:
-        """Encoding of the payloads; None until it is prescribed by the protocol, or set."""
-        return None if self._way.door is None else self._way.door.encoding
-
-    @encoding.setter
-    def encoding(self, encoding: Encoding) -> None:
-        self._way.opened().encoding = encoding
-
-    @property
-    def idle(self) -> bool:
-        """True if everything was written."""
-        return not self._out
-
-    def admit(self) -> None:
-        """Lifts the bounds of a connection that has not introduced itself."""
-        if not self._admitted:
-            self._admitted = True
-            self._listener.on_admitted(self)
-
-    def send(self, payload: bytes) -> None:
-        """Sends a payload without waiting."""
-        if not self.closed and self._way.door is not None:
-            self._write(self._way.door.wrapped(payload))
-
-    def close(self) -> None:
-        """Closes the connection once everything is written; no event follows."""
-        if self.closed:
-            return
-        if self._way.door is not None:
-            self._write(self._way.door.last_words())
-        self._listener.end(self)
-
-    def _write(self, data: bytes) -> None:
-        if self._tls is not None:
-            data = self._tls.encrypted(data)
-        if self._out:
-            self._out += data
-            return
-        if not data:
-            return
-        try:
-            sent = self._socket.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError:
-            self._listener.lose(self)
-            return
-        if sent < len(data):
-            self._out += data[sent:]
-            self._listener.watch(self)
 
 
 class Listener:
@@ -186,7 +56,7 @@ class Listener:
         *,
         door: DoorSettings,
         clock: Clock,
-        limits: StreamLimits = StreamLimits(),
+        limits: StreamLimits = _LIMITS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.door, self.limits, self.tls = door, limits, tls
@@ -205,12 +75,10 @@ class Listener:
         self._epoll = select.epoll()
         self._epoll.register(self._server, select.EPOLLIN)
         self.descriptor = self._epoll.fileno()
-        self._shut_out: dict[str, float] = {}
         self._accepts_at = 0.0
         self._chores_at = 0.0
         self._connections: dict[int, Connection] = {}
-        self._greeting: dict[Connection, None] = {}
-        self._hosts: Counter[str] = Counter()
+        self._newcomers = Newcomers(limits)
         self._ending: deque[Connection] = deque()
         self._lost: list[Connection] = []
 
@@ -233,7 +101,7 @@ class Listener:
                 continue
             if mask & select.EPOLLOUT:
                 self._flush(connection)
-            if mask & ~select.EPOLLOUT and (connection._ending or not connection.closed):
+            if mask & ~select.EPOLLOUT and (connection.ending or not connection.closed):
                 events += self._read(connection, now)
         if now >= self._chores_at:
             self._chores_at = now + _CHORES_SECONDS
@@ -261,16 +129,9 @@ class Listener:
                     self._accepts_at = now + 1.0
                 return
             host = str(address[0])
-            if now < self._shut_out.get(host, 0.0):
-                self._refuse(host, "closed out after many wrong tokens")
-                end.close()
-                continue
-            limits = self.limits
-            if (
-                len(self._greeting) >= limits.greeting
-                or self._hosts[host] >= limits.greeting_per_host
-            ):
-                self._refuse(host, "too many connections that have not introduced themselves")
+            reason = self._newcomers.refusal(host, now)
+            if reason:
+                self.refuse(host, reason)
                 end.close()
                 continue
             self._open(end, host, now)
@@ -284,109 +145,62 @@ class Listener:
         connection = Connection(self, end, host, now)
         self._connections[end.fileno()] = connection
         self._epoll.register(end, select.EPOLLIN)
-        self._greeting[connection] = None
-        self._hosts[host] += 1
+        self._newcomers.add(connection)
 
-    def _refuse(self, host: str, reason: str) -> None:
+    def refuse(self, host: str, reason: str) -> None:
+        """Counts a connection that is closed by a bound, with the reason for the log."""
         self.refused += 1
         self.trouble = f"{host}: {reason}"
 
     def shut_out(self, host: str) -> None:
         """Closes all new connections of an address for a minute."""
-        if len(self._shut_out) < _SHUT_OUT:
-            self._shut_out[host] = self._now() + _SHUT_OUT_SECONDS
+        self._newcomers.shut_out(host, self._now())
 
     def on_admitted(self, connection: Connection) -> None:
         """Counts a connection no longer as one that has to introduce itself."""
-        if connection in self._greeting:
-            del self._greeting[connection]
-            self._hosts[connection.host] -= 1
-            if not self._hosts[connection.host]:
-                del self._hosts[connection.host]
+        self._newcomers.discard(connection)
 
     # -- reading
 
     def _read(self, connection: Connection, now: float) -> Iterator[Event]:
         try:
-            data = connection._socket.recv(_READ_BYTES)
+            data = connection.socket.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             data = b""
         if not data:
-            if connection._ending:
+            if connection.ending:
                 self._drop(connection)
             else:
                 self.lose(connection)
             return
-        if connection._ending:
+        if connection.ending:
             return
-        connection._moved_at = now
+        connection.moved_at = now
         try:
-            yield from self._payloads(connection, data)
+            for payload in connection.payloads(data):
+                yield Event(connection, payload)
         except (DecodeError, OversizeError) as fault:
             if not connection.closed:
                 yield Event(connection, fault=fault)
-
-    def _payloads(self, connection: Connection, data: bytes) -> Iterator[Event]:
-        if not connection._admitted:
-            connection._received += len(data)
-            if connection._received > self.limits.greeting_bytes:
-                raise OversizeError(
-                    f"more than {self.limits.greeting_bytes} bytes before the welcome"
-                )
-        if connection._first is not None or connection._tls is not None:
-            data = self._plain(connection, data)
-            if connection.closed:
-                return
-        way = connection._way
-        if data:
-            way.feed(data)
-        door = way.door
-        if door is None:
             return
-        while not connection.closed and (payload := door.next()) is not None:
-            yield Event(connection, payload)
         if connection.closed:
             return
-        answers = door.answers()
-        if answers:
-            connection._write(answers)
-        if door.over:
+        if connection.over:
             self.end(connection)
             self._lost.append(connection)
         else:
             self.watch(connection)
 
-    def _plain(self, connection: Connection, data: bytes) -> bytes:
-        """Returns the decrypted bytes; checks that the client speaks TLS exactly if it is on."""
-        if connection._first is not None:
-            data = connection._first + data
-            if len(data) < _TLS_BYTES:
-                connection._first = data
-                return b""
-            connection._first = None
-            # As a length, these bytes are above the bound of a first message.
-            wants = data[:2] == b"\x16\x03" and data[2] > 0
-            if wants is (connection._tls is None):
-                reason = "wants TLS, which is off here" if wants else "came without TLS"
-                self._refuse(connection.host, f"the client {reason}")
-                self.lose(connection)
-                return b""
-        if connection._tls is None:
-            return data
-        plain = connection._tls.decrypted(data)
-        connection._write(b"")
-        return plain
-
     # -- writing
 
     def _flush(self, connection: Connection) -> None:
-        out = connection._out
+        out = connection.out
         try:
             while out:
-                del out[: connection._socket.send(out[:_READ_BYTES])]
-                connection._moved_at = self._now()
+                del out[: connection.socket.send(out[:_READ_BYTES])]
+                connection.moved_at = self._now()
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
@@ -396,16 +210,16 @@ class Listener:
 
     def watch(self, connection: Connection) -> None:
         """Waits for what the connection can do now: write its rest, and read if little waits."""
-        if connection.closed and not connection._ending:
+        if connection.closed and not connection.ending:
             return
-        out = len(connection._out)
+        out = len(connection.out)
         mask = select.EPOLLOUT if out else 0
         if out <= self.limits.waiting_bytes:
             mask |= select.EPOLLIN
-        if mask != connection._mask:
-            connection._mask = mask
-            self._epoll.modify(connection._socket, mask)
-        if connection._ending and not out:
+        if mask != connection.mask:
+            connection.mask = mask
+            self._epoll.modify(connection.socket, mask)
+        if connection.ending and not out:
             self._shut(connection)
 
     # -- ending
@@ -413,8 +227,8 @@ class Listener:
     def end(self, connection: Connection) -> None:
         """Closes a connection after its last bytes; the owner gets no event."""
         self.on_admitted(connection)
-        connection.closed = connection._ending = True
-        connection._deadline = self._now() + _LAST_WORDS_SECONDS
+        connection.closed = connection.ending = True
+        connection.deadline = self._now() + _LAST_WORDS_SECONDS
         self._ending.append(connection)
         if len(self._ending) > _ENDING:
             self._drop(self._ending.popleft())
@@ -422,7 +236,7 @@ class Listener:
 
     def _shut(self, connection: Connection) -> None:
         try:
-            connection._socket.shutdown(socket.SHUT_WR)
+            connection.socket.shutdown(socket.SHUT_WR)
         except OSError:
             self._drop(connection)
 
@@ -435,25 +249,25 @@ class Listener:
 
     def _drop(self, connection: Connection) -> None:
         self.on_admitted(connection)
-        connection.closed, connection._ending = True, False
-        descriptor = connection._socket.fileno()
+        connection.closed, connection.ending = True, False
+        descriptor = connection.socket.fileno()
         if descriptor >= 0:
             self._connections.pop(descriptor, None)
             self._epoll.unregister(descriptor)
-            connection._socket.close()
+            connection.socket.close()
 
     def _check_deadlines(self, now: float) -> None:
         if self._accepts_at and now >= self._accepts_at:
             self._accepts_at = 0.0
             self._epoll.modify(self._server, select.EPOLLIN)
-        for connection in [each for each in self._greeting if now >= each._deadline]:
-            self._refuse(connection.host, "no valid greeting in time")
+        for connection in self._newcomers.late(now):
+            self.refuse(connection.host, "no valid greeting in time")
             self.lose(connection)
-        while self._ending and (now >= self._ending[0]._deadline or not self._ending[0]._ending):
+        while self._ending and (now >= self._ending[0].deadline or not self._ending[0].ending):
             self._drop(self._ending.popleft())
-        self._shut_out = {host: until for host, until in self._shut_out.items() if now < until}
+        self._newcomers.forget(now)
         stalled = now - self.limits.stalled_seconds
         for connection in list(self._connections.values()):
-            stuck = connection._way.begun or connection._out
-            if connection._moved_at <= stalled and stuck and not connection._ending:
+            stuck = connection.begun or connection.out
+            if connection.moved_at <= stalled and stuck and not connection.ending:
                 self.lose(connection)

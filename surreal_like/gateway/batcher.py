@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
-from surreal_like.gateway.protocol import Request
+from surreal_like.gateway.messages import Request
 from surreal_like.gateway.sessions import Member
 
 

@@ -18,7 +18,7 @@ from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.gateway.inference import Indices, Inference
 from surreal_like.gateway.slots import Advice
 
-MODES = {"train": AgentMode.training, "act": AgentMode.eval_deterministic}
+_MODES = {"train": AgentMode.training, "act": AgentMode.eval_deterministic}
 
 MakeAgent = Callable[[AgentMode], Agent]
 
@@ -37,9 +37,13 @@ class Policies:
         make: makes an agent.
         env_config: of the experiment.
         num_streams: of all places.
+
+    Attributes:
+        modes: of sessions, and of their agents; the first one is the default.
     """
 
     def __init__(self, make: MakeAgent, env_config: Config, num_streams: int) -> None:
+        self.modes = _MODES
         self._make, self._env_config, self._num_streams = make, env_config, num_streams
         self._inferences: dict[str, Inference] = {}
         self._parameters: Parameters | None = None
@@ -68,7 +72,7 @@ class Policies:
         if found is None:
             # Making an agent seeds torch: the noise of the others must not be repeated.
             with torch.random.fork_rng(devices=[]):
-                agent = self._make(MODES[mode])
+                agent = self._make(self.modes[mode])
             if self._parameters is not None:
                 agent.load(self._parameters)
             found = Inference(agent, self._env_config, self._num_streams)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, Protocol
 
 from session.process.context import Context
 from surreal_like.data.episodes import EpisodeSummary
@@ -15,6 +15,31 @@ from surreal_like.gateway.slots import Slot
 from surreal_like.replay.base import load_replay_class
 
 
+class Rows(Protocol):
+    """The rows of a gateway's sessions.
+
+    Attributes:
+        num_envs: N, streams of a session.
+        overlap: of the replay's class; 1: whole unrolls.
+        frame_spec: observation spec of one frame.
+    """
+
+    num_envs: int
+    overlap: int
+    frame_spec: dict[str, Any]
+
+    @property
+    def has_room(self) -> bool:
+        """True while more rows may be written."""
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory of one more slot."""
+
+    def slot(self, number: int, *, recorded: bool) -> Slot:
+        """Returns the slot of a session."""
+
+
 class Recorder:
     """Makes the slots of sessions, and sends their rows.
 
@@ -22,8 +47,7 @@ class Recorder:
         context: of this process.
 
     Attributes:
-        overlap: of the replay's class; 1: whole unrolls.
-        frame_spec: observation spec of one frame.
+        num_envs, overlap, frame_spec: as in :class:`Rows`.
     """
 
     def __init__(self, context: Context) -> None:
@@ -31,7 +55,7 @@ class Recorder:
         self.overlap: int = load_replay_class(config.learner_config).overlap
         self.frame_spec = frame_spec(config.env_config.obs_spec, stack_size(config.env_config))
         self._config, self._now = config, context.clock.now
-        self._num_envs: int = config.session_config.gateway.num_envs
+        self.num_envs: int = config.session_config.gateway.num_envs
         self._link = SenderLink(context, config.session_config.sender)
         self._window_chunks: int = config.session_config.sender.max_unacked_chunks
         self._ids = itertools.count()
@@ -52,7 +76,7 @@ class Recorder:
         """Memory of one more slot: the rows of a chunk, and of a stack."""
         config = self._config
         rows = config.session_config.sender.flush_iteration + 1 + stack_size(config.env_config)
-        return int(rows * replay_need(config).row_bytes * self._num_envs)
+        return int(rows * replay_need(config).row_bytes * self.num_envs)
 
     def slot(self, number: int, *, recorded: bool) -> Slot:
         """Returns the slot of a session.
@@ -62,17 +86,17 @@ class Recorder:
             recorded: False: a slot of its own, whose rows go nowhere.
         """
         if not recorded:
-            return Slot(None, self._num_envs, self._link.acting, self._now)
+            return Slot(None, self.num_envs, self._link.acting, self._now)
         slot = self._slots.get(number)
         if slot is None:
-            slot = Slot(self._writer(), self._num_envs, self._link.acting, self._now)
+            slot = Slot(self._writer(), self.num_envs, self._link.acting, self._now)
             self._slots[number] = slot
         return slot
 
     def _writer(self) -> ChunkWriter:
         env = self._config.env_config
         writer = ChunkWriter(
-            self._num_envs,
+            self.num_envs,
             obs_spec=self.frame_spec,
             action_spec=env.action_spec,
             settings=self._config.session_config.sender,

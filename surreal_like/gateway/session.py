@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from session.config.string_enum import StringEnum
-from surreal_like.gateway.protocol import Refusal
+from surreal_like.gateway.messages import Refusal
 
 Answer = Mapping[str, Any]
 

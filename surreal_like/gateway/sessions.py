@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from session.config.string_enum import StringEnum
-from surreal_like.gateway.protocol import Hello
+from surreal_like.gateway.messages import Hello
 from surreal_like.gateway.session import Session, State
 
 _WAIT_SECONDS = 5.0
@@ -66,8 +66,7 @@ class Member:
         token: name of its token; empty without.
         last_return: of its newest episode.
         rows: its slot.
-        metrics: numbers that it has reported and that are not shown yet.
-        names: of all such numbers.
+        names: of all numbers that it has reported.
     """
 
     number: int
@@ -87,7 +86,6 @@ class Member:
     token: str = ""
     last_return: float | None = None
     rows: Any = None
-    metrics: dict[str, float] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     resumes: list[str] = field(default_factory=list)
 

@@ -19,7 +19,7 @@ from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.writer import ChunkWriter
-from surreal_like.gateway.protocol import Request
+from surreal_like.gateway.messages import Request
 
 
 class Advice(NamedTuple):

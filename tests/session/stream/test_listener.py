@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from session.errors import ConfigError, DecodeError, OversizeError
+from session.stream.connection import Connection, Event
 from session.stream.door import DoorSettings
-from session.stream.listener import Connection, Event, Listener, StreamLimits
+from session.stream.limits import StreamLimits
+from session.stream.listener import Listener
 from session.wire.sockets import poll
 from session.wire.stream import framed
 

@@ -10,10 +10,12 @@ from typing import Any
 import main.ps
 from session.process.context import Context
 from session.stream.door import Encoding
+from session.stream.listener import Listener
 from session.wire.stream import FrameReader, framed
 from surreal_like.agent.loop import make_agent
-from surreal_like.gateway.protocol import decode, encode
+from surreal_like.gateway.payloads import decode, encode
 from surreal_like.gateway.service import GatewayService
+from surreal_like.gateway.sessions import Sessions
 from tests.surreal_like.agent.rig import LearnerPeer, LineAgent, ReplayPeer, Rig, make_rig
 
 
@@ -127,7 +129,15 @@ class Stage:
 
     @property
     def port(self) -> int:
-        return self.service._listener.port
+        return self.listener.port
+
+    @property
+    def listener(self) -> Listener:
+        return self.service._frontend.listener
+
+    @property
+    def sessions(self) -> Sessions:
+        return self.service._frontend.sessions
 
     def client(self, *, encoding: Encoding = Encoding.msgpack, **fields: Any) -> Client:
         """A client after its welcome."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surreal_like.gateway.batcher import Batcher
-from surreal_like.gateway.protocol import Request
+from surreal_like.gateway.messages import Request
 from surreal_like.gateway.sessions import Member
 
 

@@ -99,7 +99,7 @@ def test_C2_ctrl_c_says_goodbye(stage: Stage) -> None:
     child = subprocess.Popen(
         [*COMMAND, *words], stderr=subprocess.PIPE, start_new_session=True, env=ENVIRONMENT
     )
-    stage.rig.until(lambda: len(stage.service._sessions) == 2, seconds=60.0)
+    stage.rig.until(lambda: len(stage.sessions) == 2, seconds=60.0)
     os.killpg(child.pid, signal.SIGINT)
     stage.rig.until(lambda: child.poll() is not None, seconds=60.0)
     assert child.returncode == 130

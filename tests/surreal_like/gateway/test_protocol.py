@@ -20,20 +20,11 @@ from session.stream.door import Encoding
 from session.wire.stream import FrameReader
 from surreal_like.data.spec import OBS_TYPES, ArraySpec
 from surreal_like.errors import DataError
-from surreal_like.gateway.protocol import (
-    FATAL,
-    Bye,
-    Hello,
-    Metrics,
-    Ping,
-    Protocol,
-    Refusal,
-    Request,
-    decode,
-    encode,
-    shown_spec,
-    to_array,
-)
+from surreal_like.gateway.admission import shown_spec
+from surreal_like.gateway.client_arrays import to_array
+from surreal_like.gateway.messages import FATAL, Bye, Hello, Metrics, Ping, Refusal, Request
+from surreal_like.gateway.payloads import decode, encode
+from surreal_like.gateway.protocol import Protocol
 
 GOLDEN = json.loads(
     (Path(__file__).resolve().parents[2] / "golden" / "gateway_frames.json").read_text()

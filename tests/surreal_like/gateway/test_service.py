@@ -18,7 +18,7 @@ from session.stream.door import Encoding
 from session.stream.tokens import revoke_token, write_token
 from session.wire.stream import framed
 from surreal_like.experiment.machine import replay_need
-from surreal_like.gateway import service as gateway_service
+from surreal_like.gateway import admission
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 
 UNROLLS = {"replay": {"type": "surreal_like.replay.fifo_replay:FIFOReplay"}}
@@ -218,7 +218,7 @@ def test_P9_overlap(stage: Stage) -> None:
 
 
 def _packed(fields: dict[str, Any]) -> bytes:
-    from surreal_like.gateway.protocol import encode
+    from surreal_like.gateway.payloads import encode
 
     return encode(fields, Encoding.msgpack)
 
@@ -360,7 +360,7 @@ def test_S5_a_dead_client_frees_its_place_after_the_grace_time() -> None:
         client.request("step")
         client.close()
         stage.rig.pass_time(5.2)
-        assert len(stage.service._sessions) == 0
+        assert len(stage.sessions) == 0
         other = stage.client()
         other.request("reset", observation=[7.0, 7.0])
         other.request("end")
@@ -375,7 +375,7 @@ def test_S6_a_newcomer_needs_memory(stage: Stage, monkeypatch: pytest.MonkeyPatc
     assert slot_bytes == 6 * replay_need(stage.rig.config).row_bytes
     welcome = Client(stage).hello()
     left = [(256 << 20) + slot_bytes - 1]
-    monkeypatch.setattr(gateway_service, "find_available_bytes", lambda: left[0])
+    monkeypatch.setattr(admission, "find_available_bytes", lambda: left[0])
     busy = Client(stage).hello()
     assert busy["kind"] == "busy"
     assert "memory" in busy["reason"]
@@ -497,7 +497,7 @@ def test_E5_robots_act_on_while_replay_takes_no_rows() -> None:
         # Cut where the window was full, begun again where there was room.
         assert types.count(0) == types.count(2) == 2
         assert account["pushed"] == account["inserted"] == len(types)
-        assert account["env_steps"] + stage.service._unrecorded == 64
+        assert account["env_steps"] + stage.service._frontend.counters.unrecorded == 64
         assert account["episodes"] == 1
 
 
@@ -668,7 +668,7 @@ def test_A2_after_many_wrong_tokens_their_address_is_closed_out(guarded: Stage) 
         client = Client(guarded)
         assert client.hello(token="sg1-0")["code"] == "bad_token"
         client.close()
-    assert guarded.service._listener._shut_out.keys() == {"127.0.0.1"}
+    assert guarded.listener._newcomers._shut_out.keys() == {"127.0.0.1"}
     assert Client(guarded).gone()
     guarded.rig.pass_time(61.0)
     assert Client(guarded).hello(token="sg1-0")["code"] == "bad_token"
@@ -746,8 +746,8 @@ def test_A4_garbage_at_all_doors_hurts_no_other_session(stage: Stage) -> None:
         assert healthy.request("step")["kind"] == "action"
     healthy.request("end")
     stage.rig.pass_time(31.0)
-    assert len(stage.service._sessions) == 1
-    assert len(stage.service._listener) == 1
+    assert len(stage.sessions) == 1
+    assert len(stage.listener) == 1
     account = stage.finish()
     assert account["unacked"] == 0
     assert account["pushed"] == account["inserted"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.gateway.protocol import Refusal
+from surreal_like.gateway.messages import Refusal
 from surreal_like.gateway.session import Effect, Session, State
 
 ACTION = {"kind": "action"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.gateway.protocol import Hello
+from surreal_like.gateway.messages import Hello
 from surreal_like.gateway.sessions import Busy, Due, Member, Sessions, Timing
 
 

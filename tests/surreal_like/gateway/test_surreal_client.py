@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.stream.door import Encoding
-from surreal_like.gateway import protocol
+from surreal_like.gateway import payloads
 from surreal_like.gateway.clients import surreal_client
 from surreal_like.gateway.clients.surreal_client import (
     Finished,
@@ -27,6 +27,7 @@ from surreal_like.gateway.clients.surreal_client import (
     pack,
     unpack,
 )
+from surreal_like.gateway.messages import Metrics
 from tests.surreal_like.gateway.rig import Stage, make_stage
 from tests.surreal_like.gateway.test_protocol import GOLDEN, payload, plain
 
@@ -78,12 +79,12 @@ def test_sizes_of_all_heads(size: int) -> None:
         assert unpack(pack(value)) == value
 
 
-@pytest.mark.parametrize("name", [*protocol._DTYPES])
+@pytest.mark.parametrize("name", [*payloads.DTYPES])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2), (2, 0), (20, 30)])
 def test_arrays_travel_both_ways(name: str, shape: tuple[int, ...]) -> None:
     array = np.arange(np.prod(shape)).reshape(shape).astype(name)
-    found = protocol.decode(pack({"a": array}), None)[0]["a"]
-    back = unpack(protocol.encode({"a": array}, Encoding.msgpack))["a"]
+    found = payloads.decode(pack({"a": array}), None)[0]["a"]
+    back = unpack(payloads.encode({"a": array}, Encoding.msgpack))["a"]
     for each in (found, back):
         assert each.dtype == array.dtype
         assert each.shape == shape
@@ -184,7 +185,7 @@ def one_action(address: str) -> Any:
 
 def cut_connections(stage: Stage) -> None:
     """Loses every connection at the gateway, as a broken network does."""
-    listener = stage.service._listener
+    listener = stage.listener
     for connection in list(listener._connections.values()):
         listener.lose(connection)
 
@@ -197,7 +198,7 @@ def test_C5_a_cut_connection_is_resumed_and_nothing_counts_twice(stage: Stage, a
 
     playing = Playing(stage, program)
     handled = 0
-    handle = stage.service._handle
+    handle = stage.service._frontend._handle
 
     def note(event: Any) -> None:
         nonlocal handled
@@ -207,13 +208,13 @@ def test_C5_a_cut_connection_is_resumed_and_nothing_counts_twice(stage: Stage, a
             if handled == after:
                 cut_connections(stage)
 
-    stage.service._handle = note  # type: ignore[method-assign]
+    stage.service._frontend._handle = note  # type: ignore[method-assign]
     results = playing.result()
     assert [(each.total, each.length) for each in results] == [(4.0, 4)] * 3
     account = stage.finish()
     assert (account["env_steps"], account["episodes"]) == (12, 3)
     assert account["pushed"] == account["inserted"] == 15
-    assert stage.service._resumed == 1
+    assert stage.service._frontend.counters.resumed == 1
 
 
 def test_C5_a_session_that_is_gone_goes_on_from_the_present_observation(stage: Stage) -> None:
@@ -229,8 +230,8 @@ def test_C5_a_session_that_is_gone_goes_on_from_the_present_observation(stage: S
 
     client = Playing(stage, program)
     stage.rig.until(lambda: len(playing) >= 3)
-    (member,) = stage.service._sessions
-    stage.service._leave(member, "lost", reconnect=True)
+    (member,) = stage.sessions
+    stage.service._frontend.leave(member, "lost", reconnect=True)
     result = client.result()
     assert result.length < 8
     account = stage.finish()
@@ -255,8 +256,8 @@ def test_C5_an_end_that_was_lost_with_its_session_is_counted_by_the_client(stage
 
     client = Playing(stage, program)
     stage.rig.until(at_end.is_set)
-    (member,) = stage.service._sessions
-    stage.service._leave(member, "lost", reconnect=True)
+    (member,) = stage.sessions
+    stage.service._frontend.leave(member, "lost", reconnect=True)
     goes_on.set()
     result, action = client.result()
     assert (result.total, result.length) == (5.0, 2)
@@ -321,7 +322,7 @@ def test_C1_a_refused_request_may_be_corrected(stage: Stage) -> None:
 def test_C1_a_busy_gateway_is_asked_again(stage: Stage) -> None:
     others = [stage.client() for _ in range(4)]
     waiting = Playing(stage, one_action)
-    stage.rig.until(lambda: len(stage.service._listener) >= 5)
+    stage.rig.until(lambda: len(stage.listener) >= 5)
     others[0].ask(kind="bye")
     assert waiting.result() in (0, 1, 2)
 
@@ -340,13 +341,13 @@ def test_C1_an_address_that_is_none(address: str) -> None:
 def test_the_round_trip_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surreal_client, "_REPORT_STEPS", 5)
     seen: list[Any] = []
-    take = stage.service._take
+    take = stage.service._frontend._receive
 
     def note(member: Any, message: Any) -> None:
         seen.append(message)
         take(member, message)
 
-    stage.service._take = note  # type: ignore[method-assign]
+    stage.service._frontend._receive = note  # type: ignore[method-assign]
 
     def program(address: str) -> Any:
         with connect(address) as session:
@@ -355,7 +356,7 @@ def test_the_round_trip_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatc
 
     latencies = Playing(stage, program).result()
     assert all(each > 0 for each in latencies)
-    (metrics,) = [each for each in seen if isinstance(each, protocol.Metrics)]
+    (metrics,) = [each for each in seen if isinstance(each, Metrics)]
     assert metrics.values.keys() == {"latency_p50_seconds", "latency_p99_seconds"}
 
 

@@ -1,0 +1,190 @@
+"""One connection from outside: its protocol, its unsent bytes, its events."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from session.errors import DecodeError, OversizeError
+from session.stream.door import Encoding
+from session.stream.doorway import Doorway
+from session.stream.tls import TlsLayer
+
+if TYPE_CHECKING:
+    from session.stream.listener import Listener
+
+_TLS_BYTES = 3
+
+
+class Event(NamedTuple):
+    """Event on a connection: a payload, or its loss, or a fault.
+
+    After a fault nothing more is read: the owner sends an answer and closes.
+    """
+
+    connection: Connection
+    payload: bytes | None = None
+    fault: DecodeError | OversizeError | None = None
+
+
+class Connection:
+    """One connection; made by the :class:`Listener`.
+
+    Attributes:
+        host: address of the client.
+        owner: for the user of the listener.
+        closed: True once nothing can be sent.
+        ending: True while the last bytes are sent.
+        deadline: time until which it must be admitted, or until which its end may last.
+        moved_at: time of its last progress.
+        out: bytes to send.
+        socket, mask: for the listener's epoll.
+    """
+
+    __slots__ = (
+        "_admitted",
+        "_first",
+        "_listener",
+        "_received",
+        "_tls",
+        "_way",
+        "closed",
+        "deadline",
+        "ending",
+        "host",
+        "mask",
+        "moved_at",
+        "out",
+        "owner",
+        "socket",
+    )
+
+    def __init__(self, listener: Listener, end: socket.socket, host: str, now: float) -> None:
+        self.host = host
+        self.owner: Any = None
+        self.closed = False
+        self._listener = listener
+        self.socket = end
+        self._way = Doorway(listener.door)
+        self._tls = None if listener.tls is None else TlsLayer(listener.tls)
+        self._first: bytes | None = b""
+        self.out = bytearray()
+        self._received = 0
+        self._admitted = self.ending = False
+        self.moved_at, self.deadline = now, now + listener.limits.greeting_seconds
+        self.mask = select.EPOLLIN
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """Encoding of the payloads; None until it is prescribed by the protocol, or set."""
+        return None if self._way.door is None else self._way.door.encoding
+
+    @encoding.setter
+    def encoding(self, encoding: Encoding) -> None:
+        self._way.opened().encoding = encoding
+
+    @property
+    def begun(self) -> bool:
+        """True while the rest of a message is missing."""
+        return self._way.begun
+
+    @property
+    def idle(self) -> bool:
+        """True if everything was written."""
+        return not self.out
+
+    def admit(self) -> None:
+        """Lifts the bounds of a connection that has not introduced itself."""
+        if not self._admitted:
+            self._admitted = True
+            self._listener.on_admitted(self)
+
+    def send(self, payload: bytes) -> None:
+        """Sends a payload without waiting."""
+        if not self.closed and self._way.door is not None:
+            self._write(self._way.door.wrapped(payload))
+
+    def close(self) -> None:
+        """Closes the connection once everything is written; no event follows."""
+        if self.closed:
+            return
+        if self._way.door is not None:
+            self._write(self._way.door.last_words())
+        self._listener.end(self)
+
+    def _write(self, data: bytes) -> None:
+        if self._tls is not None:
+            data = self._tls.encrypted(data)
+        if self.out:
+            self.out += data
+            return
+        if not data:
+            return
+        try:
+            sent = self.socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self._listener.lose(self)
+            return
+        if sent < len(data):
+            self.out += data[sent:]
+            self._listener.watch(self)
+
+    def payloads(self, data: bytes) -> Iterator[bytes]:
+        """Yields the payloads that received bytes complete, and answers what the protocol asks.
+
+        Raises:
+            DecodeError: they are no valid protocol.
+            OversizeError: a message, or the greeting, is too long.
+        """
+        if not self._admitted:
+            self._received += len(data)
+            most = self._listener.limits.greeting_bytes
+            if self._received > most:
+                raise OversizeError(f"more than {most} bytes before the welcome")
+        if self._first is not None or self._tls is not None:
+            data = self._plain(data)
+            if self.closed:
+                return
+        way = self._way
+        if data:
+            way.feed(data)
+        door = way.door
+        if door is None:
+            return
+        while not self.closed and (payload := door.next()) is not None:
+            yield payload
+        if self.closed:
+            return
+        answers = door.answers()
+        if answers:
+            self._write(answers)
+
+    @property
+    def over(self) -> bool:
+        """True once the client has ended its protocol."""
+        return self._way.door is not None and self._way.door.over
+
+    def _plain(self, data: bytes) -> bytes:
+        """Returns the decrypted bytes; checks that the client speaks TLS exactly if it is on."""
+        if self._first is not None:
+            data = self._first + data
+            if len(data) < _TLS_BYTES:
+                self._first = data
+                return b""
+            self._first = None
+            # As a length, these bytes are above the bound of a first message.
+            wants = data[:2] == b"\x16\x03" and data[2] > 0
+            if wants is (self._tls is None):
+                reason = "wants TLS, which is off here" if wants else "came without TLS"
+                self._listener.refuse(self.host, f"the client {reason}")
+                self._listener.lose(self)
+                return b""
+        if self._tls is None:
+            return data
+        plain = self._tls.decrypted(data)
+        self._write(b"")
+        return plain

@@ -1,0 +1,107 @@
+"""Answers of a gateway: the requests that wait are answered by one call of the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from surreal_like.gateway.batcher import Batch, Batcher
+from surreal_like.gateway.counters import Counters
+from surreal_like.gateway.inference import joined
+from surreal_like.gateway.messages import Request
+from surreal_like.gateway.policies import Policies
+from surreal_like.gateway.recorder import Rows
+from surreal_like.gateway.replies import send_to
+from surreal_like.gateway.sessions import Member, Sessions
+from surreal_like.gateway.slots import split
+
+
+class Answering:
+    """Answers one batch of requests after the other.
+
+    Args:
+        policies: act.
+        rows: of the sessions.
+        sessions: all of this gateway.
+        batcher: has the requests that wait.
+        counters: of the gateway.
+        now: returns the time in seconds.
+        waits: True: requests whose rows replay does not take have to wait; False: they are
+            answered, and their rows are not recorded.
+        numbers: True: an action is one number.
+    """
+
+    def __init__(
+        self,
+        policies: Policies,
+        rows: Rows,
+        *,
+        sessions: Sessions,
+        batcher: Batcher,
+        counters: Counters,
+        now: Callable[[], float],
+        waits: bool,
+        numbers: bool,
+    ) -> None:
+        self._policies, self._rows = policies, rows
+        self._sessions, self._batcher = sessions, batcher
+        self._counters, self._now = counters, now
+        self._waits, self._numbers = waits, numbers
+
+    def answer(self) -> bool:
+        """Answers the next batch; returns True if there was one."""
+        if not len(self._batcher) or not self._policies.version:
+            return False
+        now = self._now()
+        batch = self._batcher.take(now, self._sessions, self._may_answer)
+        if batch is None:
+            return False
+        if batch.mode == "train" and not self._rows.has_room:
+            for member in batch.members:
+                if not member.rows.muted:
+                    self._counters.cut += member.rows.mute()
+        self._counters.times.queue.add(
+            sum(now - each.asked_at for each in batch.members), len(batch.members)
+        )
+        self._infer(batch, now)
+        self._counters.steps += len(batch.members) * self._rows.num_envs
+        return True
+
+    def _may_answer(self, mode: str) -> bool:
+        return mode != "train" or not self._waits or self._rows.has_room
+
+    def _infer(self, batch: Batch, began: float) -> None:
+        members, num_envs = batch.members, self._rows.num_envs
+        slots = np.array([member.slot for member in members], np.int64)
+        advice, shown = self._policies.act(
+            batch.mode,
+            (slots[:, None] * num_envs + np.arange(num_envs)).reshape(-1),
+            joined([request.obs for request in batch.requests]),
+            np.concatenate([member.rows.first for member in members]),
+        )
+        self._counters.times.inference.add(self._now() - began)
+        self._counters.times.batch.add(len(members))
+        single = num_envs == 1
+        simple = shown.tolist() if self._numbers and single else None
+        for index, (member, request) in enumerate(zip(members, batch.requests, strict=True)):
+            start, stop = index * num_envs, (index + 1) * num_envs
+            extras = split(advice.extras, start, stop)
+            action = advice.action[start:stop]
+            member.rows.advise(advice._replace(action=action, extras=extras))
+            if simple is not None:
+                self._reply(member, request, simple[index], advice.version)
+            else:
+                given = shown[start] if single else shown[start:stop]
+                self._reply(member, request, given, advice.version)
+
+    def _reply(self, member: Member, request: Request, action: Any, version: int) -> None:
+        answer = {"kind": "action", "seq": request.seq, "action": action, "version": version}
+        if self._rows.num_envs > 1:
+            episodes = answer["episodes"] = member.rows.ended()
+            self._counters.ended += len(episodes)
+        member.session.reply(answer)
+        send_to(member, answer)
+        member.moved_at = self._now()
+        self._counters.times.latency.add(member.moved_at - member.asked_at)

@@ -1,0 +1,130 @@
+"""Arrays of clients: numbers in lists, or arrays, become arrays of a spec, or an error."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from session.nest import Array
+from surreal_like.data.spec import ArraySpec
+from surreal_like.errors import DataError
+from surreal_like.gateway.messages import short
+from surreal_like.gateway.payloads import AXES, DTYPES
+
+_BY_NAME = {name: np.dtype(name) for name in DTYPES}
+FLOAT32_MOST = float(np.finfo(np.float32).max)
+
+
+def to_array(spec: ArraySpec, value: Any, name: str, leading: tuple[int, ...] = ()) -> Array:
+    """Returns a value that a client sent as an array of a spec.
+
+    Args:
+        spec: of one stream.
+        value: an array, or numbers in nested lists.
+        name: for the error.
+        leading: axes before those of the spec.
+
+    Raises:
+        DataError: another dtype or shape, a number that the dtype cannot hold, or one that the
+            spec does not allow.
+    """
+    shape = (*leading, *spec.dim)
+    if type(value) is dict:
+        value = _from_object(value, name)
+    if isinstance(value, np.ndarray):
+        array = _matching(spec, value, name)
+    else:
+        flat, given = _flattened(value, name)
+        if given != shape:
+            raise DataError(f"{name}: shape {list(given)} given, its spec says {list(shape)}")
+        array = _of_numbers(spec, flat, name).reshape(shape)
+    if array.shape != shape:
+        raise DataError(f"{name}: shape {list(array.shape)} given, its spec says {list(shape)}")
+    spec.validate(name, array)
+    return array
+
+
+def _from_object(value: Mapping[str, Any], name: str) -> Array:
+    """Returns the array of ``{"dtype", "shape", "data"}``, the form of JSON."""
+    dtype = _BY_NAME.get(value.get("dtype", "")) if type(value.get("dtype")) is str else None
+    shape, data = value.get("shape"), value.get("data")
+    sizes = (
+        type(shape) is list
+        and len(shape) <= AXES
+        and all(type(size) is int and 0 <= size < 1 << 32 for size in shape)
+    )
+    if dtype is None or not sizes or type(data) is not str or len(value) != 3:
+        raise DataError(f"{name}: an object given, expected dtype, shape and data of an array")
+    assert isinstance(shape, list)
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise DataError(f"{name}: its data are not base64") from None
+    if len(raw) != math.prod(shape) * dtype.itemsize:
+        raise DataError(f"{name}: {len(raw)} bytes of data do not make {dtype} {shape}")
+    if dtype == np.bool_ and raw.strip(b"\0\1"):
+        raise DataError(f"{name}: bool data have bytes other than 0 and 1")
+    return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def _matching(spec: ArraySpec, array: Array, name: str) -> Array:
+    if array.dtype == spec.dtype:
+        return array
+    if spec.dtype == np.float32 and array.dtype == np.float64:
+        return _to_float32(array, name)
+    raise DataError(f"{name}: {array.dtype} given, its spec says {spec.type}")
+
+
+def _to_float32(array: Array, name: str) -> Array:
+    if array.size and not np.max(np.abs(array)) <= FLOAT32_MOST:
+        raise DataError(f"{name}: a number that is infinite, NaN or too large for float32")
+    return array.astype(np.float32)
+
+
+def _flattened(value: Any, name: str) -> tuple[list[Any], tuple[int, ...]]:
+    """Returns the numbers of nested lists in C order, and their shape."""
+    flat, shape = [value], []
+    while flat and type(flat[0]) is list:
+        size = len(flat[0])
+        if not all(type(each) is list and len(each) == size for each in flat):
+            raise DataError(f"{name}: lists of different lengths given")
+        shape.append(size)
+        flat = list(chain.from_iterable(flat))
+    return flat, tuple(shape)
+
+
+def _of_numbers(spec: ArraySpec, flat: list[Any], name: str) -> Array:
+    kinds = set(map(type, flat))
+    dtype = spec.dtype
+    numbers = kinds <= {int, float}
+    if dtype == np.bool_:
+        if not kinds <= {bool, int} or not {*flat} <= {0, 1}:
+            raise DataError(f"{name}: expected true, false, 0 or 1")
+        return np.array(flat, np.bool_)
+    if not numbers:
+        wrong = next(each for each in flat if type(each) not in (int, float))
+        raise DataError(f"{name}: {short(wrong)} given, expected numbers of {spec.type}")
+    try:
+        if dtype.kind == "f":
+            return _to_float32(np.array(flat, np.float64), name)
+        if float in kinds:
+            flat = [_whole(each, name) for each in flat]
+        wide = np.array(flat, np.int64)
+    except OverflowError:
+        raise DataError(f"{name}: a number that {spec.type} cannot hold") from None
+    limits = np.iinfo(dtype)
+    if wide.size and not (limits.min <= wide.min() and wide.max() <= limits.max):
+        raise DataError(f"{name}: a number that {spec.type} cannot hold")
+    return wide.astype(dtype)
+
+
+def _whole(value: float, name: str) -> int:
+    if value != value or value in (math.inf, -math.inf) or int(value) != value:
+        raise DataError(f"{name}: {value} given, expected a whole number")
+    return int(value)

@@ -1,0 +1,284 @@
+"""Sessions of a port: receives the messages of clients, and ends sessions when it is time."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from session.config import Config
+from session.errors import OversizeError
+from session.loggerplex.client import Log
+from session.process.clock import Clock
+from session.stream.connection import Connection, Event
+from session.stream.tokens import TokenGate
+from surreal_like.gateway.admission import Admission, Seeds, send_welcome, shown_spec
+from surreal_like.gateway.answering import Answering
+from surreal_like.gateway.batcher import Batcher
+from surreal_like.gateway.counters import Counters
+from surreal_like.gateway.messages import (
+    METRIC_NAMES,
+    Bye,
+    Incoming,
+    Metrics,
+    Ping,
+    Refusal,
+    Request,
+)
+from surreal_like.gateway.payloads import decode
+from surreal_like.gateway.policies import Policies
+from surreal_like.gateway.port import make_listener
+from surreal_like.gateway.protocol import Protocol
+from surreal_like.gateway.recorder import Rows
+from surreal_like.gateway.replies import send, send_goodbye, send_to
+from surreal_like.gateway.session_requests import SessionRequests
+from surreal_like.gateway.sessions import Due, Member, Sessions, Timing
+
+_FAILURES = 20
+_SECRET_BYTES = 16
+
+
+class Frontend:
+    """The clients of one port, their sessions and their answers.
+
+    Args:
+        config: of the run.
+        rows: of the sessions.
+        policies: act.
+        index: number of the gateway.
+        seed: for the seeds of episodes.
+        gate: checks tokens; None: clients need none.
+        log: gets events and warnings.
+        clock: for all times.
+
+    Attributes:
+        sessions, listener, counters, admission: see their classes.
+        curves: newest numbers of clients by name, see :meth:`pop_curves`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rows: Rows,
+        policies: Policies,
+        *,
+        index: int,
+        seed: int,
+        gate: TokenGate | None,
+        log: Log,
+        clock: Clock,
+    ) -> None:
+        gateway = config.session_config.gateway
+        self._config, self._log, self._now = config, log, clock.now
+        self._rows, self._policies = rows, policies
+        self._protocol = Protocol(rows.frame_spec, config.env_config.action_spec, rows.num_envs)
+        self.sessions = Sessions(
+            gateway.max_clients,
+            Timing(gateway.grace_seconds, gateway.idle_seconds, gateway.answer_seconds),
+            lambda: secrets.token_hex(_SECRET_BYTES),
+        )
+        self._session_seconds: float = gateway.session_seconds
+        self.counters = Counters()
+        self._curves: dict[str, float] = {}
+        self._batcher = Batcher(gateway.max_batch, gateway.batch_wait_seconds)
+        self._seeds = Seeds(seed, gateway.max_clients)
+        shared: dict[str, Any] = {
+            "sessions": self.sessions,
+            "batcher": self._batcher,
+            "counters": self.counters,
+            "now": clock.now,
+        }
+        self._requests = SessionRequests(rows, seeds=self._seeds, **shared)
+        self._answering = Answering(
+            policies,
+            rows,
+            waits=gateway.when_full == "wait",
+            numbers=self._protocol.is_discrete,
+            **shared,
+        )
+        self.listener = make_listener(
+            config,
+            index,
+            limit_bytes=self._protocol.max_message_bytes,
+            healthy=lambda: self.open,
+            clock=clock,
+        )
+        self.admission = Admission(
+            self.sessions,
+            policies.modes,
+            listener=self.listener,
+            gate=gate,
+            log=log,
+            clock=clock,
+            slot_bytes=rows.slot_bytes,
+            leave=self.leave,
+        )
+
+    @property
+    def open(self) -> bool:
+        """True while a newcomer is given a session."""
+        admission = self.admission
+        return not (admission.draining or admission.over or self.sessions.full)
+
+    def receive(self) -> bool:
+        """Handles what has arrived; returns True if there was anything."""
+        events = self.listener.poll()
+        for event in events:
+            self._handle(event)
+        return bool(events)
+
+    def answer(self) -> bool:
+        """Answers the next batch of requests; returns True if there was one."""
+        return self._answering.answer()
+
+    # -- messages
+
+    def _handle(self, event: Event) -> None:
+        connection, payload = event.connection, event.payload
+        member: Member | None = connection.owner
+        if payload is None and event.fault is None:
+            self._lose(member, connection)
+            return
+        if connection.closed:
+            return
+        try:
+            if payload is None:
+                code = "oversize" if isinstance(event.fault, OversizeError) else "malformed"
+                raise Refusal(code, str(event.fault))
+            fields, encoding = decode(payload, connection.encoding)
+            connection.encoding = encoding
+            message = self._protocol.parse(fields)
+            if member is None:
+                self._greet(connection, message)
+            else:
+                self._receive(member, message)
+        except Refusal as refusal:
+            self._refuse(connection, member, refusal)
+
+    def _refuse(self, connection: Connection, member: Member | None, refusal: Refusal) -> None:
+        self.counters.refused += 1
+        if member is not None:
+            member.session.failures += 1
+            if member.session.failures >= _FAILURES and not refusal.fatal:
+                refusal = Refusal("too_many_errors", f"{_FAILURES} errors in a row: {refusal.text}")
+        fatal = refusal.fatal or member is None
+        send(connection, {**refusal.fields(), "fatal": fatal})
+        if fatal:
+            connection.close()
+            self._lose(member, connection)
+
+    def _lose(self, member: Member | None, connection: Connection) -> None:
+        if member is not None and member.connection is connection:
+            self.sessions.lose(member, self._now())
+
+    def _greet(self, connection: Connection, message: Incoming) -> None:
+        admitted = self.admission.admit(connection, message)
+        if admitted is None:
+            return
+        member, resumed = admitted
+        self.counters.resumed += resumed
+        if not resumed:
+            member.rows = self._rows.slot(member.slot, recorded=member.mode == "train")
+        gateway = self._config.session_config.gateway
+        fields = {
+            "resumed": resumed,
+            "num_envs": self._rows.num_envs,
+            "obs_spec": shown_spec(self._rows.frame_spec),
+            "action_spec": shown_spec(self._config.env_config.action_spec),
+            "seed": self._seeds.next(member),
+            "version": self._policies.version,
+            "max_message_bytes": self._protocol.max_message_bytes,
+            "grace_seconds": gateway.grace_seconds,
+            "idle_seconds": gateway.idle_seconds,
+        }
+        send_welcome(member, connection, fields)
+
+    def _receive(self, member: Member, message: Incoming) -> None:
+        if isinstance(message, Bye):
+            self.leave(member, "bye")
+            return
+        if isinstance(message, Request):
+            ended = self._requests.receive(member, message)
+            self.sessions.on_message(member, self._now())
+            if ended:
+                self._on_episode(member)
+        elif isinstance(message, Ping):
+            self.sessions.on_message(member, self._now())
+            send_to(member, {"kind": "pong", "t": message.token})
+            return
+        elif isinstance(message, Metrics):
+            self.sessions.on_message(member, self._now())
+            self._keep_metrics(member, message)
+        else:
+            raise Refusal("wrong_state", "this connection has a session already")
+        member.session.failures = 0
+
+    def _keep_metrics(self, member: Member, message: Metrics) -> None:
+        member.names.update(message.values)
+        if len(member.names) > METRIC_NAMES:
+            member.names.difference_update(message.values)
+            raise Refusal("bad_metric", f"values: more than {METRIC_NAMES} names in this session")
+        for name, value in message.values.items():
+            self._curves[f"client/{member.name}/{name}"] = value
+
+    def pop_curves(self) -> dict[str, float]:
+        """Returns the numbers of clients since the last call, the newest of each name."""
+        curves, self._curves = self._curves, {}
+        return curves
+
+    # -- the end of a session
+
+    def leave(self, member: Member, reason: str, *, reconnect: bool = False) -> None:
+        """Ends a session: cuts its episode, and frees its slot."""
+        self._batcher.discard(member)
+        self.counters.cut += member.rows.cut()
+        self.sessions.leave(member)
+        if member.connection is not None:
+            member.connection.owner = None
+            send_goodbye(member.connection, reason, reconnect=reconnect)
+        self._log.event(
+            "client_left",
+            f"{member.name}: {reason}, {member.steps} steps, {member.episodes} episodes",
+        )
+
+    def leave_all(self, reason: str, *, reconnect: bool) -> None:
+        """Ends all sessions."""
+        for member in self.sessions:
+            self.leave(member, reason, reconnect=reconnect)
+
+    def leave_between_episodes(self, reason: str) -> None:
+        """Ends the sessions that have no open episode, and those without a connection."""
+        for member in self.sessions:
+            if not member.session.open or member.connection is None:
+                self.leave(member, reason, reconnect=True)
+
+    def _on_episode(self, member: Member) -> None:
+        if self.admission.draining:
+            self.leave(member, "draining", reconnect=True)
+        elif 0 < self._session_seconds <= self._now() - member.joined_at:
+            self.leave(member, "rebalance", reconnect=True)
+
+    def do_chores(self) -> None:
+        """Does what is due by time, for all sessions."""
+        now = self._now()
+        for member, what in self.sessions.due(now):
+            self._on_due(member, what)
+        self.admission.end_revoked()
+        if self.listener.trouble:
+            self._log.warning(self.listener.trouble)
+            self.listener.trouble = ""
+
+    def _on_due(self, member: Member, what: Due) -> None:
+        if what is Due.left:
+            self.leave(member, "lost")
+        elif what is Due.idle:
+            self.leave(member, "idle", reconnect=True)
+        elif what is Due.wait:
+            reason = "replay" if self._policies.version else "parameters"
+            send_to(member, {"kind": "wait", "seq": member.session.seq, "reason": reason})
+        else:
+            text = "no answer in time: send the request again, with the same seq"
+            send_to(member, Refusal("unavailable", text, member.session.seq).fields())
+
+    def close(self) -> None:
+        """Closes the port and all connections."""
+        self.listener.close()

@@ -1,0 +1,140 @@
+"""Payloads of the protocol: a map in msgpack or in JSON, and arrays in it; no field is checked."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from typing import Any, NoReturn
+
+import msgpack
+import numpy as np
+
+from session.nest import Array
+from session.stream.door import Encoding
+from surreal_like.gateway.messages import Fields, malformed
+
+_ARRAY = 1
+DTYPES = (
+    "float32",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint16",
+    "uint32",
+    "bool",
+    "float64",
+)
+_BY_CODE = {code: np.dtype(name) for code, name in enumerate(DTYPES, 1)}
+_CODES = {dtype: code for code, dtype in _BY_CODE.items()}
+AXES = 8
+_DEPTH, _ENTRIES, _TEXT_BYTES = 8, 256, 4096
+
+
+def decode(payload: bytes, encoding: Encoding | None) -> tuple[Fields, Encoding]:
+    """Returns the map in a payload, and its encoding.
+
+    Args:
+        payload: as received.
+        encoding: of the session; None: either.
+
+    Raises:
+        Refusal: it is no map in that encoding.
+    """
+    first = payload[0] if payload else 0
+    if first == 0x7B:
+        found = Encoding.json
+    elif 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
+        found = Encoding.msgpack
+    else:
+        malformed("a message is a map in msgpack, or an object in JSON")
+    if encoding is not None and found is not encoding:
+        malformed(f"this session began in {encoding}, and a message came in {found}")
+    fields = _from_json(payload) if found is Encoding.json else _from_msgpack(payload)
+    _check_size(fields)
+    return fields, found
+
+
+def _from_msgpack(payload: bytes) -> Any:
+    try:
+        return msgpack.unpackb(
+            payload,
+            ext_hook=_decode_array,
+            max_str_len=_TEXT_BYTES,
+            max_bin_len=_TEXT_BYTES,
+        )
+    except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
+        malformed(f"the message is not valid msgpack: {str(error)[:100] or type(error).__name__}")
+
+
+def _from_json(payload: bytes) -> Any:
+    try:
+        return json.loads(payload, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError, MemoryError) as error:
+        malformed(f"the message is not valid JSON: {str(error)[:100]}")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _check_size(fields: Any) -> None:
+    """Refuses a map with too many entries, or with values that are nested too deeply."""
+    level: list[Any] = [fields]
+    for _ in range(_DEPTH):
+        deeper: list[Any] = []
+        for value in level:
+            if type(value) is dict:
+                if len(value) > _ENTRIES:
+                    malformed(f"a map has {len(value)} entries, at most {_ENTRIES} are allowed")
+                if not all(type(key) is str for key in value):
+                    malformed("a key of a map is no text")
+                deeper += [each for each in value.values() if type(each) in (dict, list)]
+            else:
+                deeper += [each for each in value if type(each) in (dict, list)]
+        if not deeper:
+            return
+        level = deeper
+    malformed(f"values are nested more than {_DEPTH} deep")
+
+
+def _decode_array(code: int, data: bytes) -> Array:
+    """Returns the array of a msgpack extension, read-only."""
+    if code != _ARRAY:
+        raise ValueError(f"extension type {code} is unknown, arrays have type {_ARRAY}")
+    dtype = _BY_CODE.get(data[0]) if len(data) > 1 else None
+    if dtype is None or data[1] > AXES:
+        raise ValueError("an array begins with a code of a dtype and at most 8 axes")
+    start = 2 + 4 * data[1]
+    if len(data) < start:
+        raise ValueError("an array ends inside its shape")
+    shape = struct.unpack_from(f"<{data[1]}I", data, 2)
+    wanted = math.prod(shape) * dtype.itemsize
+    if len(data) - start != wanted:
+        raise ValueError(
+            f"an array of {dtype} {list(shape)} has {len(data) - start} bytes, not {wanted}"
+        )
+    if dtype == np.bool_ and data[start:].strip(b"\0\1"):
+        raise ValueError("an array of bool has bytes other than 0 and 1")
+    return np.frombuffer(data, dtype, offset=start).reshape(shape)
+
+
+def _encode_array(value: Any) -> msgpack.ExtType:
+    array = np.asarray(value)
+    dtype = array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else array.dtype
+    head = struct.pack(f"<BB{array.ndim}I", _CODES[dtype], array.ndim, *array.shape)
+    return msgpack.ExtType(_ARRAY, head + array.astype(dtype, copy=False).tobytes())
+
+
+def _to_json(value: Any) -> Any:
+    return np.asarray(value).tolist()
+
+
+def encode(fields: Fields, encoding: Encoding) -> bytes:
+    """Returns the payload of a message; arrays become numbers and lists in JSON."""
+    if encoding is Encoding.json:
+        return json.dumps(fields, default=_to_json, separators=(",", ":"), allow_nan=False).encode()
+    packed: bytes = msgpack.packb(fields, default=_encode_array)
+    return packed

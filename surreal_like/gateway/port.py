@@ -1,0 +1,59 @@
+"""Port of a gateway, and the check of its clients' tokens, from the settings of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from session.config import Config
+from session.errors import ConfigError
+from session.folder import RunFolder
+from session.process.clock import Clock
+from session.stream.door import DoorSettings
+from session.stream.limits import StreamLimits
+from session.stream.listener import Listener
+from session.stream.tls import server_context
+from session.stream.tokens import TokenGate
+
+
+def make_gate(config: Config, folder: RunFolder | None) -> TokenGate | None:
+    """Returns the check of tokens; None if clients need none.
+
+    Raises:
+        ConfigError: there is no folder that has them.
+    """
+    if not config.session_config.gateway.tokens:
+        return None
+    if folder is None:
+        raise ConfigError("session_config.gateway.tokens: tokens are in the run folder: share it")
+    return TokenGate(folder.client_tokens)
+
+
+def make_listener(
+    config: Config, index: int, *, limit_bytes: int, healthy: Callable[[], bool], clock: Clock
+) -> Listener:
+    """Binds the port of a gateway.
+
+    Args:
+        config: of the run.
+        index: number of the gateway.
+        limit_bytes: of a message.
+        healthy: returns True while newcomers are accepted.
+        clock: for deadlines.
+
+    Raises:
+        ConfigError: it cannot be bound.
+    """
+    session = config.session_config
+    gateway = session.gateway
+    door = DoorSettings(
+        limit_bytes=limit_bytes,
+        host=gateway.host,
+        hosts=tuple(gateway.hosts),
+        origins=tuple(gateway.origins),
+        healthy=healthy,
+    )
+    limits = StreamLimits(greeting_seconds=session.security.handshake_seconds)
+    port = gateway.port + index if gateway.port else 0
+    cert, key = gateway.tls.cert, gateway.tls.key
+    tls = None if cert is None else server_context(cert, key)
+    return Listener(gateway.host, port, door=door, clock=clock, limits=limits, tls=tls)

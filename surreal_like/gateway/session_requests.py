@@ -1,0 +1,100 @@
+"""Requests of admitted clients: resets, steps and ends become rows, and wait for their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from surreal_like.errors import DataError
+from surreal_like.gateway.admission import Seeds
+from surreal_like.gateway.batcher import Batcher
+from surreal_like.gateway.counters import Counters
+from surreal_like.gateway.messages import Refusal, Request
+from surreal_like.gateway.recorder import Rows
+from surreal_like.gateway.replies import send_to
+from surreal_like.gateway.session import Effect, State
+from surreal_like.gateway.sessions import Member, Sessions
+
+
+class SessionRequests:
+    """Writes the rows of requests.
+
+    Args:
+        rows: of the sessions.
+        sessions: all of this gateway.
+        batcher: gets the requests that need an action.
+        counters: of the gateway.
+        seeds: of the episodes of clients.
+        now: returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        *,
+        sessions: Sessions,
+        batcher: Batcher,
+        counters: Counters,
+        seeds: Seeds,
+        now: Callable[[], float],
+    ) -> None:
+        self._rows, self._sessions, self._batcher = rows, sessions, batcher
+        self._counters, self._seeds, self._now = counters, seeds, now
+
+    def receive(self, member: Member, request: Request) -> bool:
+        """Accepts a request; returns True if it was the end of an episode.
+
+        Raises:
+            Refusal: it is wrong now; nothing has changed then.
+        """
+        session, slot, now = member.session, member.rows, self._now()
+        self._check(member, request)
+        effect = session.receive(request.kind, request.seq)
+        if effect is Effect.owed:
+            return False
+        if effect is Effect.repeat:
+            assert session.answer is not None  # a repeated request has been answered
+            send_to(member, session.answer)
+            return False
+        if request.kind != "reset":
+            self._counters.times.think.add(now - member.moved_at)
+            self._counters.unrecorded += self._rows.num_envs * slot.muted
+        if effect is Effect.end:
+            self._end(member, request)
+            return True
+        if effect is Effect.step:
+            slot.step(request, has_room=self._rows.has_room)
+            member.steps += self._rows.num_envs
+        else:
+            if effect is Effect.cut:
+                self._counters.cut += slot.cut()
+            slot.begin(request)
+            member.episodes += 1
+        self._sessions.asked(member, now)
+        self._batcher.add(member, request)
+        return False
+
+    def _check(self, member: Member, request: Request) -> None:
+        """Raises a Refusal for what only this session's past, or the algorithm, forbids."""
+        if request.action is not None and self._rows.overlap:
+            raise Refusal(
+                "bad_action",
+                "this algorithm learns from its own actions only: leave action out",
+                request.seq,
+            )
+        if request.seq == member.session.seq + 1 and member.session.state is State.answered:
+            try:
+                member.rows.check(request)
+            except DataError as error:
+                code = "bad_reward" if str(error).startswith("reward") else "bad_observation"
+                raise Refusal(code, str(error), request.seq) from None
+
+    def _end(self, member: Member, request: Request) -> None:
+        summary = member.rows.end(request)
+        member.steps += 1
+        self._counters.steps += 1
+        self._counters.ended += 1
+        member.last_return = summary["return"]
+        seed = self._seeds.next(member, ended=True)
+        answer = {"kind": "episode", "seq": request.seq, **summary, "seed": seed}
+        member.session.reply(answer)
+        send_to(member, answer)
