@@ -23,6 +23,7 @@ from surreal_like.replay.base import load_replay_class  # noqa: E402
 from surreal_like.replay.client import ReplayClient, Sampled  # noqa: E402
 
 _POLL_SECONDS = 0.01
+_QUIET_SECONDS = 0.05
 BATCH_SIZE = 256
 
 
@@ -36,6 +37,7 @@ class Sampling:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._clients: dict[int, ReplayClient] = {}
+        self._used = 0  # batches per request of the client that was used last
         self._generator = np.random.default_rng(0)
 
     def handlers(self) -> dict[str, Callable[..., Answer]]:
@@ -43,6 +45,9 @@ class Sampling:
         return {"batches": self.batches, "priorities": self.priorities}
 
     def _client(self, batches_per_request: int) -> ReplayClient:
+        if self._used not in (0, batches_per_request):
+            _drain(self._clients[self._used])
+        self._used = batches_per_request
         if batches_per_request not in self._clients:
             config, context = self._context.config, self._context
             learner = config.session_config.learner
@@ -93,6 +98,15 @@ class Sampling:
         """Messages with priorities that have left."""
         counters = self._context.wire.counters()
         return sum(each.sent for name, each in counters.items() if name.endswith(".priorities"))
+
+
+def _drain(client: ReplayClient) -> None:
+    """Takes all batches that are under way: clients share one connection, and their replies."""
+    poll(client.sockets(), _QUIET_SECONDS)
+    while client.tick(ask=False):
+        poll(client.sockets(), _QUIET_SECONDS)
+    while client.next() is not None:
+        pass
 
 
 def _next(client: ReplayClient) -> Sampled:

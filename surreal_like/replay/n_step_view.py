@@ -44,15 +44,15 @@ class Transitions(NamedTuple):
         ends: positions of the rows whose observations are bootstrapped.
         rewards: n-step sums, float32.
         discounts: of the bootstrap values, gamma included, float32.
-        terminated: it ends in a termination.
-        truncated: it ends in a truncation.
+        ended: the episode ends there.
+        terminated: it ends there in a termination, not in a truncation.
     """
 
     ends: Rows
     rewards: Floats
     discounts: Floats
+    ended: Flags
     terminated: Flags
-    truncated: Flags
 
 
 class View(ABC):
@@ -249,7 +249,7 @@ class NStepView(View):
         self, storage: ColumnStorage, numbers: Rows, found: Transitions, empty: Empty | None
     ) -> dict[str, Array]:
         start = storage.locate(numbers)
-        end, rewards, discounts, terminated, _ = found
+        end, rewards, discounts, _, terminated = found
         batch: dict[str, Array] = {"rewards": rewards, "discounts": discounts, "indices": numbers}
         batch["dones"] = terminated.astype(np.float32)
         seen, seen_next = (self._stacks.positions(storage, rows) for rows in (start, end))
@@ -281,8 +281,8 @@ class NStepView(View):
             rewards = rewards + discounts * self._transform(reward) * going
             discounts = np.where(going, discounts * self._gamma * discount, discounts)
             going &= ~last
-        terminated = ~going & (discount == 0.0)
-        return Transitions(end, rewards, discounts, terminated, ~going & ~terminated)
+        ended = ~going
+        return Transitions(end, rewards, discounts, ended, ended & (discount == 0.0))
 
 
 def _outcome(storage: ColumnStorage, end: Rows) -> tuple[Floats, Floats, Flags]:

@@ -32,7 +32,8 @@ class Sample(NamedTuple):
     @property
     def fresh(self) -> int:
         """Number of samples that count as sampled now."""
-        return len(self.numbers) - int(np.count_nonzero(self.columns.get("replayed", False)))
+        replayed = self.columns.get("replayed")
+        return len(self.numbers) - (0 if replayed is None else int(np.count_nonzero(replayed)))
 
 
 class Selector(ABC):

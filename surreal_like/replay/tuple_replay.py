@@ -183,7 +183,7 @@ class Cutter:
             info = {
                 "discount": float(row["discounts"]),
                 "terminated": bool(transitions.terminated[i]),
-                "truncated": bool(transitions.truncated[i]),
+                "truncated": bool(transitions.ended[i] & ~transitions.terminated[i]),
                 "version": int(row["version"]),
                 "extras": nest.unflatten(row, "extras"),
             }
