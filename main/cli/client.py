@@ -64,6 +64,6 @@ def _parser() -> argparse.ArgumentParser:
         help="episodes of each process; default: until the run is over",
     )
     parser.add_argument("--token", default="", help="made by surreal-like clients RUN --token NAME")
-    parser.add_argument("--mode", default="", help="train or act; default: that of the gateway")
+    parser.add_argument("--mode", default="", help="train, evaluate or act; default: train")
     parser.add_argument("--name", default="", help="name of the session in the run's tables")
     return parser

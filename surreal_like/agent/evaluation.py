@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, ended
+from surreal_like.data.parameters import Parameters
 
 
 class Evaluation:
@@ -68,16 +70,55 @@ class Evaluation:
         return self._finished
 
     def summary(self) -> dict[str, float]:
-        """Returns ``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length``
-        and ``episodes``, of raw rewards.
-        """
-        returns = np.array([each["return"] for each in self._finished])
-        lengths = np.array([each["length"] for each in self._finished])
-        return {
-            "mean_return": float(returns.mean()),
-            "std_return": float(returns.std()),
-            "min_return": float(returns.min()),
-            "max_return": float(returns.max()),
-            "mean_length": float(lengths.mean()),
-            "episodes": len(returns),
-        }
+        """Returns the result of :func:`summarize`."""
+        return summarize(self._finished)
+
+
+def summarize(finished: Sequence[EpisodeSummary]) -> dict[str, float]:
+    """Returns ``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length`` and
+    ``episodes``, of raw rewards.
+
+    Args:
+        finished: summaries of at least one episode.
+    """
+    returns = np.array([each["return"] for each in finished])
+    lengths = np.array([each["length"] for each in finished])
+    return {
+        "mean_return": float(returns.mean()),
+        "std_return": float(returns.std()),
+        "min_return": float(returns.min()),
+        "max_return": float(returns.max()),
+        "mean_length": float(lengths.mean()),
+        "episodes": len(returns),
+    }
+
+
+def score_of(
+    finished: Sequence[EpisodeSummary],
+    parameters: Parameters,
+    *,
+    env_steps: int,
+    confirm: bool,
+    mode: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """Returns the score of an evaluation: the fields of ``evaluated``.
+
+    Args:
+        finished: summaries of the episodes that count, at least one.
+        parameters: the version that played them.
+        env_steps: environment steps of the run.
+        confirm: True if the version was evaluated again.
+        mode: of the agent.
+        seconds: duration of the evaluation.
+    """
+    return {
+        **summarize(finished),
+        "version": parameters.version,
+        "incarnation": parameters.incarnation,
+        "iteration": parameters.iteration,
+        "env_steps": env_steps,
+        "confirm": confirm,
+        "mode": mode,
+        "seconds": seconds,
+    }

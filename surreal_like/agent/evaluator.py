@@ -13,7 +13,7 @@ from session.process.service import Service
 from session.show.progress import mode_name
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
-from surreal_like.agent.evaluation import Evaluation
+from surreal_like.agent.evaluation import Evaluation, score_of
 from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
 from surreal_like.agent.evaluation_reporter import EvaluationReporter
 from surreal_like.agent.fetcher import Fetcher
@@ -165,22 +165,19 @@ class EvaluatorService(Service):
         assert parameters is not None  # an evaluation begins with them
         self._evaluation = None
         seconds = self._context.clock.now() - self._began_at
-        summary = evaluation.summary()
-        score = {
-            **summary,
-            "version": parameters.version,
-            "incarnation": parameters.incarnation,
-            "iteration": parameters.iteration,
-            "env_steps": self._agent.progress.env_steps,
-            "confirm": self._confirm,
-            "mode": str(self._agent.agent_mode),
-            "seconds": seconds,
-        }
+        score = score_of(
+            evaluation.finished,
+            parameters,
+            env_steps=self._agent.progress.env_steps,
+            confirm=self._confirm,
+            mode=str(self._agent.agent_mode),
+            seconds=seconds,
+        )
         self._scores.report(score, parameters.flat if self._judges else None)
         curves = {
             **mean_metrics(evaluation.finished),
-            "return": summary["mean_return"],
-            "episode_length": summary["mean_length"],
+            "return": score["mean_return"],
+            "episode_length": score["mean_length"],
             "version_lag": float(self._fetcher.lag),
         }
         if seconds > 0:

@@ -184,7 +184,8 @@ def extended(user: Config, default: Config) -> Config:
 def _check_stop(session: Config) -> None:
     """Rejects goals that can never be evaluated."""
     stop = session.stop
-    if stop.eval_return is not None and session.evaluator.num < 1:
+    # Clients of a gateway may evaluate, in sessions of that mode.
+    if stop.eval_return is not None and session.evaluator.num < 1 and session.gateway.num < 1:
         raise ConfigError(
             f"session_config.stop.eval_return is {stop.eval_return}, but there is no evaluator: "
             "set session_config.evaluator.num to 1, or eval_return to null"

@@ -103,13 +103,15 @@ def _servers(shards: range, join: tuple[str, ...]) -> Iterator[Component]:
 def _clients(config: Config, shards: range) -> Iterator[Component]:
     session = config.session_config
     for kind, num in (("agent", session.agent.num), ("gateway", session.gateway.num)):
+        # Clients of a gateway may evaluate.
+        scores = ("learner.control",) if kind == "gateway" else ()
         for index in range(num):
             yield Component(
                 f"{kind}-{index}",
                 kind,
                 f"main.{kind}",
                 index,
-                connects=(*_of_shards(shards, "experience", "acks"), *_SHARED),
+                connects=(*_of_shards(shards, "experience", "acks"), *scores, *_SHARED),
                 needs_torch=True,
             )
     for index in range(session.evaluator.num):

@@ -21,7 +21,7 @@ from surreal_like.gateway.sessions import Busy, Member, Sessions
 # What is left to the rest of the machine when a newcomer is let in.
 _SPARE_BYTES = 256 << 20
 # Odd, so that multiples of it are different modulo a power of two.
-_SEED_STEP, _SEEDS = 0x9E3779B1, 1 << 31
+_SEED_STEP, _SEEDS = 0x9E3779B1, 1 << 30
 
 Leave = Callable[[Member, str], None]
 
@@ -148,18 +148,14 @@ class Seeds:
 
     def __init__(self, seed: int, places: int) -> None:
         self._seed, self._places = seed, places
-        self._episodes = [0] * places
+        self._given = [0] * places
 
-    def next(self, member: Member, *, ended: bool = False) -> int:
-        """Returns the seed of the next episode of a session's slot.
-
-        Args:
-            member: the session.
-            ended: True if an episode has ended just now.
-        """
-        self._episodes[member.slot] += ended
-        number = self._episodes[member.slot] * self._places + member.slot
-        return (self._seed + number * _SEED_STEP) % _SEEDS
+    def next(self, member: Member) -> int:
+        """Returns the seed of the next episode of a session's slot."""
+        number = self._given[member.slot] * self._places + member.slot
+        self._given[member.slot] += 1
+        # The last bit keeps seeds of evaluations apart from all others, at any gateway.
+        return (self._seed + number * _SEED_STEP) % _SEEDS * 2 + (member.mode == "evaluate")
 
 
 def send_welcome(member: Member, connection: Connection, fields: Mapping[str, Any]) -> None:

@@ -50,14 +50,14 @@ class Answering:
         self._counters, self._now = counters, now
         self._waits, self._numbers = waits, numbers
 
-    def answer(self) -> bool:
-        """Answers the next batch; returns True if there was one."""
+    def answer(self) -> list[Member]:
+        """Answers the next batch; returns its sessions."""
         if not len(self._batcher) or not self._policies.version:
-            return False
+            return []
         now = self._now()
         batch = self._batcher.take(now, self._sessions, self._may_answer)
         if batch is None:
-            return False
+            return []
         if batch.mode == "train" and not self._rows.has_room:
             for member in batch.members:
                 if not member.rows.muted:
@@ -67,7 +67,7 @@ class Answering:
         )
         self._infer(batch, now)
         self._counters.steps += len(batch.members) * self._rows.num_envs
-        return True
+        return batch.members
 
     def _may_answer(self, mode: str) -> bool:
         return mode != "train" or not self._waits or self._rows.has_room
@@ -99,8 +99,7 @@ class Answering:
     def _reply(self, member: Member, request: Request, action: Any, version: int) -> None:
         answer = {"kind": "action", "seq": request.seq, "action": action, "version": version}
         if self._rows.num_envs > 1:
-            episodes = answer["episodes"] = member.rows.ended()
-            self._counters.ended += len(episodes)
+            answer["episodes"] = member.rows.ended()
         member.session.reply(answer)
         send_to(member, answer)
         member.moved_at = self._now()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, Protocol
 
 from session.config import Config
 from session.errors import OversizeError
+from session.folder import RunFolder
 from session.loggerplex.client import Log
 from session.process.clock import Clock
+from session.process.component import Component
 from session.stream.connection import Connection, Event
-from session.stream.tokens import TokenGate
 from surreal_like.gateway.admission import Admission, Seeds, send_welcome, shown_spec
 from surreal_like.gateway.answering import Answering
 from surreal_like.gateway.batcher import Batcher
 from surreal_like.gateway.counters import Counters
+from surreal_like.gateway.evaluations import Evaluations
 from surreal_like.gateway.messages import (
     METRIC_NAMES,
     Bye,
@@ -26,8 +28,8 @@ from surreal_like.gateway.messages import (
 )
 from surreal_like.gateway.payloads import decode
 from surreal_like.gateway.policies import Policies
-from surreal_like.gateway.port import make_listener
-from surreal_like.gateway.protocol import Protocol
+from surreal_like.gateway.port import make_gate, make_listener
+from surreal_like.gateway.protocol import Protocol as Checks
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send, send_goodbye, send_to
 from surreal_like.gateway.session_requests import SessionRequests
@@ -37,40 +39,50 @@ _FAILURES = 20
 _SECRET_BYTES = 16
 
 
+class Host(Protocol):
+    """Process of a frontend; a :class:`~session.process.context.Context` is one.
+
+    Attributes:
+        config: of the run.
+        component: its index is added to the port.
+        folder: of the run, for tokens.
+        clock: for all times.
+        log: gets events and warnings.
+    """
+
+    config: Config
+    component: Component
+    folder: RunFolder | None
+    clock: Clock
+    log: Log
+
+    @property
+    def seed(self) -> int:
+        """For the seeds of episodes."""
+
+
 class Frontend:
     """The clients of one port, their sessions and their answers.
 
     Args:
-        config: of the run.
+        host: of the process.
         rows: of the sessions.
         policies: act.
-        index: number of the gateway.
-        seed: for the seeds of episodes.
-        gate: checks tokens; None: clients need none.
-        log: gets events and warnings.
-        clock: for all times.
+        evaluations: of sessions of mode ``evaluate``; None: there is no such mode.
 
     Attributes:
         sessions, listener, counters, admission: see their classes.
-        curves: newest numbers of clients by name, see :meth:`pop_curves`.
     """
 
     def __init__(
-        self,
-        config: Config,
-        rows: Rows,
-        policies: Policies,
-        *,
-        index: int,
-        seed: int,
-        gate: TokenGate | None,
-        log: Log,
-        clock: Clock,
+        self, host: Host, rows: Rows, policies: Policies, evaluations: Evaluations | None = None
     ) -> None:
+        config, log, clock = host.config, host.log, host.clock
         gateway = config.session_config.gateway
         self._config, self._log, self._now = config, log, clock.now
+        self._evaluations = evaluations
         self._rows, self._policies = rows, policies
-        self._protocol = Protocol(rows.frame_spec, config.env_config.action_spec, rows.num_envs)
+        self._protocol = Checks(rows.frame_spec, config.env_config.action_spec, rows.num_envs)
         self.sessions = Sessions(
             gateway.max_clients,
             Timing(gateway.grace_seconds, gateway.idle_seconds, gateway.answer_seconds),
@@ -80,14 +92,14 @@ class Frontend:
         self.counters = Counters()
         self._curves: dict[str, float] = {}
         self._batcher = Batcher(gateway.max_batch, gateway.batch_wait_seconds)
-        self._seeds = Seeds(seed, gateway.max_clients)
+        self._seeds = Seeds(host.seed, gateway.max_clients)
         shared: dict[str, Any] = {
             "sessions": self.sessions,
             "batcher": self._batcher,
             "counters": self.counters,
             "now": clock.now,
         }
-        self._requests = SessionRequests(rows, seeds=self._seeds, **shared)
+        self._requests = SessionRequests(rows, seeds=self._seeds, evaluations=evaluations, **shared)
         self._answering = Answering(
             policies,
             rows,
@@ -97,7 +109,7 @@ class Frontend:
         )
         self.listener = make_listener(
             config,
-            index,
+            host.component.index,
             limit_bytes=self._protocol.max_message_bytes,
             healthy=lambda: self.open,
             clock=clock,
@@ -106,7 +118,7 @@ class Frontend:
             self.sessions,
             policies.modes,
             listener=self.listener,
-            gate=gate,
+            gate=make_gate(config, host.folder),
             log=log,
             clock=clock,
             slot_bytes=rows.slot_bytes,
@@ -128,7 +140,16 @@ class Frontend:
 
     def answer(self) -> bool:
         """Answers the next batch of requests; returns True if there was one."""
-        return self._answering.answer()
+        if self._evaluations is not None:
+            self._evaluations.tick()
+            for member, request in self._evaluations.pop_ready().items():
+                self.sessions.asked(member, self._now())
+                self._batcher.add(member, request)
+        answered = self._answering.answer()
+        if self._rows.num_envs > 1:
+            for member in answered:
+                self._on_episodes(member, member.rows.ended())
+        return bool(answered)
 
     # -- messages
 
@@ -230,6 +251,8 @@ class Frontend:
     def leave(self, member: Member, reason: str, *, reconnect: bool = False) -> None:
         """Ends a session: cuts its episode, and frees its slot."""
         self._batcher.discard(member)
+        if self._evaluations is not None:
+            self._evaluations.leave(member)
         self.counters.cut += member.rows.cut()
         self.sessions.leave(member)
         if member.connection is not None:
@@ -248,14 +271,34 @@ class Frontend:
     def leave_between_episodes(self, reason: str) -> None:
         """Ends the sessions that have no open episode, and those without a connection."""
         for member in self.sessions:
-            if not member.session.open or member.connection is None:
+            if not member.session.open or member.held or member.connection is None:
                 self.leave(member, reason, reconnect=True)
 
     def _on_episode(self, member: Member) -> None:
+        reason = self._why_leave(member)
+        if reason:
+            self.leave(member, reason, reconnect=True)
+
+    def _on_episodes(self, member: Member, episodes: list[dict[str, Any]]) -> None:
+        """Ends a session of several environments once none is in an episode that it has to end.
+
+        Their episodes hardly ever end together: those that were open when the time came are
+        waited for, and those that have begun since are cut.
+        """
+        reason = self._why_leave(member)
+        if not reason or not episodes:
+            return
+        if member.last_streams is None:
+            member.last_streams = set(range(self._rows.num_envs))
+        member.last_streams.difference_update(each["stream"] for each in episodes)
+        if not member.last_streams:
+            self.leave(member, reason, reconnect=True)
+
+    def _why_leave(self, member: Member) -> str:
         if self.admission.draining:
-            self.leave(member, "draining", reconnect=True)
-        elif 0 < self._session_seconds <= self._now() - member.joined_at:
-            self.leave(member, "rebalance", reconnect=True)
+            return "draining"
+        over = 0 < self._session_seconds <= self._now() - member.joined_at
+        return "rebalance" if over else ""
 
     def do_chores(self) -> None:
         """Does what is due by time, for all sessions."""
@@ -266,6 +309,9 @@ class Frontend:
         if self.listener.trouble:
             self._log.warning(self.listener.trouble)
             self.listener.trouble = ""
+        if self._evaluations is not None and self._evaluations.trouble:
+            self._log.warning(self._evaluations.trouble)
+            self._evaluations.trouble = ""
 
     def _on_due(self, member: Member, what: Due) -> None:
         if what is Due.left:
@@ -274,6 +320,7 @@ class Frontend:
             self.leave(member, "idle", reconnect=True)
         elif what is Due.wait:
             reason = "replay" if self._policies.version else "parameters"
+            reason = "evaluation" if member.held else reason
             send_to(member, {"kind": "wait", "seq": member.session.seq, "reason": reason})
         else:
             text = "no answer in time: send the request again, with the same seq"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,6 @@ from surreal_like.data.spec import parse_action_spec
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.gateway.inference import Indices, Inference
 from surreal_like.gateway.slots import Advice
-
-_MODES = {"train": AgentMode.training, "act": AgentMode.eval_deterministic}
 
 MakeAgent = Callable[[AgentMode], Agent]
 
@@ -37,16 +35,24 @@ class Policies:
         make: makes an agent.
         env_config: of the experiment.
         num_streams: of all places.
+        modes: of sessions, and of their agents; the first one is the default.
 
     Attributes:
-        modes: of sessions, and of their agents; the first one is the default.
+        newest: parameters; None before the first.
     """
 
-    def __init__(self, make: MakeAgent, env_config: Config, num_streams: int) -> None:
-        self.modes = _MODES
+    def __init__(
+        self,
+        make: MakeAgent,
+        env_config: Config,
+        num_streams: int,
+        modes: Mapping[str, AgentMode],
+    ) -> None:
+        self.modes = modes
+        self.newest: Parameters | None = None
+        self._frozen: dict[str, Parameters] = {}
         self._make, self._env_config, self._num_streams = make, env_config, num_streams
         self._inferences: dict[str, Inference] = {}
-        self._parameters: Parameters | None = None
         spec = parse_action_spec(env_config.action_spec)
         bounded = spec.array.low is not None or spec.array.high is not None
         self._clips = bool(env_config.clip_action) and spec.type == "continuous" and bounded
@@ -55,13 +61,22 @@ class Policies:
     @property
     def version(self) -> int:
         """Version of the parameters, 0 before the first."""
-        return 0 if self._parameters is None else self._parameters.version
+        return 0 if self.newest is None else self.newest.version
 
     def load(self, parameters: Parameters) -> None:
-        """Loads parameters into all agents, which act with them from the next batch on."""
-        self._parameters = parameters
-        for inference in self._inferences.values():
-            inference.agent.load(parameters)
+        """Loads parameters into agents, which act with them from the next batch on.
+
+        Those of frozen modes keep theirs.
+        """
+        self.newest = parameters
+        for mode, inference in self._inferences.items():
+            if mode not in self._frozen:
+                inference.agent.load(parameters)
+
+    def freeze(self, mode: str, parameters: Parameters) -> None:
+        """Loads parameters into the agent of one mode, which keeps them until the next call."""
+        self._frozen[mode] = parameters
+        self.agent(mode).load(parameters)
 
     def agent(self, mode: str) -> Agent:
         """Returns the agent of a mode."""
@@ -73,8 +88,9 @@ class Policies:
             # Making an agent seeds torch: the noise of the others must not be repeated.
             with torch.random.fork_rng(devices=[]):
                 agent = self._make(self.modes[mode])
-            if self._parameters is not None:
-                agent.load(self._parameters)
+            parameters = self._frozen.get(mode, self.newest)
+            if parameters is not None:
+                agent.load(parameters)
             found = Inference(agent, self._env_config, self._num_streams)
             self._inferences[mode] = found
         return found

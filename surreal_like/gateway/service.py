@@ -10,12 +10,15 @@ from session.process.context import Context
 from session.process.periodic import Every
 from session.process.service import Service
 from session.wire.sockets import Pollable
+from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
+from surreal_like.agent.evaluation_reporter import EvaluationReporter
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.leaving import Leaving
 from surreal_like.agent.loop import Report
+from surreal_like.agent.mode import AgentMode
+from surreal_like.gateway.evaluations import Evaluations
 from surreal_like.gateway.frontend import Frontend
 from surreal_like.gateway.policies import MakeAgent, Policies
-from surreal_like.gateway.port import make_gate
 from surreal_like.gateway.recorder import Recorder
 from surreal_like.gateway.sessions import shown
 from surreal_like.ps.client import ParameterClient
@@ -43,7 +46,17 @@ class GatewayService(Service):
         gateway = session.gateway
         self._context, self._now = context, clock.now
         self._recorder = Recorder(context)
-        self._policies = Policies(make, config.env_config, gateway.max_clients * gateway.num_envs)
+        judging = AgentMode(session.evaluator.mode[0])
+        self._policies = Policies(
+            make,
+            config.env_config,
+            gateway.max_clients * gateway.num_envs,
+            {
+                "train": AgentMode.training,
+                "evaluate": judging,
+                "act": AgentMode.eval_deterministic,
+            },
+        )
         self._agent = self._policies.agent("train")
         self._agent.attach(context)
         self._fetcher = Fetcher(
@@ -61,16 +74,17 @@ class GatewayService(Service):
             Every(seconds=seconds, clock=clock.now)
             for seconds in (_PUMP_SECONDS, _CHORES_SECONDS, _METRICS_SECONDS, _TABLE_SECONDS)
         )
-        self._frontend = Frontend(
-            config,
-            self._recorder,
+        self._evaluations = Evaluations(
             self._policies,
-            index=context.component.index,
-            seed=context.seed,
-            gate=make_gate(config, context.folder),
-            log=context.log,
-            clock=clock,
+            EvaluationReporter(context.wire.dealer("learner.control", SCORED), clock),
+            episodes=session.stop.eval_episodes,
+            pause_seconds=session.evaluator.interval_seconds,
+            mode=str(judging),
+            num_envs=gateway.num_envs,
+            env_steps=lambda: self._agent.progress.env_steps,
+            now=clock.now,
         )
+        self._frontend = Frontend(context, self._recorder, self._policies, self._evaluations)
         port = self._frontend.listener.port
         context.event("listening", f"clients connect to port {port}")
 
@@ -90,7 +104,7 @@ class GatewayService(Service):
         if fetcher.final:
             self._begin_leaving("finished", reconnect=False)
             return True
-        if not self._policies.version and fetcher.idle:
+        if fetcher.idle and (self._evaluations.wants_newer or not self._policies.version):
             fetcher.want()
         answered = frontend.answer()
         if answered:
@@ -148,8 +162,10 @@ class GatewayService(Service):
         return not self._leaving.begun
 
     def wait_on(self) -> list[Pollable]:
-        """Returns the port for clients, and the sockets of acks and of parameters."""
-        return [self._frontend.listener, self._recorder.sender.socket, self._fetcher.client.socket]
+        """Returns the port for clients, and the sockets of acks, of parameters and of scores."""
+        clients = self._frontend.listener
+        scores = self._evaluations.scores.socket
+        return [clients, self._recorder.sender.socket, self._fetcher.client.socket, scores]
 
     def close(self) -> None:
         """Closes the port and all connections."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from surreal_like.errors import DataError
 from surreal_like.gateway.admission import Seeds
 from surreal_like.gateway.batcher import Batcher
 from surreal_like.gateway.counters import Counters
+from surreal_like.gateway.evaluations import Evaluations
 from surreal_like.gateway.messages import Refusal, Request
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send_to
@@ -24,6 +26,7 @@ class SessionRequests:
         batcher: gets the requests that need an action.
         counters: of the gateway.
         seeds: of the episodes of clients.
+        evaluations: keep the requests of their sessions; None: there is no such mode.
         now: returns the time in seconds.
     """
 
@@ -35,10 +38,12 @@ class SessionRequests:
         batcher: Batcher,
         counters: Counters,
         seeds: Seeds,
+        evaluations: Evaluations | None,
         now: Callable[[], float],
     ) -> None:
         self._rows, self._sessions, self._batcher = rows, sessions, batcher
         self._counters, self._seeds, self._now = counters, seeds, now
+        self._evaluations = evaluations
 
     def receive(self, member: Member, request: Request) -> bool:
         """Accepts a request; returns True if it was the end of an episode.
@@ -64,14 +69,24 @@ class SessionRequests:
         if effect is Effect.step:
             slot.step(request, has_room=self._rows.has_room)
             member.steps += self._rows.num_envs
+            if self._rows.num_envs > 1:
+                self._on_ended(member, slot.ended())
         else:
             if effect is Effect.cut:
                 self._counters.cut += slot.cut()
             slot.begin(request)
             member.episodes += 1
         self._sessions.asked(member, now)
-        self._batcher.add(member, request)
+        if self._evaluations is not None and member.mode == "evaluate":
+            self._evaluations.add(member, request)
+        else:
+            self._batcher.add(member, request)
         return False
+
+    def _on_ended(self, member: Member, episodes: list[dict[str, Any]]) -> None:
+        self._counters.ended += len(episodes)
+        if self._evaluations is not None and member.mode == "evaluate":
+            self._evaluations.on_ended(member, episodes)
 
     def _check(self, member: Member, request: Request) -> None:
         """Raises a Refusal for what only this session's past, or the algorithm, forbids."""
@@ -92,9 +107,9 @@ class SessionRequests:
         summary = member.rows.end(request)
         member.steps += 1
         self._counters.steps += 1
-        self._counters.ended += 1
+        self._on_ended(member, [{"stream": 0, **summary}])
         member.last_return = summary["return"]
-        seed = self._seeds.next(member, ended=True)
+        seed = self._seeds.next(member)
         answer = {"kind": "episode", "seq": request.seq, **summary, "seed": seed}
         member.session.reply(answer)
         send_to(member, answer)

@@ -32,7 +32,7 @@ class Due(StringEnum):
     """Action that is due for a session.
 
     left: it was away too long; idle: it has said nothing for too long; wait: an answer is still
-    owed; unavailable: for too long.
+    owed; unavailable: for too long, and not because of an evaluation.
     """
 
     left = ()
@@ -67,6 +67,8 @@ class Member:
         last_return: of its newest episode.
         rows: its slot.
         names: of all numbers that it has reported.
+        held: True while its request waits for an evaluation.
+        last_streams: once it is time to leave, the streams whose episodes were open then.
     """
 
     number: int
@@ -87,6 +89,8 @@ class Member:
     last_return: float | None = None
     rows: Any = None
     names: set[str] = field(default_factory=set)
+    held: bool = False
+    last_streams: set[int] | None = None
     resumes: list[str] = field(default_factory=list)
 
 
@@ -211,7 +215,7 @@ class Sessions:
         if member.session.state is not State.asked:
             silent = now - member.moved_at
             return Due.idle if 0 < timing.idle_seconds <= silent else None
-        if now - member.warned_at >= timing.answer_seconds:
+        if now - member.warned_at >= timing.answer_seconds and not member.held:
             member.warned_at = member.waited_at = now
             return Due.unavailable
         if now - member.waited_at >= _WAIT_SECONDS:

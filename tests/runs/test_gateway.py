@@ -87,3 +87,27 @@ def test_S5_clients_and_a_gateway_that_are_killed_hurt_no_session(run_folder: Pa
     assert result["goal_met"] is True
     assert balanced(result)
     assert result["components"]["gateway-0"]["restarts"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_V1_a_run_without_evaluators_reaches_an_eval_return(run_folder: Path) -> None:
+    stop = "session_config.stop={eval_return: 60, eval_episodes: 8, seconds: 150}"
+    port, words = gateway(stop, "session_config.evaluator.interval_seconds=0.1")
+    words = tuple(word for word in words if "agent.num" not in word)
+    argv = ["-m", "main.cli", "client", f"127.0.0.1:{port}", "--env", "gym:CartPole-v1"]
+    with (
+        Train(run_folder, REMOTE, "--quiet", *words) as train,
+        clients(3, port, run_folder.parent) as players,
+        Process(
+            [sys.executable, "-P", *argv, "--num", "2", "--mode", "evaluate"],
+            run_folder.parent / "evaluating.txt",
+        ) as judges,
+    ):
+        assert train.wait(200) == 0, train.words
+        assert [each.wait(20) for each in (*players, judges)] == [0] * 4, judges.words
+    result = train.result
+    assert result["goal_met"] is True
+    assert len(result["eval"]["confirmed"]) == 2
+    assert clean(result)
+    assert (run_folder / "checkpoints" / "best").exists()

@@ -31,13 +31,16 @@ class ControlPeer:
         self.reports: list[tuple[dict[str, Any], bool]] = []
         self.answers: list[dict[str, Any]] = []
         self.silent = False
+        self.refusal = ""
         rig.stepping.append(self.tick)
 
     def tick(self) -> None:
         while (request := self.router.receive()) is not None:
             has_flat = "flat" in request.message.arrays
             self.reports.append((request.message.fields, has_flat))
-            if not self.silent:
+            if self.refusal:
+                self.router.refuse(request, self.refusal)
+            elif not self.silent:
                 answer = self.answers.pop(0) if self.answers else {"confirm": False, "best": 1.0}
                 self.router.reply(request, "noted", answer)
 

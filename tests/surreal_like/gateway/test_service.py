@@ -167,7 +167,6 @@ def before_welcome(stage: Stage, payload: bytes) -> dict[str, Any]:
         (b"", "malformed"),
         (b'{"kind": "hello", "v": 0}', "bad_version"),
         (b'{"kind": "hello", "v": 1, "name": "a b"}', "bad_hello"),
-        (b'{"kind": "hello", "v": 1, "mode": "evaluate"}', "not_supported"),
         (b'{"kind": "step"}', "bad_seq"),
         (b'{"kind": "bye"}', "wrong_state"),
         (b'{"kind": "what"}', "unknown_kind"),
@@ -447,6 +446,23 @@ def test_S9_a_session_is_sent_to_connect_again_after_an_episode() -> None:
         stage.rig.pass_time(10.1)
         assert client.request("step")["kind"] == "action"
         assert client.request("end")["kind"] == "episode"
+        is_sent_away(client, "rebalance")
+
+
+def test_S9_with_several_environments_the_episodes_that_were_open_are_waited_for() -> None:
+    with make_stage(gateway={"session_seconds": 10.0, "num_envs": 2}) as stage:
+        client = stage.client(num_envs=2)
+        client.request("reset", observation=[[0, 0], [1, 0]])
+        stage.rig.pass_time(10.1)
+        for ended in ([False, False], [True, False], [False, False], [True, False], [False, True]):
+            answer = client.request(
+                "step",
+                observation=[[0, 1], [1, 1]],
+                reward=[0, 0],
+                terminated=ended,
+                truncated=[False, False],
+            )
+            assert answer["kind"] == "action"
         is_sent_away(client, "rebalance")
 
 

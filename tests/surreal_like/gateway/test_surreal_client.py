@@ -293,7 +293,6 @@ def test_a_run_that_is_over_is_reported_at_once(stage: Stage) -> None:
     [
         ({"name": "a b"}, "bad_hello"),
         ({"mode": "learn"}, "bad_hello"),
-        ({"mode": "evaluate"}, "not_supported"),
         ({"num_envs": 2}, "bad_hello"),
     ],
 )

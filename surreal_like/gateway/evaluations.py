@@ -1,0 +1,171 @@
+"""Evaluations that sessions of mode ``evaluate`` play for the learner; no socket.
+
+An evaluation has one version of the parameters and a number of tickets. Each episode that begins
+takes one, and every episode that has one is waited for, so short episodes are not favoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from session.errors import RefusedError
+from surreal_like.agent.evaluation import score_of
+from surreal_like.agent.evaluation_reporter import EvaluationReporter
+from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.data.parameters import Parameters
+from surreal_like.experience.chunk_episodes import Flags
+from surreal_like.gateway.messages import Request
+from surreal_like.gateway.policies import Policies
+from surreal_like.gateway.sessions import Member
+
+
+class _Player:
+    """A session that evaluates: streams that have a ticket, and the request that waits."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.tickets: Flags = np.zeros(num_envs, np.bool_)
+        self.request: Request | None = None
+
+
+class Evaluations:
+    """Plays one version at a time, and reports its score.
+
+    Args:
+        policies: its agent of mode ``evaluate`` gets the version.
+        scores: reports to the learner.
+        episodes: tickets of an evaluation.
+        pause_seconds: between two evaluations.
+        mode: of the agent, for the learner.
+        num_envs: N, streams of a session.
+        env_steps: returns the environment steps of the run.
+        now: returns the time in seconds.
+
+    Attributes:
+        trouble: refusal of the newest score, for the log; "" after the owner has cleared it.
+    """
+
+    def __init__(
+        self,
+        policies: Policies,
+        scores: EvaluationReporter,
+        *,
+        episodes: int,
+        pause_seconds: float,
+        mode: str,
+        num_envs: int,
+        env_steps: Callable[[], int],
+        now: Callable[[], float],
+    ) -> None:
+        self._policies, self.scores = policies, scores
+        self._episodes, self._pause_seconds, self._mode = episodes, pause_seconds, mode
+        self._num_envs, self._env_steps, self._now = num_envs, env_steps, now
+        self.trouble = ""
+        self._players: dict[Member, _Player] = {}
+        self._version: Parameters | None = None
+        self._played = (0, 0)
+        self._free = 0
+        self._finished: list[EpisodeSummary] = []
+        self._playing = self._confirm = False
+        self._began_at = self._next_at = now()
+
+    @property
+    def wants_newer(self) -> bool:
+        """True while sessions wait for a version that was not evaluated."""
+        return not (self._playing or self.scores.busy) and any(
+            player.request is not None for player in self._players.values()
+        )
+
+    # -- sessions
+
+    def add(self, member: Member, request: Request) -> None:
+        """Keeps a request that needs an action until :meth:`pop_ready` returns it."""
+        player = self._players.setdefault(member, _Player(self._num_envs))
+        # A ticket of an episode that is begun anew stays with it.
+        player.request = request
+        member.held = True
+
+    def on_ended(self, member: Member, episodes: list[dict[str, Any]]) -> None:
+        """Counts episodes that have ended.
+
+        Args:
+            member: the session.
+            episodes: ``stream``, ``return`` and ``length`` of each.
+        """
+        tickets = self._players[member].tickets
+        self._finished += [each for each in episodes if tickets[each["stream"]]]
+        tickets[[each["stream"] for each in episodes]] = False
+
+    def leave(self, member: Member) -> None:
+        """Forgets a session; the tickets of its open episodes go to others."""
+        player = self._players.pop(member, None)
+        if player is not None:
+            self._free += int(np.count_nonzero(player.tickets))
+
+    def pop_ready(self) -> Mapping[Member, Request]:
+        """Removes and returns the requests that may be answered now."""
+        if not self._playing:
+            return {}
+        ready = {}
+        for member, player in self._players.items():
+            request = player.request
+            if request is None or member.connection is None:
+                continue
+            for stream in np.flatnonzero(member.rows.first & ~player.tickets):
+                if self._free:
+                    self._free -= 1
+                    player.tickets[stream] = True
+            # Where no episode begins while tickets are left, the open ones are played to their end.
+            if self._free or player.tickets.any():
+                ready[member], player.request, member.held = request, None, False
+        return ready
+
+    # -- evaluations
+
+    def tick(self) -> None:
+        """Begins, ends or reports an evaluation, if it is time."""
+        if self.scores.busy:
+            self._report()
+        elif not self._playing:
+            newest = self._policies.newest
+            waits = self.wants_newer and self._now() >= self._next_at
+            if waits and newest is not None and newest.order != self._played:
+                self._version, self._played = newest, newest.order
+                self._policies.freeze("evaluate", newest)
+                self._begin(confirm=False)
+        elif len(self._finished) == self._episodes:
+            self._end()
+        elif not self._players:
+            # All sessions are gone: the next ones begin with a newer version.
+            self._playing, self._played = False, (0, 0)
+
+    def _begin(self, *, confirm: bool) -> None:
+        self._playing, self._confirm = True, confirm
+        self._free, self._finished = self._episodes, []
+        self._began_at = self._now()
+
+    def _end(self) -> None:
+        assert self._version is not None  # an evaluation begins with one
+        self._playing = False
+        score = score_of(
+            self._finished,
+            self._version,
+            env_steps=self._env_steps(),
+            confirm=self._confirm,
+            mode=self._mode,
+            seconds=self._now() - self._began_at,
+        )
+        self.scores.report(score, self._version.flat)
+
+    def _report(self) -> None:
+        try:
+            again = self.scores.tick()
+        except RefusedError as error:
+            # The gateway goes on: its other sessions do not depend on scores.
+            self.trouble, again = f"the learner refuses a score: {error}", False
+        if again:
+            self._begin(confirm=True)
+        elif again is not None:
+            self._next_at = self._now() + self._pause_seconds
