@@ -78,7 +78,7 @@ def test_an_agent_that_takes_it_for_a_termination_is_trapped(
 
     def trapped(*arguments: Any) -> Transitions:
         found = transitions(*arguments)
-        return found._replace(discounts=found.discounts * ~found.truncated)
+        return found._replace(discounts=found.discounts * ~(found.ended & ~found.terminated))
 
     monkeypatch.setattr(NStepView, "transitions", trapped)
     returned, mean_q = final(tmp_path / "run", "dqn", 1)
