@@ -131,6 +131,9 @@ BASE_LEARNER_CONFIG = Config(
         # Function that gives the dataflow of training, called with the learner: my_plan.py:function
         # or package.module:function; null: the algorithm's own.
         "execution_plan": None,
+        # Operators behind the source of the plan: [{part: rnd, args: {weight: 0.01}}, ...]; a name,
+        # or package.module:function, which is called with the learner and args.
+        "parts": [],
     }
 )
 

@@ -13,6 +13,7 @@ from surreal_like.dataflow.gradients import (
 from surreal_like.dataflow.items import Gradients, Loss, Trained
 from surreal_like.dataflow.local_replay import LocalReplay, mix_in, store
 from surreal_like.dataflow.reporting import report
+from surreal_like.dataflow.rnd import add_rnd_bonus
 from surreal_like.dataflow.sources import experience, from_items, replay, rollouts
 from surreal_like.dataflow.training import (
     compute_advantages,
@@ -37,6 +38,7 @@ __all__ = [
     "Operator",
     "Queue",
     "Trained",
+    "add_rnd_bonus",
     "apply_gradients",
     "async_gradients",
     "average_gradients",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from session import nest
+from session.errors import ConfigError
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow.flow import Flow, Operator, Signal
 from surreal_like.dataflow.gradients import compute_gradients
@@ -36,9 +37,14 @@ def async_gradients(learner: Learner, before: Sequence[Operator] = ()) -> AgentG
             that is learned, which the learner of the run would not get.
 
     Raises:
-        ConfigError: `learner_config.gradients_at` is not agent.
+        ConfigError: `learner_config.gradients_at` is not agent, or the config has parts.
     """
     check_kind(learner, "async_gradients", "gradients")
+    if learner.learner_config.get("parts"):
+        raise ConfigError(
+            "learner_config.parts has operators on batches, but agents make the gradients: "
+            "leave parts empty, or set learner_config.gradients_at to learner"
+        )
     return AgentGradients(learner, before)
 
 

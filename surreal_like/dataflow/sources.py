@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from session.errors import ConfigError
 from surreal_like.dataflow.flow import Flow, Signal
 from surreal_like.dataflow.local_replay import DrawnLocally, LocalReplay
+from surreal_like.dataflow.parts import with_parts
 from surreal_like.replay.base import load_replay_class
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def experience(learner: Learner) -> Flow:
     kind = load_replay_class(learner.learner_config).gives()
     if kind == "gradients":
         check_kind(learner, "experience", "unrolls")
-    return _Received(_SOURCES[kind], learner)
+    return with_parts(learner, _Received(_SOURCES[kind], learner))
 
 
 def rollouts(learner: Learner, mode: str | None = None) -> Flow:
@@ -78,7 +79,7 @@ def rollouts(learner: Learner, mode: str | None = None) -> Flow:
             f"rollouts has mode {mode!r}, but learner_config.algo.synchronous is {synchronous}, "
             f"which is mode {wanted!r}: change one of them"
         )
-    return _Received("rollouts", learner)
+    return with_parts(learner, _Received("rollouts", learner))
 
 
 def replay(source: Learner | LocalReplay, *, batch_size: int | None = None) -> Flow:
@@ -97,7 +98,7 @@ def replay(source: Learner | LocalReplay, *, batch_size: int | None = None) -> F
     if batch_size is not None:
         raise ValueError("replay(learner) has no batch_size: set learner_config.replay.batch_size")
     check_kind(source, "replay", "rows")
-    return _Received("replay", source)
+    return with_parts(source, _Received("replay", source))
 
 
 def check_kind(learner: Learner, name: str, wanted: str) -> None:

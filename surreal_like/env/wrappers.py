@@ -120,3 +120,12 @@ class FilterObservation(Wrapper):
 
     def _filtered(self, obs: Any) -> Nest:
         return {key: obs[key] for key in self._keys if key in obs}
+
+
+class NeverTerminate(Wrapper):
+    """Makes truncations of terminations: the end of an episode costs nothing that would follow."""
+
+    def step(self, action: Any) -> Step:
+        """Steps; the next value counts at every end of an episode."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, False, truncated or terminated, info

@@ -97,6 +97,10 @@ class Learner:
         self.generator = torch.Generator(self.device).manual_seed(self.seed)
         self.optimizers = Optimizers()
         self.updates: list[Trained] = []
+        self._metrics_before: dict[str, Any] = {}
+        # Entries of learner_config.parts; the first source of a plan takes them, so that a batch
+        # that a script passes to learn() does not get them twice.
+        self.unused_parts: list[Any] = list(learner_config.get("parts", ()))
         self._kept: dict[str, Saveable] = {}
         # Batch given to learn(), until the source of the plan takes it.
         self._given: Batch | None = None
@@ -229,7 +233,19 @@ class Learner:
     def pop_updates(self) -> list[Trained]:
         """Returns the updates that the plan has made since the last call."""
         updates, self.updates = self.updates, []
+        metrics, self._metrics_before = self._metrics_before, {}
+        if updates:
+            updates[-1].metrics.update(metrics)
         return updates
+
+    def add_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Adds metrics to those of the next update; called by operators in front of it.
+
+        Args:
+            metrics: name -> number or scalar tensor. `skipped` above 0 makes the update a bad one.
+        """
+        # A part that went well must not hide an update that did not.
+        self._metrics_before |= {k: v for k, v in metrics.items() if k != "skipped" or v}
 
     # -- hooks ------------------------------------------------------------------------------------
 

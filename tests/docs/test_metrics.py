@@ -277,6 +277,16 @@ def test_what_options_add_is_in_the_glossary() -> None:
     assert added == listed("### With distributions, and with normalized values")
 
 
+def test_what_a_bonus_adds_is_in_the_glossary() -> None:
+    algorithm, reported = find_algorithm("ppo"), []
+    for parts in ([], [{"part": "rnd"}]):
+        learner = algorithm.learner(**algorithm_configs(algorithm, learner={"parts": parts}))
+        reported.append(
+            {("learner", f"learn/{key}") for key in learner.learn(make_batch(DISCRETE))}
+        )
+    assert reported[1] - reported[0] == listed("### With a bonus for what is new")
+
+
 def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
     documented: dict[str, set[str]] = {}
     for kind, key, *_ in rows("## State of the components"):

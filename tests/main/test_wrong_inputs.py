@@ -429,6 +429,30 @@ RESOLVED = (
         "DQN learns from single rows, as UniformReplay gives",
     ),
     setting(
+        "a part that is none",
+        "learner_config.parts=[{part: rdn}]",
+        "no part 'rdn'",
+        "did you mean rnd?",
+    ),
+    setting(
+        "a part without its name",
+        "learner_config.parts=[rnd]",
+        "learner_config.parts has 'rnd'",
+        "expected {part: NAME, args: {...}}",
+    ),
+    setting(
+        "a part of single steps",
+        "learner_config.parts=[{part: rnd}]",
+        "learner_config.algo.n_step is 3",
+        "set it to 1",
+    ),
+    Wrong(
+        "a part of gradients",
+        (*SERIAL, "--algorithm=a3c", "learner_config.parts=[{part: rnd}]"),
+        "agents make the gradients",
+        "leave parts empty",
+    ),
+    setting(
         "no range of values",
         "learner_config.algo.distribution={kind: categorical, v_min: 10}",
         "distribution has v_min 10",

@@ -22,7 +22,9 @@ def make(folder: Path, scores: tuple[tuple[float, ...], ...], **settings: object
     paths = []
     for task, column in zip(TASKS, zip(*scores, strict=True), strict=False):
         for seed, score in enumerate(column):
-            config = made_config(seed, env_config__env_name=task, **settings)  # type: ignore[arg-type]
+            # Each task has a goal of its own.
+            of_task = {"env_config__env_name": task, "session_config__stop__eval_return": len(task)}
+            config = made_config(seed, **{**of_task, **settings})  # type: ignore[arg-type]
             path = folder / f"{task[4:8]}-20250101-120000-seed{seed}"
             made_run(
                 path, [made_line(100, greedy=9.0), made_line(200, greedy=score)], config=config

@@ -15,6 +15,7 @@ from surreal_like.env.wrappers import (
     ClipAction,
     FilterObservation,
     LimitEpisodeLength,
+    NeverTerminate,
     horizon,
 )
 from surreal_like.errors import DataError
@@ -50,6 +51,15 @@ def test_a_termination_at_the_horizon_stays_a_termination() -> None:
     _, _, terminated, truncated, _ = env.step(0)
     assert (terminated, truncated) == (True, True)
     assert discounts(np.array([terminated])).tolist() == [0]
+
+
+def test_terminations_become_truncations() -> None:
+    env = NeverTerminate(Bandit())
+    env.reset()
+    assert env.step(0)[2:4] == (False, True)
+    late = NeverTerminate(LimitEpisodeLength(Chain(8), 2))
+    late.reset()
+    assert [late.step(1)[2:4] for _ in range(2)] == [(False, False), (False, True)]
 
 
 def test_a_time_limit_of_the_environment_below_the_horizon_counts() -> None:
