@@ -34,6 +34,14 @@ def doubled(learner: Learner, *, factor: float = 2.0) -> Operator:
     return Operator(f"doubled({factor:g})", multiply)
 
 
+def skipping(learner: Learner, share: float) -> Operator:
+    def skip(batch: Batch) -> Batch:
+        learner.add_metrics({"skipped": share})
+        return batch
+
+    return Operator("skipping", skip)
+
+
 def raw(learner: Learner) -> str:
     return "no operator"
 
@@ -94,6 +102,7 @@ def test_the_bonus_is_that_of_the_formula() -> None:
     before, expected = first.rewards.clone(), slow_bonus(novelty, first.obs_next, 1.0)
     learner.learn(first)
     assert (first.rewards - before).tolist() == pytest.approx([0.5 * x for x in expected], rel=1e-4)
+    second.obs_next[0] = 1000.0
     deviation = math.sqrt(torch.tensor(expected).double().var(correction=0) + 1e-8)
     before, expected = second.rewards.clone(), slow_bonus(novelty, second.obs_next, deviation)
     learner.learn(second)
@@ -153,6 +162,7 @@ def test_policy_and_bonus_learn_apart() -> None:
     assert all(torch.equal(value, weights[name]) for name, value in plain_weights.items())
     assert all(torch.equal(value, target[name]) for name, value in kept.items())
     assert list(shaped.module_dict()) == ["network"]
+    assert not any(each.requires_grad for each in novelty_of(shaped).target.parameters())
 
 
 def test_checkpoints_hold_the_networks() -> None:
@@ -190,6 +200,15 @@ def test_a_bonus_that_is_not_finite_makes_a_bad_update() -> None:
     good = learner.learn(rows())
     assert good["skipped"] == 0
     assert math.isfinite(good["part/rnd/bonus"])
+
+
+def test_a_bad_part_makes_a_bad_update_and_a_good_one_hides_none() -> None:
+    bad, good = ({"part": f"{HERE}:skipping", "args": {"share": x}} for x in (1.0, 0.0))
+    assert make(DQN, bad).learn(rows())["skipped"] == 1
+    assert make(DQN, good).learn(rows())["skipped"] == 0
+    batch = rows()
+    batch.rewards[0] = math.nan
+    assert make(DQN, good).learn(batch)["skipped"] == 1
 
 
 def test_a_batch_that_a_script_learns_from_is_changed_once() -> None:
