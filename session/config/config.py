@@ -93,17 +93,15 @@ class Config(dict[str, Any]):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all settings that affect learning.
 
-        Covers algorithm, learner_config, and env_config without its specs and ``workers``; the
-        order of keys does not matter.
+        Covers algorithm, learner_config and env_config, without specs, ``gradient_columns`` and
+        ``workers``; the order of keys does not matter.
         """
         _refuse_objects(self)
         plain = self.to_dict()
-        environment = plain.get("env_config", {})
-        covered = {
-            "algorithm": plain.get("algorithm"),
-            "learner_config": plain.get("learner_config", {}),
-            "env_config": {k: v for k, v in environment.items() if k not in _UNCOVERED},
-        }
+        covered = {"algorithm": plain.get("algorithm")}
+        for name in ("learner_config", "env_config"):
+            section = plain.get(name, {})
+            covered[name] = {k: v for k, v in section.items() if k not in _UNCOVERED}
         text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -171,7 +169,7 @@ class Config(dict[str, Any]):
 
 _RESERVED = frozenset(dir(Config))
 # The specs follow from the rest; the number of worker processes does not affect learning.
-_UNCOVERED = ("obs_spec", "action_spec", "workers")
+_UNCOVERED = ("obs_spec", "action_spec", "workers", "gradient_columns")
 # Sections whose keys are no settings: arguments and parts of an observation, named by their
 # authors, and values that a run records.
 _FOREIGN = frozenset(("env_args", "eval_mode", "torso_args", "args", "obs_spec", "recorded"))

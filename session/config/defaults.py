@@ -128,6 +128,8 @@ BASE_LEARNER_CONFIG = Config(
         # Place where gradients are computed: learner; or agent, from its own unrolls: then the plan
         # has async_gradients, and FIFOReplay holds gradients.
         "gradients_at": "learner",
+        # Type and shape of the columns of such a gradient; taken from the algorithm.
+        "gradient_columns": {},
         # Function that gives the dataflow of training, called with the learner: my_plan.py:function
         # or package.module:function; null: the algorithm's own.
         "execution_plan": None,

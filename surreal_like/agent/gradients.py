@@ -13,8 +13,11 @@ from session.process.context import Context
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
-from surreal_like.data.timestep import StepType
-from surreal_like.dataflow.agent_gradients import AgentGradients, columns_of_gradient
+from surreal_like.dataflow.agent_gradients import (
+    AgentGradients,
+    columns_of_gradient,
+    row_of_gradient,
+)
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.learner.base import Learner
@@ -76,13 +79,7 @@ class GradientMaker:
                 f"the gradient of an unroll is not finite, with version {self._agent.version}: "
                 "lower the learning rate or look at the rewards"
             )
-        row = {
-            "step_type": np.full((1, 1), StepType.MID, np.uint8),
-            "reward": np.zeros((1, 1), np.float32),
-            "discount": np.ones((1, 1), np.float32),
-            "version": chunk.columns["version"].min().reshape(1, 1),
-            **{f"extras/{name}": each.reshape(1, 1, *each.shape) for name, each in columns.items()},
-        }
+        row = row_of_gradient(columns, chunk.columns["version"].min())
         return replace(chunk, columns=row, streams=[0], tail=False, overlap=0, lead_in={})
 
     def _compute(self, chunk: Chunk) -> dict[str, Array]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from session import nest
 from session.errors import ConfigError
+from session.nest import Array
 from surreal_like.data.batch import Batch
+from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow, Operator, Signal
 from surreal_like.dataflow.gradients import compute_gradients
 from surreal_like.dataflow.items import Gradients
@@ -116,6 +119,22 @@ def columns_of_gradient(learner: Learner, gradients: Gradients, batch: Batch) ->
         rows = nest.map(lambda x: x[:-1].flatten(0, 1), batch.obs)
         columns |= nest.flatten(networks[0].normalizer.moments(rows), "moments")
     return {name: column.numpy() for name, column in columns.items()}
+
+
+def row_of_gradient(columns: Mapping[str, Array], version: Array) -> dict[str, Array]:
+    """Returns the columns of a chunk of one row, `[1, 1, ...]`.
+
+    Args:
+        columns: of `columns_of_gradient`.
+        version: oldest of the unroll, int64.
+    """
+    return {
+        "step_type": np.full((1, 1), StepType.MID, np.uint8),
+        "reward": np.zeros((1, 1), np.float32),
+        "discount": np.ones((1, 1), np.float32),
+        "version": version.reshape(1, 1),
+        **{f"extras/{name}": each.reshape(1, 1, *each.shape) for name, each in columns.items()},
+    }
 
 
 def _unpacked(learner: Learner, batch: Batch) -> Iterator[Gradients]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from session.launchers.launcher import free_ports, resolve_host
 from session.wire.endpoint import LOOPBACK
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
+from surreal_like.replay.column_spec import parse_columns, row_bytes
 from surreal_like.replay.storage import LINK_BYTES
 
 # step_type, reward, discount, version, and the links of a row to its neighbours.
@@ -29,18 +31,21 @@ _CGROUPS = (
 class Need(NamedTuple):
     """Memory of a full replay.
 
-    Extras that an algorithm adds to a row are known only to its agents, so they are not counted.
+    Attributes:
+        rows: over all shards.
+        parts: name -> bytes of one row. Extras that an algorithm adds to rows of the environment
+            are known only to its agents, so they are not counted.
+        max_bytes: bound on the memory, 0 for none.
     """
 
     rows: int
-    obs_bytes: int
-    action_bytes: int
+    parts: Mapping[str, int]
     max_bytes: int
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
-        return self.obs_bytes + self.action_bytes + _FIXED_BYTES
+        return sum(self.parts.values())
 
     @property
     def total_bytes(self) -> int:
@@ -51,12 +56,25 @@ class Need(NamedTuple):
 
 def replay_need(config: Config) -> Need:
     """Returns the memory needed by the replay of a resolved experiment, over all shards."""
-    env, replay = config.env_config, config.learner_config.replay
+    replay, gradient = config.learner_config.replay, config.learner_config.gradient_columns
+    rows = replay.capacity + (replay.replay_capacity if replay.replay_proportion else 0)
+    parts = env_row_parts(config)
+    if gradient:
+        parts = {"gradient": row_bytes(parse_columns(gradient)), "links": LINK_BYTES}
+    return Need(rows, parts, replay.max_bytes)
+
+
+def env_row_parts(config: Config) -> dict[str, int]:
+    """Returns name -> bytes of one row of the environment."""
+    env = config.env_config
     # Of a stack only the newest frame is stored: the previous rows have the others.
     obs = nest.leaves(parse_obs_spec(frame_spec(env.obs_spec, stack_size(env))))
     action = parse_action_spec(env.action_spec).array
-    rows = replay.capacity + (replay.replay_capacity if replay.replay_proportion else 0)
-    return Need(rows, sum(map(_bytes, obs)), _bytes(action), replay.max_bytes)
+    return {
+        "observation": sum(map(_bytes, obs)),
+        "action": _bytes(action),
+        "other": _FIXED_BYTES,
+    }
 
 
 def check_memory(config: Config, available_bytes: int | None = None) -> Need:
@@ -72,10 +90,10 @@ def check_memory(config: Config, available_bytes: int | None = None) -> Need:
     need = replay_need(config)
     available = find_available_bytes() if available_bytes is None else available_bytes
     if need.total_bytes > available:
+        parts = ", ".join(f"{size:,} {name}" for name, size in need.parts.items())
         raise UsageError(
             f"replay would fill {_gigabytes(need.total_bytes)}: {need.rows:,} rows of "
-            f"{need.row_bytes:,} bytes ({need.obs_bytes:,} observation, {need.action_bytes:,} "
-            f"action, {_FIXED_BYTES} other), but this machine has {_gigabytes(available)} "
+            f"{need.row_bytes:,} bytes ({parts}), but this machine has {_gigabytes(available)} "
             "available; set learner_config.replay.capacity to at most "
             f"{available // need.row_bytes:,}, or learner_config.replay.max_bytes"
         )

@@ -14,18 +14,26 @@ from surreal_like.agent.base import Agent
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
+from surreal_like.dataflow.agent_gradients import (
+    AgentGradients,
+    columns_of_gradient,
+    row_of_gradient,
+)
 from surreal_like.dataflow.flow import Flow
 from surreal_like.experience.chunk import Chunk, postprocessed
 from surreal_like.learner.base import Learner
 from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.base import Replay
+from surreal_like.replay.column_spec import manifest_of
 
 # Steps and streams of the unroll, or rows.
 _STEPS, _STREAMS = 3, 2
 
 
-def check_plan(learner: Learner, agent: Agent | None, replay: type[Replay], config: Config) -> None:
-    """Raises ConfigError if a plan cannot be built or cannot work.
+def check_plan(
+    learner: Learner, agent: Agent | None, replay: type[Replay], config: Config
+) -> dict[str, Any]:
+    """Checks that a plan can be built and can work; returns the columns of gradients of agents.
 
     Errors of other kinds in an author's code are left to the run, which shows their traceback.
 
@@ -34,39 +42,60 @@ def check_plan(learner: Learner, agent: Agent | None, replay: type[Replay], conf
         agent: gives the actions and extras of the zeros; None if it cannot be built.
         replay: the kind of replay.
         config: the resolved experiment.
+
+    Returns:
+        name -> `{type, dim}` of the columns of one row, as agents send it in place of an unroll;
+        empty if they send unrolls.
+
+    Raises:
+        ConfigError: the plan cannot work.
     """
+    columns: dict[str, Any] = {}
     try:
         flow = learner.flow
     except ValueError as error:
         raise ConfigError(f"the execution plan cannot be built: {error}") from None
     # Only a plan can be checked, and only with the columns of a replay of this library.
     if agent is not None and replay.__module__.startswith("surreal_like.") and _is_planned(learner):
-        _pull_zeros(learner, flow, _zeros(agent, bool(replay.overlap), config))
+        columns = _pull_zeros(learner, flow, _zeros(agent, bool(replay.overlap), config))
     if not flow.trains and not learner.updates:
         raise ConfigError(
             "the execution plan trains nothing: it needs train_one_step or apply_gradients"
         )
+    return columns
 
 
 def _is_planned(learner: Learner) -> bool:
     return type(learner).learn is Learner.learn
 
 
-def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> None:
+def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, Any]:
     if batch is None:
-        return
+        return {}
     threads = torch.get_num_threads()
     # More threads than free cores slow small networks down by an order of magnitude.
     torch.set_num_threads(1)
     try:
         learner.feed(batch, flow)
+        return _columns_of_gradient(learner, flow, batch)
     except (SurrealError, NotImplementedError) as error:
         place = ", ".join(getattr(error, "__notes__", []))
         raise ConfigError(f"{error}; {place}" if place else str(error)) from None
     except Exception:  # noqa: BLE001 - the run reports a bug better
-        return
+        return {}
     finally:
         torch.set_num_threads(threads)
+
+
+def _columns_of_gradient(learner: Learner, flow: Flow, batch: Batch) -> dict[str, Any]:
+    for part in flow.parts():
+        if isinstance(part, AgentGradients):
+            columns = columns_of_gradient(learner, part.compute(batch), batch)
+            manifest = manifest_of(row_of_gradient(columns, np.zeros(1, np.int64)), axes=2)
+            return {
+                name: {"type": str(dtype), "dim": dim} for name, (dtype, dim) in manifest.items()
+            }
+    return {}
 
 
 def _zeros(agent: Agent, unrolls: bool, config: Config) -> Batch | None:

@@ -38,7 +38,7 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     """Builds one agent, the learner and one replay, all on the CPU, and discards them.
 
     Args:
-        config: the resolved experiment.
+        config: the resolved experiment; gets `learner_config.gradient_columns`.
         algorithm: named in the config.
         starts_here: True if the learner will run on this machine, so its device must exist here.
 
@@ -48,7 +48,7 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     check_device(config.learner_config.device, must_be_here=starts_here)
     parse_mode(config.session_config.agent.fetch_parameter_mode)
     bin_size_of(config.session_config.tensorplex.bins, config.session_config.agent.num)
-    config = config.copy()
+    given, config = config, config.copy()
     config.learner_config.device = "cpu"
     names = ("learner_config", "env_config", "session_config")
     configs = {name: config[name] for name in names}
@@ -65,7 +65,9 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
         if start_from and learner is not None:
             _check_start(learner, start_from)
         if learner is not None:
-            check_plan(learner, agent, replay, config)
+            columns = check_plan(learner, agent, replay, config)
+            config.learner_config.gradient_columns = columns
+            given.learner_config.gradient_columns = columns
         sender, streams = config.session_config.sender, config.env_config.num_envs
         _try(lambda: check_sender(sender, streams, replay.overlap))
         _try(lambda: replay(**configs).check_start(replay_need(config).row_bytes))

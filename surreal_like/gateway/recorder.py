@@ -10,7 +10,7 @@ from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.experience.sender import ExpSender, SenderLink
 from surreal_like.experience.writer import ChunkWriter
-from surreal_like.experiment.machine import replay_need
+from surreal_like.experiment.machine import env_row_parts
 from surreal_like.gateway.slots import Slot
 from surreal_like.replay.base import load_replay_class
 
@@ -76,7 +76,7 @@ class Recorder:
         """Memory of one more slot: the rows of a chunk, and of a stack."""
         config = self._config
         rows = config.session_config.sender.flush_iteration + 1 + stack_size(config.env_config)
-        return int(rows * replay_need(config).row_bytes * self.num_envs)
+        return int(rows * sum(env_row_parts(config).values()) * self.num_envs)
 
     def slot(self, number: int, *, recorded: bool) -> Slot:
         """Returns the slot of a session.

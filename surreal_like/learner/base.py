@@ -461,7 +461,9 @@ class Learner:
         batch.origin = sampled
         return batch
 
-    def publish_parameter(self, iteration: int, message: str = "", *, final: bool = False) -> bool:
+    def publish_parameter(
+        self, iteration: int, message: str = "", *, final: bool = False, at_once: bool = False
+    ) -> bool:
         """Publishes the current parameters, at most as often as the config allows.
 
         A publication before the end of ``parameter_publish.min_publish_interval`` is postponed:
@@ -471,6 +473,7 @@ class Learner:
             iteration: number of updates of the parameters.
             message: sent with them, for ``fetch_parameter_info``.
             final: the run is over; publish at once.
+            at_once: publish even if the config does not allow it yet.
 
         Returns:
             True if they were published.
@@ -478,9 +481,10 @@ class Learner:
         context = self._connected()
         now = context.clock.now()
         then, published = self._published_at
-        if iteration - published < self._publish_every and not final:
+        limited = not (final or at_once)
+        if iteration - published < self._publish_every and limited:
             return False
-        if now - then < self._publish_interval and not final:
+        if now - then < self._publish_interval and limited:
             self._postponed = (iteration, message)
             return False
         self._postponed = None

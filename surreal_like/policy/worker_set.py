@@ -30,8 +30,8 @@ _POLL_SECONDS = 0.01
 class WorkerSet:
     """Agents, replay and parameter server in processes; this process is the learner of their run.
 
-    Use it in a ``with`` statement, which ends all processes; one at a time. Agents wait for new
-    weights after each unroll, so :meth:`set_weights` comes behind each :meth:`sample`.
+    Use it in a ``with`` statement, which ends all processes; one at a time. Agents wait for
+    weights after each unroll: those of :meth:`set_weights`, or without it the same once more.
 
     Args:
         policy: of an algorithm that learns from unrolls; it learns, and its weights are published.
@@ -60,6 +60,8 @@ class WorkerSet:
         self._num_workers = num_workers
         self._worker: RolloutWorker | None = None
         self._stack = ExitStack()
+        # Newest version when the last unrolls arrived: agents wait for a newer one.
+        self._sampled = 0
 
     def __enter__(self) -> Self:
         try:
@@ -106,6 +108,8 @@ class WorkerSet:
         """
         if self._worker is not None:
             return self._worker.sample()
+        if self._learner.version == self._sampled:
+            self._publish()
         deadline = time.monotonic() + _WAIT_SECONDS
         while time.monotonic() < deadline:
             self._launcher.poll()
@@ -114,12 +118,10 @@ class WorkerSet:
             self._learner.tick_script()
             batch = self._learner.next_batch()
             if isinstance(batch, Batch):
+                self._sampled = self._learner.version
                 return batch
             self._learner.wait_script()
-        raise DeadlineError(
-            f"no worker has sent an unroll for {_WAIT_SECONDS:g} s: call set_weights behind each "
-            "sample(), for which they wait"
-        )
+        raise DeadlineError(f"no worker has sent an unroll for {_WAIT_SECONDS:g} s")
 
     def rollouts(self) -> Flow:
         """Returns the batches of :meth:`sample` as a flow, for loops; a pull waits."""
@@ -131,13 +133,14 @@ class WorkerSet:
         Raises:
             SpecError: they do not fit; the message shows both sides.
         """
-        learner = self._learner
         if policy is not self._policy:
             self._policy.set_weights(policy.get_weights())
-            # Other weights under the same number would not be published.
-            learner.iteration += 1
         if self._worker is None:
-            learner.publish_parameter(learner.iteration)
+            self._publish()
+
+    def _publish(self) -> None:
+        # Also weights under the same number, which a run would not publish again.
+        self._learner.publish_parameter(self._learner.iteration, at_once=True)
 
     def _end(self) -> None:
         """Lets the workers leave, then ends the servers."""

@@ -20,6 +20,11 @@ def manifest_of(columns: Mapping[str, npt.NDArray[Any]], *, axes: int) -> Manife
     return {name: (column.dtype, column.shape[axes:]) for name, column in columns.items()}
 
 
+def parse_columns(columns: Mapping[str, Any]) -> Manifest:
+    """Returns the manifest of columns as a config has them: name -> `{type: float32, dim: [4]}`."""
+    return {name: (np.dtype(each["type"]), tuple(each["dim"])) for name, each in columns.items()}
+
+
 def row_bytes(manifest: Manifest) -> int:
     """Bytes of one row."""
     return sum(dtype.itemsize * int(np.prod(shape)) for dtype, shape in manifest.values())

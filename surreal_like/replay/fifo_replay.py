@@ -10,6 +10,7 @@ from surreal_like.data.frames import stack_size
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.age_selector import AgeRule
+from surreal_like.replay.column_spec import Manifest
 from surreal_like.replay.fifo_selector import FIFOSelector
 from surreal_like.replay.limiter import Limiter
 from surreal_like.replay.selector import Sample
@@ -43,6 +44,8 @@ class FIFOReplay(Table):
     consumes = True
     relabels = False
     selector: FIFOSelector
+    # Columns of a row; None: those of the first chunk.
+    _manifest: Manifest | None = None
 
     def make_parts(self) -> None:
         """Makes a view of sequences, and a queue of them."""
@@ -53,7 +56,7 @@ class FIFOReplay(Table):
         self._drops_oldest = replay["when_full"] == "drop_oldest"
         # Room for whole unrolls, so that none is evicted in part. It grows when more wait at once,
         # because a queue is mostly much emptier than its bound.
-        self.storage = ColumnStorage(self._rows_each)
+        self.storage = ColumnStorage(self._rows_each, manifest=self._manifest)
         self.selector = FIFOSelector(
             plan.num_envs,
             versions=self.versions,

@@ -15,6 +15,7 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT as _COLUMN
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
+from surreal_like.replay.column_spec import parse_columns
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.n_step_view import Flags, View
 from surreal_like.replay.storage import LINK_BYTES, ColumnStorage, Empty
@@ -103,6 +104,8 @@ class GradientReplay(FIFOReplay):
         )
         self._plan = plan_unrolls(self.learner_config, self._env, self._session)
         self._lead, self._rows_each = 0, 1
+        # Else the first gradient, which may be wrong, would decide about all.
+        self._manifest = parse_columns(self.learner_config["gradient_columns"]) or None
         self.view = GradientView()
 
     @classmethod

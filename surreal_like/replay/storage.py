@@ -35,23 +35,24 @@ class ColumnStorage:
     """A ring of rows, one preallocated array per column.
 
     A row's number is a count that is never used again; it lies at slot ``number mod capacity`` and
-    exists from :attr:`oldest` up to, not including, :attr:`next_number`. The first chunk fixes the
-    columns. Links are kept as distances in row numbers, so most of them are one constant per chunk.
+    exists from :attr:`oldest` up to, not including, :attr:`next_number`. Links are kept as
+    distances in row numbers, so most of them are one constant per chunk.
 
     Args:
         capacity: most rows to keep.
         max_bytes: bound on the memory of all columns and links, 0 for none; it lowers
             :attr:`capacity` when the first chunk shows how large a row is.
+        manifest: columns of a row; None: those of the first chunk.
     """
 
-    def __init__(self, capacity: int, max_bytes: int = 0) -> None:
+    def __init__(self, capacity: int, max_bytes: int = 0, manifest: Manifest | None = None) -> None:
         if capacity < 1:
             raise ConfigError(f"capacity is {capacity}: a replay needs room for at least one row")
         self.capacity = capacity
         self.oldest = 0
         self.next_number = 0
         self._max_bytes = max_bytes
-        self._manifest: Manifest | None = None
+        self._manifest = manifest
         self._row_bytes = 0
         self._columns: dict[str, Array] = {}
         self._to_next: npt.NDArray[np.int32] = np.zeros(0, np.int32)
@@ -168,12 +169,12 @@ class ColumnStorage:
                 f"chunk from {chunk.sender}: {steps} x {streams} rows do not fit into a replay of "
                 f"{capacity} rows; raise the capacity or send smaller chunks"
             )
-        if self._manifest is None:
+        if not self._columns:
             self._allocate(manifest)
         return lead * streams, steps * streams, streams
 
     def _capacity_for(self, manifest: Manifest) -> int:
-        if not self._max_bytes or self._manifest is not None:
+        if not self._max_bytes or self._columns:
             return self.capacity
         needed = row_bytes(manifest) + LINK_BYTES
         if self._max_bytes < needed:

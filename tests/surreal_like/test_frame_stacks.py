@@ -271,4 +271,4 @@ def test_what_a_plan_says_of_memory_is_that_of_single_frames() -> None:
     made = Config(replay_configs(4, 1, 64, capacity=1000))
     made.env_config.obs_spec = {"type": "uint8", "dim": [4, 84, 84]}
     made.env_config.action_spec = {"type": "discrete", "dim": [6]}
-    assert replay_need(made).obs_bytes == 84 * 84
+    assert replay_need(made).parts["observation"] == 84 * 84

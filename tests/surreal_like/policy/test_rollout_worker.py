@@ -135,6 +135,24 @@ def test_a_worker_set_of_rows_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_workers_sample_again_with_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_set, "_WAIT_SECONDS", 20.0)
+    policy = make_policy("impala", env="toy:chain", overrides=[*SMALL, "learner_config.parameter_publish.every=9"])
+    with WorkerSet(policy, num_workers=1) as workers:
+        first = int(workers.sample().version.max())
+        second = workers.sample().version
+        assert int(second.min()) == int(second.max()) == first + 1
+        # Nothing was learned, and yet these are newer weights.
+        workers.set_weights(policy)
+        workers.set_weights(policy)
+        assert int(workers.sample().version.max()) in (first + 2, first + 3)
+        flow = workers.rollouts().combine(concat(60))
+        assert next(flow).rows >= 60
+    assert policy.learner.iteration == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_four_lines_solve_cartpole(num_workers: int) -> None:
     words = ("learner_config.algo.learning_rate=1e-3", "session_config.sender.flush_iteration=128")

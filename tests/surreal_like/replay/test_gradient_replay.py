@@ -18,9 +18,12 @@ P = 5
 FIFO = "surreal_like.replay.fifo_replay:FIFOReplay"
 
 
-def make(**replay: Any) -> GradientReplay:
+def make(columns: dict[str, Any] | None = None, **replay: Any) -> GradientReplay:
+    """A queue; ``columns`` are those of ``learner_config.gradient_columns``."""
     session = {"sender": {"flush_iteration": 16}}
-    return GradientReplay(**configs(session=session, **{"batch_size": 1, **replay}))
+    made = configs(session=session, **{"batch_size": 1, **replay})
+    made["learner_config"].gradient_columns = columns or {}
+    return GradientReplay(**made)
 
 
 def make_chunk(number: int = 1, *, version: int = 0, **changed: Any) -> Chunk:
@@ -108,6 +111,28 @@ def test_wrong_gradients_are_refused(name: str) -> None:
     with pytest.raises(DataError, match=words):
         store.insert_chunk(chunk)
     assert len(store.storage) == 1
+
+
+WRONG_AT_FIRST: dict[str, tuple[dict[str, Any], str]] = {
+    "length": ({GRADIENT: np.zeros((1, 1, P + 1), np.float32)}, r"keeps float32 \[1, 1, 5\]"),
+    "a column more": ({"extras/other": np.zeros((1, 1), np.float32)}, r"'extras/other' is unknown"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_AT_FIRST)
+def test_the_first_gradient_decides_nothing(name: str) -> None:
+    changed, words = WRONG_AT_FIRST[name]
+    fits = make_chunk(2)
+    store = make(
+        {
+            name: {"type": str(each.dtype), "dim": list(each.shape[2:])}
+            for name, each in fits.columns.items()
+        }
+    )
+    with pytest.raises(DataError, match=words):
+        store.insert_chunk(make_chunk(**changed))
+    store.insert_chunk(fits)
+    assert first_numbers(store, 1) == [2]
 
 
 @pytest.mark.parametrize(

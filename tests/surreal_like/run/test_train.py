@@ -21,6 +21,8 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Event
 from surreal_like import train
+from surreal_like.algorithm.a3c import A3C
+from surreal_like.experience.chunk import GRADIENT
 from surreal_like.experiment.machine import (
     check_memory,
     check_ports,
@@ -487,13 +489,30 @@ def config() -> Config:
 
 def test_the_memory_that_replay_needs_is_computed(config: Config) -> None:
     need = replay_need(config)
-    assert need.obs_bytes == 32
-    assert need.action_bytes == 8
+    assert need.parts["observation"] == 32
+    assert need.parts["action"] == 8
     assert need.total_bytes == 100_000 * need.row_bytes
     config.learner_config.replay.max_bytes = 1000
     assert check_memory(config, available_bytes=1000).total_bytes == 1000
     with pytest.raises(UsageError, match=r"100,000 rows of 65 bytes \(32 observation, 8 action"):
         check_memory(config, available_bytes=999)
+
+
+def test_the_memory_that_gradients_need_is_that_of_all_parameters() -> None:
+    config = resolve(read_experiment(None, algorithm="a3c", env_name="toy:chain"))
+    agent = A3C.agent(
+        **{name: config[name] for name in ("learner_config", "env_config", "session_config")},
+        agent_id=0,
+        agent_mode="training",
+    )
+    size = sum(each.numel() for each in agent.network.parameters())
+    assert config.learner_config.gradient_columns[GRADIENT] == {"type": "float32", "dim": [size]}
+    need = replay_need(config)
+    assert 4 * size < need.row_bytes < 4 * size + 100
+    with pytest.raises(UsageError, match=rf"rows of {need.row_bytes:,} bytes .* gradient"):
+        check_memory(config, available_bytes=need.total_bytes - 1)
+    config.learner_config.gradient_columns = {}
+    assert config.fingerprint() == config.recorded["fingerprint"]
 
 
 def test_the_row_that_is_computed_is_the_row_that_is_stored(config: Config) -> None:
