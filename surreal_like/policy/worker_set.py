@@ -30,8 +30,8 @@ _POLL_SECONDS = 0.01
 class WorkerSet:
     """Agents, replay and parameter server in processes; this process is the learner of their run.
 
-    Use it in a ``with`` statement, which ends all processes; one at a time. Agents wait for
-    weights after each unroll: those of :meth:`set_weights`, or without it the same once more.
+    Use it in a ``with`` statement, which ends all processes; one at a time. Agents wait for new
+    weights after each unroll: :meth:`set_weights` sends them, else the next :meth:`sample`.
 
     Args:
         policy: of an algorithm that learns from unrolls; it learns, and its weights are published.

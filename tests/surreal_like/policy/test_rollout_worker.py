@@ -10,7 +10,8 @@ import torch
 
 from session.errors import ConfigError
 from surreal_like.data.batch import Batch
-from surreal_like.policy import make_policy
+from surreal_like.dataflow import concat
+from surreal_like.policy import make_policy, worker_set
 from surreal_like.policy.rollout_worker import RolloutWorker
 from surreal_like.policy.worker_set import WorkerSet
 
@@ -137,7 +138,9 @@ def test_a_worker_set_of_rows_is_refused() -> None:
 @pytest.mark.timeout(300)
 def test_workers_sample_again_with_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_set, "_WAIT_SECONDS", 20.0)
-    policy = make_policy("impala", env="toy:chain", overrides=[*SMALL, "learner_config.parameter_publish.every=9"])
+    policy = make_policy(
+        "impala", env="toy:chain", overrides=[*SMALL, "learner_config.parameter_publish.every=9"]
+    )
     with WorkerSet(policy, num_workers=1) as workers:
         first = int(workers.sample().version.max())
         second = workers.sample().version
