@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import main.ps
+from session.config import Config
 from session.process.context import Context
 from session.stream.door import Encoding
 from session.stream.listener import Listener
@@ -161,11 +162,13 @@ def make_stage(
     env: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Iterator[Stage]:
-    """A stage with one gateway and no agents; ``changes`` are of ``session_config.gateway``."""
+    """A stage with one gateway and no agents.
+
+    ``learner`` is what differs in ``learner_config``, ``changes`` in ``session_config.gateway``.
+    """
     gateway = {"num": 1, "port": 0, "max_clients": 4, **changes.pop("gateway", {})}
     with make_rig(agent={"num": 0}, gateway=gateway, env=env, **changes) as rig:
-        for section, values in (learner or {}).items():
-            rig.config.learner_config[section].update(values)
+        rig.config.learner_config = Config(learner or {}).extend(rig.config.learner_config)
         stage = Stage(rig, publish=publish)
         try:
             yield stage

@@ -53,6 +53,14 @@ def test_E1_the_specs_of_a_remote_environment_stand_in_the_file() -> None:
     assert [each.name for each in make_topology(config).of_kind("gateway")] == ["gateway-0"]
 
 
+def test_the_gradients_of_clients_alone_are_those_of_the_algorithm() -> None:
+    # Replay takes unrolls of one width, and the gateway's is 1.
+    config = experiment({**REMOTE, "env_config.num_envs": 1}, "a3c")
+    assert "extras/gradient" in config.learner_config.gradient_columns
+    with pytest.raises(ConfigError, match=r"set both to the same number"):
+        experiment(REMOTE, "a3c")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
