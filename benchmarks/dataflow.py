@@ -1,8 +1,8 @@
 """The plan layer alone, the check of a plan before a run, and gradients from agent to learner.
 
-Prints tables and JSON, and writes benchmarks/results/dataflow.json.
+Prints tables and JSON, and writes benchmarks/results/dataflow.json; about two minutes.
 
-    python benchmarks/dataflow.py [--rounds 5] [--seconds 0.3]
+    python benchmarks/dataflow.py [--rounds 5] [--seconds 0.3] [--only operators check gradient]
 """
 
 from __future__ import annotations
@@ -11,51 +11,51 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
-from itertools import repeat
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
-import zmq
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE / "ours"))
 
 from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
-from prepared import make_learner, resolved  # noqa: E402
-from services import Services, play  # noqa: E402
+from contenders import rate  # noqa: E402
+from gradients import A3C, GradientPath, Plain  # noqa: E402
+from prepared import resolved  # noqa: E402
+from run import one_run  # noqa: E402
 from setting import Given, arguments  # noqa: E402
+from tables import tables  # noqa: E402
+from worker import Worker  # noqa: E402
 
 from session.config import Config  # noqa: E402
-from session.wire.sockets import poll  # noqa: E402
-from surreal_like.agent.actor_state import acting_of  # noqa: E402
 from surreal_like.data.batch import Batch  # noqa: E402
-from surreal_like.dataflow import Flow, Operator, Trained, from_items  # noqa: E402
-from surreal_like.experience.chunk import GRADIENT  # noqa: E402
-from surreal_like.experience.sender import ExpSender  # noqa: E402
+from surreal_like.dataflow import Flow, Operator, from_items  # noqa: E402
 from surreal_like.experiment.plan_check import check_plan  # noqa: E402
 from surreal_like.experiment.preflight import rehearse  # noqa: E402
 from surreal_like.experiment.resolve import algorithm_of  # noqa: E402
-from surreal_like.replay.base import load_replay_class  # noqa: E402
-from surreal_like.replay.client import ReplayClient  # noqa: E402
 
 OPERATORS = 6
 CALLS = 1000
-POLL_SECONDS = 0.01
+# About 100,000 parameters.
+HIDDEN_SIZES = [312, 312]
+AGENTS = 4
+# Rounds and duration of the runs.
+RUNS = 3
+RUN_SECONDS = 12.0
 
 
 def microseconds(call: Callable[[], object], seconds: float) -> float:
     """Returns the processor time of one call."""
-    count, begin = 0, time.process_time()
+    calls, begin = 0, time.process_time()
     while time.process_time() < begin + seconds:
         for _ in range(CALLS):
             call()
-        count += CALLS
-    return 1e6 * (time.process_time() - begin) / count
+        calls += CALLS
+    return 1e6 * (time.process_time() - begin) / calls
 
 
 def _same(item: Any) -> Any:
@@ -106,114 +106,34 @@ def check(given: Given) -> Found:
             "without",
             "without it",
             "agent, learner and replay are built",
-            partial(_rehearse, config, lambda *given: None),
+            partial(_rehearse, config, lambda *given: {}),
         ),
     ]
-    lines = [Line("configs/cartpole_ppo.yaml", "with", ("without",))]
+    lines = [Line("configs/cartpole_ppo.yaml", "with", ("without",), "150 ms more, aim 50 ms")]
     title = "Checks before a run"
     group = Group(title, "milliseconds", "less", "In one process, imports done.", sides, lines)
     return measure(group, given.rounds)
 
 
-def _rehearse(config: Config, check: Callable[..., None]) -> float:
+def _rehearse(config: Config, check: Callable[..., object]) -> float:
     with patch("surreal_like.experiment.preflight.check_plan", check):
         begin = time.process_time()
         rehearse(config, algorithm_of(config, None), starts_here=True)
         return 1e3 * (time.process_time() - begin)
 
 
-class Gradients:
-    """Sends gradients of an agent through a replay server, and applies them.
-
-    Args:
-        folder: of the files of the run.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        config = resolved("cartpole_a3c")
-        # About 100,000 parameters.
-        config.learner_config.model.hidden_sizes = [312, 312]
-        self._learner = make_learner(config)
-        self._stack = ExitStack()
-        self._stack.enter_context(Services(folder / "run", config, ("replay",)))
-        agent, learner = self._stack.enter_context(play(str(folder / "run"), "agent-0", "learner"))
-        self._sender = ExpSender(agent, config.session_config.sender)
-        kind = load_replay_class(config.learner_config)
-        self._learner.replay = ReplayClient(
-            learner.wire,
-            learner.clock,
-            shards=1,
-            batch_size=1,
-            batches_per_request=1,
-            collate=kind.collate(config.learner_config),
-            consumes=True,
-        )
-        self.size = sum(optimizer.size for optimizer in self._learner.optimizers.values())
-        self._columns = {
-            "step_type": np.ones((1, 1), np.uint8),
-            "reward": np.zeros((1, 1), np.float32),
-            "discount": np.ones((1, 1), np.float32),
-            "version": np.ones((1, 1), np.int64),
-            GRADIENT: np.full((1, 1, self.size), 1e-6, np.float32),
-            "extras/rows": np.full((1, 1), 160, np.int64),
-        }
-        acting_of(agent).pack = lambda chunk: replace(chunk, columns=self._columns)
-
-    def one(self) -> None:
-        """Sends a gradient, and waits until it is applied."""
-        about: dict[str, Any] = {"streams": [0], "finished": [], "tail": False}
-        self._sender.send(self._columns, **about, first_seconds=0.0)
-        replay, applied = self._learner.replay, False
-        while not applied:
-            self._sender.pump()
-            replay.tick()
-            applied = isinstance(self._learner.flow.pull(), Trained)
-            if not applied:
-                poll([*replay.sockets(), self._sender.socket], POLL_SECONDS)
-        self._learner.pop_updates()
-
-    def close(self) -> None:
-        """Ends the server."""
-        self._stack.close()
-
-
-class Plain:
-    """Sends the same bytes over one pair of sockets.
-
-    Args:
-        folder: of the socket.
-        size: numbers.
-    """
-
-    def __init__(self, folder: Path, size: int) -> None:
-        self._context: zmq.Context[Any] = zmq.Context()
-        self._push, self._pull = self._context.socket(zmq.PUSH), self._context.socket(zmq.PULL)
-        self._pull.bind(f"ipc://{folder}/plain")
-        self._push.connect(f"ipc://{folder}/plain")
-        self._numbers = np.full(size, 1e-6, np.float32)
-
-    def one(self) -> None:
-        """Sends them, and reads them."""
-        self._push.send(memoryview(self._numbers), copy=False)
-        np.frombuffer(self._pull.recv(copy=False).buffer, np.float32)
-
-    def close(self) -> None:
-        """Closes both sockets."""
-        self._context.destroy(0)
-
-
 def milliseconds(call: Callable[[], object], seconds: float) -> float:
     """Returns the duration of one call."""
-    count, begin = 0, time.perf_counter()
+    calls, begin = 0, time.perf_counter()
     while time.perf_counter() < begin + seconds:
         call()
-        count += 1
-    return 1e3 * (time.perf_counter() - begin) / count
+        calls += 1
+    return 1e3 * (time.perf_counter() - begin) / calls
 
 
-def gradients(given: Given) -> Found:
+def gradient(given: Given) -> Found:
     """Measures a gradient from its agent to the parameters, beside its bytes over plain ipc."""
-    ours = Gradients(given.folder)
+    ours = GradientPath(given.folder / "path", HIDDEN_SIZES)
     plain = Plain(given.folder, ours.size)
     sides = [
         Side(
@@ -225,11 +145,11 @@ def gradients(given: Given) -> Found:
         Side(
             "plain",
             "plain ipc",
-            "PUSH to PULL in one process, not applied",
+            "DEALER to DEALER in another process, which adds them to an array and replies",
             partial(milliseconds, plain.one, given.seconds),
         ),
     ]
-    lines = [Line("100,000 parameters", "row", ("plain",), "4, aim 2.5")]
+    lines = [Line(f"{ours.size:,} parameters", "row", ("plain",), "4, aim 2.5")]
     about = "Float32. Ours makes two hops: to the replay server, and from there to the learner."
     group = Group("A gradient", "milliseconds", "less", about, sides, lines)
     try:
@@ -239,16 +159,59 @@ def gradients(given: Given) -> Found:
         plain.close()
 
 
+def gradients(given: Given) -> Found:
+    """Measures the gradients of a whole run beside those of agents that send none."""
+    seconds = RUN_SECONDS
+    stop = f"session_config.stop={{seconds: {seconds}}}"
+    words = (f"session_config.agent.num={AGENTS}", "session_config.evaluator.num=0", stop)
+    folders = (given.folder / f"run-{number}" for number in count())
+
+    def run() -> float:
+        rates = one_run(A3C, words, None, next(folders))["steady_rates"]
+        return float(rates["updates_per_second"])
+
+    with ExitStack() as stack:
+        script = str(HERE / "ours" / "gradients.py")
+        workers = [stack.enter_context(Worker(sys.executable, script)) for _ in range(AGENTS)]
+
+        def dropped() -> float:
+            for worker in workers:
+                worker.start("compute", seconds=seconds / 2)
+            return sum(rate(worker.finish()) for worker in workers)
+
+        dropped()  # starts their processes
+        sides = [
+            Side("run", "surreal_like", "the train command, each gradient applied by itself", run),
+            Side(
+                "dropped",
+                "without learner",
+                "RolloutWorker and Policy.compute_gradients in as many processes; nothing is sent",
+                dropped,
+            ),
+        ]
+        lines = [Line("configs/cartpole_a3c.yaml", "run", ("dropped",), "0.6")]
+        about = f"{AGENTS} agents of 8 environments, unrolls of 16 steps."
+        group = Group("Gradients of a run", "gradients/s", "more", about, sides, lines)
+        return measure(group, min(RUNS, given.rounds))
+
+
+GROUPS = {
+    "operators": operators,
+    "check": check,
+    "gradient": gradient,
+    "gradients": gradients,
+}
+
+
 def main() -> None:
     """Measures, prints the tables and writes the results."""
     torch.set_num_threads(1)
-    with arguments(__doc__, seconds=0.3, rounds=5) as given:
-        keep(
-            "dataflow",
-            [operators(given), check(given), gradients(given)],
-            given.versions,
-            given.left_out,
-        )
+    with arguments(__doc__, seconds=0.3, rounds=5, parts=tuple(GROUPS)) as given:
+        found = [GROUPS[part](given) for part in given.parts]
+        if len(found) == len(GROUPS):
+            keep("dataflow", found, given.versions, given.left_out)
+        else:
+            print(tables({"groups": found}))
 
 
 if __name__ == "__main__":
