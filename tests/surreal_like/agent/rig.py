@@ -364,7 +364,7 @@ class LearnerPeer:
     """The learner that a test plays: publishes parameters of Line."""
 
     def __init__(self, rig: Rig, *, incarnation: int = LEARNER_INCARNATION) -> None:
-        self.network: torch.nn.Module = Line()
+        self.network = Line()
         self.version = 0
         self.incarnation = incarnation
         self._socket = rig.wire("learner", incarnation).publisher("learner.parameters")

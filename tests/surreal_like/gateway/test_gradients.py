@@ -40,7 +40,7 @@ def test_a_gateway_sends_gradients_of_the_unrolls_of_its_clients(
     with make_stage(learner=learner, env=ONE_WIDTH, publish=False) as stage:
         network = stage.service._agent.module_dict()["network"]
         size = sum(each.numel() for each in network.parameters())
-        stage.learner.network = network
+        stage.learner.network = network  # type: ignore[assignment]
         stage.learner.publish()
         one, other = stage.client(), stage.client()
         # Unrolls of four steps: two of each client, and what is left at the end.
