@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import ref
 
 import zmq
 
@@ -259,6 +259,11 @@ class Call:
             self._ids.clear()
         return now >= self._at and not self.given_up(now)
 
+    @property
+    def posted(self) -> bool:
+        """True once it was posted."""
+        return self._losses >= 0
+
     def on_sent(self, request_id: int, now: float) -> None:
         """Records that it was sent."""
         self._ids.append(request_id)
@@ -294,7 +299,8 @@ class DealerSocket(Socket):
         self, wire: Wire, endpoint: str, high_water_mark: int, kinds: Kinds | None = None
     ) -> None:
         self._last_id = 0
-        self._calls: WeakSet[Call] = WeakSet()
+        # A WeakSet costs several microseconds a reply.
+        self._calls: list[ref[Call]] = []
         self.one_run = kinds is not None
         super().__init__(
             wire, endpoint, high_water_mark, None if kinds is None else {**kinds, **_REFUSALS}
@@ -314,28 +320,33 @@ class DealerSocket(Socket):
             call: the request; the socket keeps no dropped call.
             now: present time [s], on the clock of the call.
         """
-        if not call.due(now, self.losses() if call.forget else 0):
+        # Reading the monitor takes microseconds. A loss that a new call has not seen is seen at the
+        # next look: then it is sent once more.
+        looks = call.forget and (call.posted or self._monitor is None)
+        if not call.due(now, self.losses() if looks else self._losses):
             return False
         message = call.make()
         request_id = self.send(message.kind, message.fields, message.arrays)
         if request_id is None:
             return False
         call.on_sent(request_id, now)
-        self._calls.add(call)
+        self._calls = [each for each in self._calls if each() not in (None, call)]
+        self._calls.append(ref(call))
         return True
 
     def ask(self, call: Call, now: float) -> Message | None:
-        """Posts a call, reads all replies, and returns the newest reply to this call, once.
+        """Reads all replies and returns the newest one to this call, once; else posts the call.
 
         Raises:
             AdmissionError: the peer has another version of the protocol.
         """
-        self.post(call, now)
         while (reply := self.receive()) is not None:
             for each in self._calls:
-                if each.on_reply(reply):
+                if (asked := each()) is not None and asked.on_reply(reply):
                     break
         newest, call.reply = call.reply, None
+        if newest is None:
+            self.post(call, now)
         return newest
 
     def send(

@@ -162,7 +162,7 @@ def test_a_socket_keeps_no_call_that_its_caller_has_dropped(
     assert len(dealer._calls) == 1
     calls[0] = Call(lambda: Message("new"))
     dealer.ask(calls[0], 0.0)
-    assert list(dealer._calls) == calls
+    assert [each() for each in dealer._calls] == calls
 
 
 REPEATED, FORGETFUL = {"again_seconds": 1.0}, {"again_seconds": 5.0, "forget": True}
