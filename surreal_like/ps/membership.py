@@ -38,11 +38,10 @@ class Refused:
 
 @dataclass(slots=True)
 class _Entry:
-    """Newest process of a name; ``peer`` and ``asked`` identify a repeated hello."""
+    """Newest process of a name; ``asked`` is the incarnation that its first hello asked for."""
 
     starts: int
     incarnation: int
-    peer: bytes
     asked: int
 
 
@@ -62,11 +61,10 @@ class Membership:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def hello(self, peer: bytes, fields: Mapping[str, Any]) -> Accepted | Refused:
+    def hello(self, fields: Mapping[str, Any]) -> Accepted | Refused:
         """Accepts or refuses a hello.
 
         Args:
-            peer: connection of the hello.
             fields: ``protocol``, ``fingerprint``, ``spec_hash``, ``name``, ``incarnation``,
                 ``fresh`` (True if this process was never accepted), and ``starts`` if it was; they
                 match :data:`session.process.handshake.HELLO`.
@@ -77,27 +75,31 @@ class Membership:
                 return Refused(_mismatch(name, what, fields[what], ours), stranger=True)
         known = self._entries.get(name)
         if not fields["fresh"]:
-            return self._return(name, incarnation, fields.get("starts", 1), peer)
+            return self._return(name, incarnation, fields.get("starts", 1))
         if known is None:
-            entry = _Entry(1, incarnation, peer, incarnation)
-        elif (known.peer, known.asked) == (peer, incarnation):
+            entry = _Entry(1, incarnation, incarnation)
+        elif known.asked == incarnation:
+            # A repeated hello, perhaps on a new connection because the first was lost before the
+            # reply. A further start would change the seed, and supersede the process itself.
             entry = known
         else:
             # The clock of another node may be slow: the new incarnation must be newer.
             newer = max(incarnation, known.incarnation + 1)
-            entry = _Entry(known.starts + 1, newer, peer, incarnation)
+            entry = _Entry(known.starts + 1, newer, incarnation)
         self._entries[name] = entry
         return Accepted(entry.starts, entry.incarnation)
 
-    def _return(self, name: str, incarnation: int, starts: int, peer: bytes) -> Accepted | Refused:
+    def _return(self, name: str, incarnation: int, starts: int) -> Accepted | Refused:
         """Accepts again a process that was accepted before and has reconnected."""
         superseded = self.superseded(name, incarnation)
         if superseded is not None:
             return Refused(superseded)
         known = self._entries.get(name)
+        asked = incarnation
         if known is not None:
             starts = max(starts, known.starts)
-        self._entries[name] = _Entry(starts, incarnation, peer, incarnation)
+            asked = known.asked if known.incarnation == incarnation else asked
+        self._entries[name] = _Entry(starts, incarnation, asked)
         return Accepted(starts, incarnation)
 
     def superseded(self, name: str, incarnation: int) -> str | None:

@@ -41,7 +41,7 @@ class ParameterServer(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._store = ParameterStore()
-        self._roll = Membership(
+        self._membership = Membership(
             protocol=PROTOCOL_VERSION,
             fingerprint=context.fingerprint,
             spec_hash=context.spec_hash,
@@ -124,7 +124,7 @@ class ParameterServer(Service):
     def _unwanted(self, request: Request) -> Refused | None:
         """Returns a refusal for components with an outdated incarnation, else None."""
         sender = request.message.sender
-        superseded = self._roll.superseded(sender.name, sender.incarnation)
+        superseded = self._membership.superseded(sender.name, sender.incarnation)
         return None if superseded is None else Refused(superseded)
 
     def _welcome(self, request: Request) -> None:
@@ -140,7 +140,7 @@ class ParameterServer(Service):
             reason = f"no component of this run is called '{name}'"
             self._refuse(request, Refused(reason, stranger=True))
             return
-        answer = self._roll.hello(request.peer, message.fields)
+        answer = self._membership.hello(message.fields)
         if isinstance(answer, Refused):
             self._refuse(request, answer)
             return
@@ -229,7 +229,7 @@ class ParameterServer(Service):
         return {
             "version": float(version),
             "learner_incarnation": float(incarnation),
-            "components": float(len(self._roll)),
+            "components": float(len(self._membership)),
             "fetches": float(self._fetches),
             "refused_connections": float(self._context.wire.refused_connections),
         }

@@ -189,7 +189,7 @@ def state(theatre: Theatre) -> int:
     """Entries that services keep by what messages say."""
     ps, replay = theatre.service("ps"), theatre.service("replay-0")
     tables = [
-        ps._roll._entries, ps._accounts, replay._intake.ledger._accounts,
+        ps._membership._entries, ps._accounts, replay._intake.ledger._accounts,
         theatre.service("tensorplex")._table._rows, theatre.service("loggerplex")._files,
         theatre.service("learner").coordinator.record.accounts.senders,
     ]  # fmt: skip

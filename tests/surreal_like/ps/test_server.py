@@ -167,6 +167,8 @@ def test_hello_is_welcomed_with_the_newest_version_and_the_number_of_starts(rig:
     second = welcomed(rig, hello(rig, rig.wire("agent-0", 90)))
     assert (second.starts, second.incarnation) == (2, 101)
     assert (second.version, second.iteration) == ((LEARNER_INCARNATION, 1), 10)
+    # The same process over a new connection, because the first was lost before the reply.
+    assert welcomed(rig, hello(rig, rig.wire("agent-0", 90))) == second
 
 
 def test_another_config_is_refused_on_both_sides_and_logged_once_here(rig: Rig) -> None:
