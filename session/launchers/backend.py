@@ -86,6 +86,7 @@ class StderrTail:
         self.path: Path = folder.logs / f"{name}.err"
         self._alive = folder.alive
         self._name = name
+        # The file has the output of earlier starts, whose errors are not those of this one.
         self._output_bytes = self.path.stat().st_size if self.path.exists() else 0
 
     def exit(self, pid: int, exit_code: int, error: str = "") -> Exit:
@@ -109,10 +110,12 @@ class StderrTail:
             return ""
 
     def _why(self, pid: int, exit_code: int, details: str) -> str:
+        # Only the kernel knows why: the process itself could write nothing.
         if exit_code == -signal.SIGKILL and self._memory.took_one():
             return f"{exit_error(exit_code)}: out of memory, ended by the kernel"
         if exit_code < 0:
             return exit_error(exit_code)
+        # The heartbeat has the error in one line; the last line of a traceback is often less clear.
         beat = read_beat(self._alive, self._name)
         if beat is not None and beat.pid == pid and beat.state == State.failed and beat.doing:
             return beat.doing

@@ -113,11 +113,13 @@ class ComponentProcess:
 
     def on_heartbeat(self, beat: Beat, now: float) -> None:
         """Handles a heartbeat; one that was read before is ignored."""
+        # The file of a process that hangs stays: the same heartbeat again is no sign of life.
         if not self.alive or beat == self._last_beat:
             return
         self._last_beat, self._last_beat_at = beat, now
         self._busy_seconds = beat.busy_seconds
         self.ran |= beat.state == State.running
+        # `done` and `failed` are reported by a process that still has to exit.
         state = beat.state if beat.state in ALIVE else State.draining
         if state != self.state:
             self.state, self._state_since = state, now
@@ -136,6 +138,7 @@ class ComponentProcess:
 
     def last_loss(self, now: float) -> tuple[str, float] | None:
         """Returns error and age in seconds of its latest death; None without one in the window."""
+        # Only while it counts for the restart rule: older deaths do not explain the present state.
         last = self.losses[-1] if self.losses else None
         if last is None or now - last.time > self.component.restart.window_seconds:
             return None

@@ -86,6 +86,7 @@ class ComponentProcesses:
     def terminate(self, child: ComponentProcess, *, returns: bool = False) -> Signal:
         """Asks a component to end; a learner that does not return ends the run."""
         child.terminating = True
+        # SIGINT makes the learner end the run, SIGTERM save and leave, to be started again.
         ends_run = child is self.learner and not returns
         return Signal(child.name, signal.SIGINT if ends_run else signal.SIGTERM)
 
@@ -110,6 +111,7 @@ class ComponentProcesses:
         """Marks components for a kill whose heartbeats have been missing for too long."""
         for child in self.alive():
             silent = child.silent_seconds(self._limits, now)
+            # Once: the reported silence is that at which the kill was decided.
             if silent and not child.cause:
                 child.cause = f"gave no sign of life for {silent:.0f} s while {child.state}"
                 child.kill_at = now
@@ -131,6 +133,7 @@ class ComponentProcesses:
         if name not in self.children:
             self.children[name] = ComponentProcess(self._topology.component(name), state=State.gone)
         child = self.children[name]
+        # It is still leaving: two processes of one name would supersede each other.
         child.comes_back |= child.alive and not child.wanted
         child.wanted = True
         return [self.start(child, now)] if child.state == State.gone else []

@@ -180,6 +180,7 @@ class ForkServers:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
+            # A group of its own: Ctrl-C in the terminal must reach only the supervisor.
             start_new_session=True,
         )
         # Reaped with its group; Popen must not wait for it as well.
@@ -189,6 +190,7 @@ class ForkServers:
             theirs.close()
             self._servers[heavy] = server = ForkServer(Lines(ours), process.pid)
             server.lines.send({"sockets": self._sockets})
+            # A server that replaces a dead one guards the processes of that one, too.
             for pid in self._guarded:
                 server.lines.send({"guard": pid})
 
@@ -206,6 +208,7 @@ class ForkServers:
         """Forgets a server that has died; returns the cause in one line."""
         server = self._servers.pop(heavy)
         server.lines.stream.close()
+        # The last line is the error if an import failed.
         self._output.seek(0)
         lines = self._output.read().strip().splitlines()
         return f"the fork server died: {server.error or (lines[-1] if lines else 'killed')}"
@@ -334,6 +337,7 @@ class _Server:
             self._lines.send({"spawned": child["name"], "pid": pid})
 
     def _run_child(self, child: dict[str, Any]) -> NoReturn:
+        # An inherited end of the socket would hide the death of the server from the supervisor.
         for descriptor in self._guarded.values():
             os.close(descriptor)
         self._lines.stream.close()
@@ -394,6 +398,7 @@ def _fork_orphans(jobs: Sequence[Callable[[], NoReturn]]) -> list[int]:
                 if pid == 0:
                     os.close(writer)
                     job()
+                # By a pipe: waitpid of the middle process tells nothing of its children.
                 os.write(writer, b"%d\n" % pid)
         finally:
             os._exit(0)
@@ -414,7 +419,9 @@ def run_child(module: str, argv: list[str], stderr: str) -> NoReturn:
     """Runs in this process what ``python -P -m module argv...`` would run; never returns."""
     code = 1
     try:
+        # A group of its own: killed with all that it has started, and out of reach of Ctrl-C.
         os.setsid()
+        # As in a new interpreter: a fork inherits handlers and ignored signals.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
             default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, default)
@@ -431,6 +438,7 @@ def run_child(module: str, argv: list[str], stderr: str) -> NoReturn:
         traceback.print_exc()
         raise
     finally:
+        # os._exit does not flush; a normal exit would run the cleanup of the server.
         with suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()

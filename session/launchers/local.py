@@ -55,12 +55,14 @@ class LocalLauncher(Supervisor):
 
     def _carry(self) -> Backend:
         self._servers = self._servers or ForkServers(self._preload)
+        # A supervisor that is killed cannot remove them itself.
         self._servers.remove_at_end(str(self._folder.sockets))
         return Processes(self._folder, self._servers)
 
     def _close(self) -> None:
         carried = self.running
         super()._close()
+        # Otherwise the backend has closed them.
         if self._servers is not None and not carried:
             self._servers.close()
         self._servers = None

@@ -101,6 +101,7 @@ class Processes:
 
     def poll(self) -> list[Exit]:
         """Returns the processes that have ended since the last call, without waiting."""
+        # Reports of new processes first: one that has died already is reaped in this call.
         exits = [*self._unborn, *self._read_servers(), *self._reap()]
         self._unborn.clear()
         self._servers.reap()
@@ -150,6 +151,7 @@ class Processes:
         del self._processes[name]
         if process.descriptor >= 0:
             os.close(process.descriptor)
+        # What it had started was killed with it, and became a child of this process.
         if process.pid:
             self._groups.append(process.pid)
         return process.words.exit(process.pid, exit_code, error)

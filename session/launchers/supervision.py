@@ -120,8 +120,10 @@ class Supervision:
         """
         child = self.children[name]
         child.end(exit_code, now)
+        # Once the run ends, no death is a loss any more: its work is done or given up.
         if self.phase is not Phase.running:
             return self._advance(now)
+        # It was asked to leave, by a command or a SIGTERM, so this does not use up its restarts.
         if child.comes_back or (child.wanted and exit_code == START_AGAIN):
             child.comes_back = False
             return [Event(name, "restart", "as asked"), self._crew.start(child, now)]
@@ -136,6 +138,7 @@ class Supervision:
         if child.component.kind in TELEMETRY:
             # A run goes on without metrics and logs.
             return [lost]
+        # The later deaths often only follow from the first one.
         first, times = child.losses[0], len(child.losses)
         error = f"{first.error} (the first of {times} deaths)" if times > 1 else first.error
         return [lost, *self.fail(Failure(child.name, error, first.details), loss.time)]
@@ -147,6 +150,7 @@ class Supervision:
         if absent > _ABSENCE_SECONDS:
             # This process itself was stopped: the missed heartbeats are no fault of components.
             self._crew.extend_deadlines(absent)
+        # The later phases have deadlines of their own.
         if self.phase is Phase.running:
             self._crew.check_heartbeats(now)
         instructions = [*self._crew.start_due(now), *self._crew.kill_due(now)]
@@ -164,6 +168,7 @@ class Supervision:
 
     def fail(self, failure: Failure, now: float) -> list[Instruction]:
         """Ends the run after a failure; only the first failure is kept."""
+        # Failures after the first one are mostly consequences of the end itself.
         if self.phase is not Phase.running:
             return []
         self.failure = failure
@@ -197,6 +202,7 @@ class Supervision:
             raise UsageError(f"cannot scale '{kind}'; this run has {', '.join(kinds) or 'none'}")
         if not 0 <= num <= _SCALE_LIMIT:
             raise UsageError(f"cannot scale {kind} to {num}; expected 0 to {_SCALE_LIMIT}")
+        # The highest numbers go: the names are those of a run that was launched with this number.
         wanted = [f"{kind}-{index}" for index in range(num)]
         all_of_kind = [c for c in self.children.values() if c.component.kind == kinds[kind]]
         instructions: list[Instruction] = [Event("", "scale", f"{kind}: {num}")]
@@ -217,6 +223,7 @@ class Supervision:
         child = self.children.get(name)
         if child is None or not child.wanted:
             raise UsageError(f"no component '{name}'; there are {', '.join(self.children)}")
+        # It has ended, or waits for the end of its back-off, which a user need not wait for.
         if not child.alive:
             return [Event(name, "restart", "as asked"), self._crew.start(child, now)]
         child.comes_back = True
@@ -233,10 +240,12 @@ class Supervision:
 
     def _enter(self, phase: Phase, deadline: float = math.inf) -> None:
         self.phase, self._deadline = phase, deadline
+        # No component is started once the end has begun: it could do no work any more.
         self._crew.cancel_starts()
 
     def _end(self, now: float, reason: str) -> list[Instruction]:
         learner = self._crew.learner
+        # Only the service of a running learner can save and write the result.
         if learner is None or learner.state not in (State.running, State.draining):
             return [*self._terminate(now), *self._advance(now)]
         self._enter(Phase.ending, now + self._limits.patience_seconds)
@@ -265,8 +274,10 @@ class Supervision:
     def _leave_next(self) -> list[Instruction]:
         """Ends servers once agents and evaluators have ended by themselves; then telemetry."""
         kinds = {child.component.kind for child in self._crew.alive()}
+        # Agents need replay and the parameter server until the last of their rows are acked.
         if kinds & set(_CLIENTS):
             return []
+        # Telemetry goes last: it still receives the last metrics and logs of the servers.
         servers = kinds - set(TELEMETRY)
         return [
             self._crew.terminate(child)

@@ -107,6 +107,7 @@ class Supervisor(ABC):
         Raises:
             UsageError: the folder is in use, or an address.
         """
+        # A caller that has locked the folder itself also unlocks it.
         self._locked = not self._folder.locked
         self._folder.lock()
         try:
@@ -118,6 +119,7 @@ class Supervisor(ABC):
 
     def _open(self) -> _Machinery:
         self._write_files()
+        # Bound before any component exists: if an address is in use, nothing was started.
         sockets = ControlSockets(self._config, self._make_wire(), self._clock)
         try:
             return _Machinery(self._carry(), sockets)
@@ -175,6 +177,7 @@ class Supervisor(ABC):
             return
         carrier, sockets = self._machinery.carrier, self._machinery.sockets
         taken, now = carrier.manual_restarts(), self._clock.now()
+        # Heartbeats before deaths: whether a service has run decides if a restart makes sense.
         if exits or taken or self._listen_due():
             self._listen(carrier, now)
         for end in exits:
@@ -189,10 +192,12 @@ class Supervisor(ABC):
     def _lose(self, end: Exit, machinery: _Machinery, now: float) -> None:
         child = self._supervision.children[end.name]
         if child.component.kind == "learner":
+            # The next learner must not get the request that was made to this one.
             machinery.sockets.forget()
         self._obey(
             self._supervision.exited(end.name, end.exit_code, end.error, now, details=end.details)
         )
+        # Only one that was scaled down: the other windows of tmux stay, for their last lines.
         if child.state == State.gone and not child.wanted:
             machinery.carrier.remove(end.name)
 
@@ -248,8 +253,10 @@ class Supervisor(ABC):
         """
         if self._machinery is None:
             return
+        # Real time: the clock of a serial run counts rounds.
         sockets, deadline = self._machinery.sockets, time.monotonic() + _SAVE_SECONDS
         sockets.save()
+        # Events are returned once: those of this wait are kept for the next call of poll().
         happenings: list[Event] = []
         while self.running and sockets.asking:
             if time.monotonic() > deadline:
@@ -271,6 +278,7 @@ class Supervisor(ABC):
         while self.running and time.monotonic() < deadline:
             happenings += self.poll(_POLL_SECONDS)
         self._happenings = happenings
+        # A process that outlives SIGKILL hangs in the kernel, such as on a dead network disk.
         if self.running:
             self._finish()
 
@@ -323,6 +331,7 @@ class Supervisor(ABC):
 
     def _finish(self) -> None:
         supervision = self._supervision
+        # Before the folder is unlocked: commands read the result as soon as it is not in use.
         self.outcome = finish_result(
             self._folder,
             self._config,
@@ -343,6 +352,7 @@ class Supervisor(ABC):
             self._machinery.sockets.close()
             self._machinery.carrier.close()
         self._machinery = None
+        # Components unlink their own sockets; killed ones do not.
         shutil.rmtree(self._folder.sockets, ignore_errors=True)
         if self._locked:
             self._folder.unlock()

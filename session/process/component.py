@@ -149,6 +149,7 @@ class Topology:
         """
         stem, _, number = name.rpartition("-")
         first = self._by_name.get(f"{stem}-0")
+        # One that binds is not copied: each endpoint has one address in the address book.
         if name in self or first is None or not number.isdigit() or first.binds:
             return self[name]
         return replace(first, name=name, index=int(number))
@@ -161,6 +162,7 @@ class Topology:
         stem, _, number = name.rpartition("-")
         if name in self or name in COMMANDS:
             return True
+        # `isdecimal` alone accepts digits of other scripts; the name comes from the network.
         if not (number.isascii() and number.isdecimal() and len(number) <= _INDEX_DIGITS):
             return False
         first = self._by_name.get(f"{stem}-0")

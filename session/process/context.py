@@ -117,6 +117,7 @@ class Context:
             on_reject=self._rejected,
             security=launch.security,
         )
+        # Checked for each message; bounded, because the names come from the network.
         self.wire.knows = lru_cache(maxsize=_NAMES_KEPT)(launch.topology.knows)
         self._channels = {
             plex: Channel(self._telemetry(plex), plex, buffer=session.tensorplex.buffer)
@@ -187,6 +188,7 @@ class Context:
             self.name,
             self.incarnation,
             state,
+            # Real time in a serial run, too: other processes compare it with their clock.
             os.getpid(),
             WallClock().time(),
             busy_seconds,
@@ -212,6 +214,7 @@ class Context:
         Raises:
             AdmissionError: another component refuses the connection.
         """
+        # Here because this is called regularly, in long steps, too.
         for warning in self.wire.check():
             self.log.warning("%s", warning)
             self.warn(warning)
@@ -232,6 +235,7 @@ class Context:
         endpoint = f"{plex}.records"
         if endpoint not in self.wire.addresses:
             return None
+        # Few: ZeroMQ cannot drop the oldest of its queue, the channel can.
         return self.wire.push(endpoint, high_water_mark=100)
 
     def _rejected(self, endpoint: str, sender: str, reason: str) -> None:

@@ -112,6 +112,7 @@ def _run(frame: Frame) -> int:
 
 def _handle_signals(context: Context) -> None:
     def stop(number: int, stack: object) -> None:
+        # Only flags: a handler may run between any two instructions, in the middle of a send, too.
         context.ends_run |= number == signal.SIGINT
         context.stopping = True
 
@@ -133,6 +134,7 @@ class _Lifeline:
     def watch(self) -> None:
         if self._watching and self._due() and self._poller.poll(0):
             self._watching = False
+            # No supervisor is left that could start it again.
             self._context.orphaned = self._context.ends_run = True
             self._context.stopping = True
 
@@ -145,6 +147,7 @@ def remove_socket_folders(addresses: AddressBook) -> None:
         if a.bind.startswith("ipc://")
     }
     for folder in folders:
+        # Fails while sockets of other components are left in it.
         with suppress(OSError):
             folder.rmdir()
 

@@ -59,6 +59,7 @@ def write_beat(folder: Path, beat: Beat) -> None:
     path, text = folder / beat.name, json.dumps(asdict(beat))
     try:
         write_atomically(path, text)
+    # A full disk must not look like a dead component, which would be killed for it.
     except OSError:
         with suppress(OSError):
             _write_over(path, text)
@@ -86,5 +87,6 @@ def read_beats(folder: Path) -> dict[str, Beat]:
     """Reads all heartbeats: component name -> last heartbeat."""
     if not folder.is_dir():
         return {}
+    # Names with a dot are files that are being written.
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     return {name: beat for name in names if (beat := read_beat(folder, name)) is not None}

@@ -123,6 +123,7 @@ class Frame:
         self._flush_due = Every(seconds=_FLUSH_SECONDS, clock=clock.now)
         # Chores are periodic because a step must be cheap.
         self._chores_due = Every(seconds=_CHORES_SECONDS, clock=clock.now)
+        # Its own deadline: a process that was started by hand has no supervisor with one.
         self._start_deadline = clock.now() + session.heartbeat.starting_seconds
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_deadline = float("inf")
@@ -164,6 +165,7 @@ class Frame:
             greeted = self._do_chores()
         if self._service is None:
             return self._start() or greeted
+        # Once: a second signal must not extend the grace period.
         if self.context.stopping and self.state == State.running:
             self._drain(self._service)
         busy = self._service.tick()
@@ -216,6 +218,7 @@ class Frame:
 
     def _drain(self, service: Service) -> None:
         self.state = State.draining
+        # Shorter than the time after which the fork server kills orphans.
         grace = _ORPHAN_GRACE_SECONDS if self.context.orphaned else self._grace_seconds
         self._drain_deadline = self.context.clock.now() + grace
         self._beat()
@@ -265,6 +268,7 @@ class Frame:
             The exit code of the process.
         """
         code = error.exit_code if isinstance(error, SurrealError) else 1
+        # With this code the supervisor fails the run at once, instead of repeating the error.
         code = HOPELESS if self.is_hopeless(error) else code
         line = describe(error)
         self.context.event("failed", line)

@@ -69,6 +69,7 @@ class Gate:
         try:
             self._asked.bind(_ZAP)
         except zmq.ZMQError:
+            # libzmq has one ZAP handler per context: the keys of both wires would be mixed.
             self._asked.close(0)
             raise UsageError("two wires with keys bind in one ZeroMQ context") from None
         self._open_endpoints: set[str] = set()
@@ -86,6 +87,7 @@ class Gate:
         # Wakes the thread's poll: ZeroMQ sockets must not be used by two threads.
         self._wake_reader, self._wake_writer = os.pipe()
         _raise_file_limit()
+        # Daemon: a process that fails before it closes its wire must still exit.
         self._thread = threading.Thread(target=self._run, name="gate", daemon=True)
         self._thread.start()
 
@@ -186,13 +188,16 @@ class Gate:
             self._complain(domain, source, refusal)
         allowed = refusal is None
         code, text = (b"200", b"OK") if allowed else (b"400", b"key not allowed")
+        # The user id is the key: libzmq attaches it to each message, where `proved_key` reads it.
         self._asked.send_multipart([version, request_id, code, text, key if allowed else b"", b""])
 
     def _refusal(self, endpoint: str, key: bytes) -> str | None:
         """Returns the reason to refuse a key at an endpoint, None if it is admitted."""
         grant = self._security.grant(key) if key else None
         if grant is not None:
+            # Before the reply: the first message may arrive right after it and needs its rights.
             self._grants[key.decode()] = grant
+        # A machine that wants to join has no key of the run yet; it proves its token there.
         if key and endpoint in self._open_endpoints:
             return None
         if grant is None:
@@ -243,6 +248,7 @@ class Gate:
 
     def _complain(self, endpoint: str, source: str, reason: str) -> None:
         self._refused += 1
+        # Reported once and bounded: a port scan must not fill the log.
         origin = (endpoint, source)
         if origin not in self._complained and len(self._complained) < _COMPLAINTS:
             self._complained.add(origin)

@@ -46,6 +46,7 @@ class Limiter:
         ):
             if value < 0:
                 raise ConfigError(f"{name} is {value}, expected 0 or more")
+        # An empty replay cannot be sampled, whatever the setting.
         self.min_size = max(min_size, 1)
         self.samples_per_insert = samples_per_insert
         self.inserted = 0
@@ -123,6 +124,7 @@ class Limiter:
 
     def can_insert(self, rows: int = 0) -> bool:
         """True if an insert that makes ``rows`` rows sampleable (0: the largest) is allowed."""
+        # Below min_size no request is answered: an insert would wait for its samples for ever.
         if not self.samples_per_insert or self.size < self.min_size:
             return True
         added = self.samples_per_insert * (rows or self._chunk_rows)
@@ -141,7 +143,10 @@ class Limiter:
         """Counts rows that have become sampleable."""
         self.inserted += rows
         self.size += rows
+        # Never reset: after evictions below min_size inserts reach it again.
         self.started = self.started or self.size >= self.min_size
+        # Rows that replace evicted ones below min_size owe no samples: else agents would wait for
+        # samples of rows that are gone.
         highest = self._due_at_start + self.tolerance
         self._balance = min(self._balance + self.samples_per_insert * rows, highest)
 
@@ -156,6 +161,7 @@ class Limiter:
 
     def state(self) -> dict[str, Any]:
         """The counts, as plain values."""
+        # Counts only: a resumed run may have another tolerance or samples_per_insert.
         return {
             "inserted": self.inserted,
             "sampled": self.sampled,
