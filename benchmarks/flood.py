@@ -30,7 +30,7 @@ from session.client import Client
 from session.folder import RunFolder
 from session.wire import AddressBook, Message
 from session.wire.security import Security
-from surreal_like.join.client import Invitation, knock
+from surreal_like.join.client import Invitation, request_admission
 from surreal_like.join.tokens import make_token
 
 _CARTPOLE = Path(__file__).resolve().parents[1] / "configs" / "cartpole_dqn.yaml"
@@ -172,7 +172,7 @@ def rows(seconds: float, chosen: list[str]) -> Iterator[str]:
             door = AddressBook.load(folder.addresses)["ps.join"].connect
             guest = Path(scratch) / "guest"
             token = make_token(folder.keys)
-            knock(Invitation(door.removeprefix("tcp://"), token, 1, folder=guest))
+            request_admission(Invitation(door.removeprefix("tcp://"), token, 1, folder=guest))
             while updates(folder)[1] < 1000:
                 time.sleep(0.5)
             for which in chosen:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from main.cli.parser import Parser
-from main.cli.policy import add_policy, policy_options, saying_where
+from main.cli.policy import add_policy, policy_options, suggesting_import_path
 from main.cli.runs import find_run
 from session.show.text import count, decimal, short_time
 
@@ -20,7 +20,7 @@ def run(argv: Sequence[str]) -> int:
 
     from surreal_like.analysis.evaluate import evaluate  # imports torch
 
-    with saying_where():
+    with suggesting_import_path():
         found = evaluate(folder.path, **policy_options(given))
     if given.json:
         print(json.dumps(found))

@@ -46,14 +46,13 @@ class Lines(RunObserver):
         self.note(heading(self._view))
 
     def note(self, text: str) -> None:
-        """Writes one line."""
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def happened(self, happening: Event) -> None:
-        """Writes an event of the launcher as a line."""
-        if is_news(happening):
-            self.note(happening_line(happening))
+    def happened(self, event: Event) -> None:
+        """Writes an event of the supervisor as a line."""
+        if is_news(event):
+            self.note(supervisor_line(event))
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Writes new events, and progress if its interval has passed."""
@@ -74,15 +73,15 @@ def news_lines(view: RunView) -> list[tuple[float | None, str]]:
     return [(event.get("time"), event_line(event)) for event in view.new_events()]
 
 
-def is_news(happening: Event) -> bool:
+def is_news(event: Event) -> bool:
     """Returns False for the end of a component and for a stop that the user has just requested."""
-    asked = happening.kind == "stop" and happening.detail == INTERRUPTED
-    return happening.kind != "ended" and not asked
+    asked = event.kind == "stop" and event.detail == INTERRUPTED
+    return event.kind != "ended" and not asked
 
 
-def happening_line(happening: Event) -> str:
-    """Formats an event of the launcher as one line."""
-    words = (happening.component or "run", happening.kind, happening.detail)
+def supervisor_line(event: Event) -> str:
+    """Formats an event of the supervisor as one line."""
+    words = (event.component or "run", event.kind, event.detail)
     return ": ".join(word for word in words if word)
 
 

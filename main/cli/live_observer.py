@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from main.cli.live_lines import happening_line, is_news, news_lines
+from main.cli.live_lines import is_news, news_lines, supervisor_line
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event
@@ -61,10 +61,10 @@ class LiveTable(RunObserver):
         """Writes one line above the table."""
         self._write(text, "bold")
 
-    def happened(self, happening: Event) -> None:
+    def happened(self, event: Event) -> None:
         """Writes an event of the launcher above the table."""
-        if is_news(happening):
-            self._write(happening_line(happening), "yellow")
+        if is_news(event):
+            self._write(supervisor_line(event), "yellow")
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Draws the table again if something in it has changed."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from main.cli.parser import Parser
-from main.cli.policy import add_policy, policy_options, saying_where
+from main.cli.policy import add_policy, policy_options, suggesting_import_path
 from main.cli.runs import find_run
 from session.folder import RunFolder
 from session.show.text import count, decimal, duration
@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
 
     from surreal_like.analysis.play import play  # imports torch
 
-    with saying_where():
+    with suggesting_import_path():
         found = play(folder.path, video=given.video, **policy_options(given))
     print(json.dumps(found) if given.json else "\n".join(_lines(found, folder)))
     return 0

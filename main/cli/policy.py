@@ -65,7 +65,7 @@ def policy_options(given: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def saying_where() -> Iterator[None]:
+def suggesting_import_path() -> Iterator[None]:
     """Adds the option ``--import-path`` to the error of a module that is not found."""
     try:
         yield

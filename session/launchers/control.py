@@ -92,11 +92,11 @@ class ControlSockets:
         if answer is not None and answer.kind != "refused":
             self._call = None
 
-    def record_event(self, happening: Event) -> None:
+    def record_event(self, event: Event) -> None:
         """Logs an event of the run."""
-        words = [word for word in (happening.component, happening.detail) if word]
-        about = {"name": happening.component} if happening.component else {}
-        self._log.event(happening.kind, ": ".join(words), **about)
+        words = [word for word in (event.component, event.detail) if word]
+        about = {"name": event.component} if event.component else {}
+        self._log.event(event.kind, ": ".join(words), **about)
 
     def flush(self) -> None:
         """Sends buffered events as far as that is possible without waiting."""

@@ -49,7 +49,7 @@ def run_supervisor(module: str, preload: Preload, argv: Sequence[str] | None = N
         names = [component.name for component in topology]
         terminal.show(f"supervising {len(names)} components: {', '.join(names)}")
         launcher = _make_supervisor(config, topology, folder, preload)
-        outcome = supervise(launcher, lambda happening: terminal.show(_words(happening)))
+        outcome = supervise(launcher, lambda event: terminal.show(_line(event)))
     except SurrealError as error:
         sys.stderr.write(f"supervisor: {error}\n")
         return error.exit_code
@@ -68,13 +68,13 @@ def _make_supervisor(
     return LocalLauncher(config, topology, folder, preload=preload)
 
 
-def _words(happening: Event) -> str:
-    words = (happening.component or "run", happening.kind, happening.detail)
+def _line(event: Event) -> str:
+    words = (event.component or "run", event.kind, event.detail)
     return ": ".join(word for word in words if word)
 
 
 def supervise(
-    launcher: Supervisor, report: Callable[[Event], None] = lambda happening: None
+    launcher: Supervisor, report: Callable[[Event], None] = lambda event: None
 ) -> Outcome:
     """Launches a run and supervises it until it is over.
 
@@ -91,8 +91,8 @@ def supervise(
         launcher.launch()
         handled = 0
         while launcher.running:
-            for happening in launcher.poll(_POLL_SECONDS):
-                report(happening)
+            for event in launcher.poll(_POLL_SECONDS):
+                report(event)
             if len(interrupts) > handled:
                 handled = len(interrupts)
                 if handled == 1:

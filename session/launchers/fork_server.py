@@ -201,10 +201,10 @@ class ForkServers:
         return self._servers[heavy]
 
     def living(self) -> dict[bool, ForkServer]:
-        """Returns heavy or not -> server, of those that were not buried."""
+        """Returns heavy or not -> server, of those that were not removed."""
         return dict(self._servers)
 
-    def bury(self, heavy: bool) -> str:
+    def remove_dead(self, heavy: bool) -> str:
         """Forgets a server that has died; returns the cause in one line."""
         server = self._servers.pop(heavy)
         server.lines.stream.close()
@@ -265,7 +265,7 @@ class ForkServers:
         while pid is None and time.monotonic() < deadline:
             pid = server.receive(deadline - time.monotonic()).get("call")
             if pid is None and server.lines.closed:
-                raise RunError(self.bury(True))
+                raise RunError(self.remove_dead(True))
         if pid == 0:
             raise RunError(f"{module} cannot be forked")
         if pid is not None:

@@ -53,17 +53,17 @@ class LocalLauncher(Supervisor):
         self._preload = preload or Preload()
         self._servers = servers
 
-    def _carry(self) -> Backend:
+    def _make_backend(self) -> Backend:
         self._servers = self._servers or ForkServers(self._preload)
         # A supervisor that is killed cannot remove them itself.
         self._servers.remove_at_end(str(self._folder.sockets))
         return Processes(self._folder, self._servers)
 
     def _close(self) -> None:
-        carried = self.running
+        had_backend = self.running
         super()._close()
         # Otherwise the backend has closed them.
-        if self._servers is not None and not carried:
+        if self._servers is not None and not had_backend:
             self._servers.close()
         self._servers = None
 
@@ -73,7 +73,6 @@ class LocalLauncher(Supervisor):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Kills the remaining processes of the run."""
         super().__exit__(kind, error, trace)
         if self._servers is not None:
             self._servers.close()

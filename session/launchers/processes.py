@@ -23,14 +23,14 @@ class _Process:
 
     Args:
         component: its description.
-        words: its output, and the file that holds it.
+        output: its standard output and standard error, and the file that holds them.
         pid: 0 until it is forked.
         descriptor: pidfd, readable once it has ended; -1 without one.
         pending: signals to send once it is forked.
     """
 
     component: Component
-    words: StderrTail
+    output: StderrTail
     pid: int = 0
     descriptor: int = -1
     pending: list[int] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Processes:
         self._servers = servers
         self._processes: dict[str, _Process] = {}
         self._groups: list[int] = []
-        self._unborn: list[Exit] = []
+        self._not_started: list[Exit] = []
         self._memory = OutOfMemory()
 
     def __len__(self) -> int:
@@ -67,11 +67,11 @@ class Processes:
         try:
             self._fork(process)
         except OSError as error:
-            self._unborn.append(self._end(process, 1, f"cannot start it: {error}"))
+            self._not_started.append(self._end(process, 1, f"cannot start it: {error}"))
 
     def _fork(self, process: _Process) -> None:
         component = process.component
-        argv, stderr = component.arguments(str(self._folder)), str(process.words.path)
+        argv, stderr = component.arguments(str(self._folder)), str(process.output.path)
         self._servers.spawn(
             component.name, component.module, argv, stderr, heavy=component.needs_torch
         )
@@ -102,8 +102,8 @@ class Processes:
     def poll(self) -> list[Exit]:
         """Returns the processes that have ended since the last call, without waiting."""
         # Reports of new processes first: one that has died already is reaped in this call.
-        exits = [*self._unborn, *self._read_servers(), *self._reap()]
-        self._unborn.clear()
+        exits = [*self._not_started, *self._read_servers(), *self._reap()]
+        self._not_started.clear()
         self._servers.reap()
         self._groups = [group for group in self._groups if group_lives(group)]
         return exits
@@ -131,7 +131,7 @@ class Processes:
 
     def _replace(self, heavy: bool, server: ForkServer) -> Iterator[Exit]:
         """Handles the death of a fork server: another one forks what it has not, or that fails."""
-        error = self._servers.bury(heavy)
+        error = self._servers.remove_dead(heavy)
         for process in list(self._processes.values()):
             if process.pid or process.component.needs_torch != heavy:
                 continue
@@ -154,7 +154,7 @@ class Processes:
         # What it had started was killed with it, and became a child of this process.
         if process.pid:
             self._groups.append(process.pid)
-        return process.words.exit(process.pid, exit_code, error)
+        return process.output.exit(process.pid, exit_code, error)
 
     def manual_restarts(self) -> list[str]:
         """Returns none: a process that a user starts is not supervised by this backend."""

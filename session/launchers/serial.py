@@ -102,20 +102,20 @@ class SerialLauncher(Supervisor):
     def _make_wire(self) -> Wire:
         return self.frames.make_wire(NAME)
 
-    def _carry(self) -> Frames:
+    def _make_backend(self) -> Frames:
         return self.frames
 
     def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
         """Runs rounds for that time, at least one; returns the events since the last call."""
         until = time.monotonic() + timeout_seconds
         try:
-            happenings = super().poll()
+            events = super().poll()
             while self.running and time.monotonic() < until:
-                happenings += super().poll()
+                events += super().poll()
         except KeyboardInterrupt:
             self.kill()
             raise
-        return happenings
+        return events
 
     def _supervise(self, exits: Sequence[Exit]) -> None:
         if exits or self._look_due():

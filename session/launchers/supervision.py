@@ -56,7 +56,7 @@ class Supervision:
         self.phase = Phase.running
         self.failure: Failure | None = None
         self.interrupted = False
-        self._crew = ComponentProcesses(topology, limits)
+        self._processes = ComponentProcesses(topology, limits)
         self._topology = topology
         self._limits = limits
         self._deadline = math.inf
@@ -65,7 +65,7 @@ class Supervision:
     @property
     def children(self) -> dict[str, ComponentProcess]:
         """Component name -> state of its process."""
-        return self._crew.children
+        return self._processes.children
 
     @property
     def over(self) -> bool:
@@ -74,7 +74,7 @@ class Supervision:
 
     def launch(self, now: float) -> list[Instruction]:
         """Starts all components."""
-        return [self._crew.start(child, now) for child in self.children.values()]
+        return [self._processes.start(child, now) for child in self.children.values()]
 
     def adopt(self, starts: Mapping[str, int], now: float) -> list[Instruction]:
         """Takes over a run without a supervisor: keeps its processes, starts missing servers.
@@ -86,25 +86,25 @@ class Supervision:
                 which :meth:`exited` is called next.
             now: the time.
         """
-        return self._crew.adopt(starts, now, leave=_CLIENTS)
+        return self._processes.adopt(starts, now, leave=_CLIENTS)
 
     def on_manual_restart(self, name: str, now: float) -> list[Instruction]:
         """Handles a process that a user has started for a component; the previous one has ended."""
         child = self.children[name]
         if child.alive:
             child.end(0, now)
-        self._crew.start(child, now)
+        self._processes.start(child, now)
         child.wanted, child.comes_back = True, False
         instructions: list[Instruction] = [Event(name, "restart", "by hand")]
         if self.phase is Phase.terminating:
-            instructions.append(self._crew.terminate(child))
+            instructions.append(self._processes.terminate(child))
         elif self.phase is Phase.killing:
             instructions.append(Signal(name, signal.SIGKILL))
         return instructions
 
     def on_heartbeat(self, beat: Beat, now: float) -> None:
         """Handles a heartbeat of a component."""
-        self._crew.on_heartbeat(beat, now)
+        self._processes.on_heartbeat(beat, now)
 
     def exited(
         self, name: str, exit_code: int, error: str, now: float, *, details: str = ""
@@ -126,15 +126,15 @@ class Supervision:
         # It was asked to leave, by a command or a SIGTERM, so this does not use up its restarts.
         if child.comes_back or (child.wanted and exit_code == START_AGAIN):
             child.comes_back = False
-            return [Event(name, "restart", "as asked"), self._crew.start(child, now)]
+            return [Event(name, "restart", "as asked"), self._processes.start(child, now)]
         if exit_code == 0 or not child.wanted:
             return [Event(name, "ended"), *self._advance(now)]
-        return self._lose(child, Loss(now, child.cause or error, details))
+        return self._on_death(child, Loss(now, child.cause or error, details))
 
-    def _lose(self, child: ComponentProcess, loss: Loss) -> list[Instruction]:
+    def _on_death(self, child: ComponentProcess, loss: Loss) -> list[Instruction]:
         lost = Event(child.name, "lost", loss.error)
-        if self._crew.record_death(child, loss):
-            return [lost, *self._crew.start_due(loss.time)]
+        if self._processes.record_death(child, loss):
+            return [lost, *self._processes.start_due(loss.time)]
         if child.component.kind in TELEMETRY:
             # A run goes on without metrics and logs.
             return [lost]
@@ -149,11 +149,11 @@ class Supervision:
         self._ticked_at = now
         if absent > _ABSENCE_SECONDS:
             # This process itself was stopped: the missed heartbeats are no fault of components.
-            self._crew.extend_deadlines(absent)
+            self._processes.extend_deadlines(absent)
         # The later phases have deadlines of their own.
         if self.phase is Phase.running:
-            self._crew.check_heartbeats(now)
-        instructions = [*self._crew.start_due(now), *self._crew.kill_due(now)]
+            self._processes.check_heartbeats(now)
+        instructions = [*self._processes.start_due(now), *self._processes.kill_due(now)]
         if now >= self._deadline:
             end = self.kill if self.phase is Phase.terminating else self._terminate
             instructions += end(now)
@@ -172,13 +172,13 @@ class Supervision:
         if self.phase is not Phase.running:
             return []
         self.failure = failure
-        happening = Event(failure.component, "failed", failure.error)
-        return [happening, *self._end(now, f"{failure.component}: {failure.error}")]
+        event = Event(failure.component, "failed", failure.error)
+        return [event, *self._end(now, f"{failure.component}: {failure.error}")]
 
     def kill(self, now: float) -> list[Instruction]:
         """Ends every process at once."""
         self._enter(Phase.killing)
-        signals = [Signal(child.name, signal.SIGKILL) for child in self._crew.alive()]
+        signals = [Signal(child.name, signal.SIGKILL) for child in self._processes.alive()]
         return [*signals, *self._advance(now)]
 
     def scale(self, kind: str, num: int, now: float) -> list[Instruction]:
@@ -207,10 +207,10 @@ class Supervision:
         all_of_kind = [c for c in self.children.values() if c.component.kind == kinds[kind]]
         instructions: list[Instruction] = [Event("", "scale", f"{kind}: {num}")]
         for name in wanted:
-            instructions += self._crew.want(name, now)
+            instructions += self._processes.want(name, now)
         for child in all_of_kind:
             if child.name not in wanted:
-                instructions += self._crew.scale_down(child, now)
+                instructions += self._processes.scale_down(child, now)
         return instructions
 
     def restart(self, name: str, now: float) -> list[Instruction]:
@@ -225,10 +225,10 @@ class Supervision:
             raise UsageError(f"no component '{name}'; there are {', '.join(self.children)}")
         # It has ended, or waits for the end of its back-off, which a user need not wait for.
         if not child.alive:
-            return [Event(name, "restart", "as asked"), self._crew.start(child, now)]
+            return [Event(name, "restart", "as asked"), self._processes.start(child, now)]
         child.comes_back = True
-        self._crew.end_by(child, now)
-        return [self._crew.terminate(child, returns=True)]
+        self._processes.end_by(child, now)
+        return [self._processes.terminate(child, returns=True)]
 
     def _refuse_unless_running(self) -> None:
         if self.phase is not Phase.running:
@@ -236,15 +236,15 @@ class Supervision:
 
     def report(self, now: float) -> dict[str, dict[str, Any]]:
         """Returns name -> restarts, exit_code, alive_seconds, as in ``result.json``."""
-        return self._crew.report(now)
+        return self._processes.report(now)
 
     def _enter(self, phase: Phase, deadline: float = math.inf) -> None:
         self.phase, self._deadline = phase, deadline
         # No component is started once the end has begun: it could do no work any more.
-        self._crew.cancel_starts()
+        self._processes.cancel_starts()
 
     def _end(self, now: float, reason: str) -> list[Instruction]:
-        learner = self._crew.learner
+        learner = self._processes.learner
         # Only the service of a running learner can save and write the result.
         if learner is None or learner.state not in (State.running, State.draining):
             return [*self._terminate(now), *self._advance(now)]
@@ -256,14 +256,14 @@ class Supervision:
 
     def _terminate(self, now: float) -> list[Instruction]:
         self._enter(Phase.terminating, now + self._limits.patience_seconds)
-        return [self._crew.terminate(child) for child in self._crew.alive()]
+        return [self._processes.terminate(child) for child in self._processes.alive()]
 
     def _advance(self, now: float) -> list[Instruction]:
         """Enters the next phase once the present one is complete."""
-        if self._crew.gone:
+        if self._processes.gone:
             self._enter(Phase.over)
             return []
-        learner = self._crew.learner
+        learner = self._processes.learner
         if learner is not None and learner.state == State.gone:
             if self.phase in (Phase.running, Phase.ending) and learner.exit_code == 0:
                 self._enter(Phase.leaving, now + self._limits.patience_seconds)
@@ -273,14 +273,14 @@ class Supervision:
 
     def _leave_next(self) -> list[Instruction]:
         """Ends servers once agents and evaluators have ended by themselves; then telemetry."""
-        kinds = {child.component.kind for child in self._crew.alive()}
+        kinds = {child.component.kind for child in self._processes.alive()}
         # Agents need replay and the parameter server until the last of their rows are acked.
         if kinds & set(_CLIENTS):
             return []
         # Telemetry goes last: it still receives the last metrics and logs of the servers.
         servers = kinds - set(TELEMETRY)
         return [
-            self._crew.terminate(child)
-            for child in self._crew.alive()
+            self._processes.terminate(child)
+            for child in self._processes.alive()
             if not child.terminating and (not servers or child.component.kind in servers)
         ]

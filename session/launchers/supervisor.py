@@ -47,16 +47,16 @@ _SAVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Machinery:
+class _Resources:
     """Resources of a launcher while its run goes on."""
 
-    carrier: Backend
+    backend: Backend
     sockets: ControlSockets
 
     def wait(self, timeout_seconds: float) -> None:
         """Sleeps until a process ends, a message arrives or the timeout has passed."""
         poller = zmq.Poller()
-        for each in (*self.carrier.wait_on(), *self.sockets.wait_on()):
+        for each in (*self.backend.wait_on(), *self.sockets.wait_on()):
             poller.register(each, zmq.POLLIN)
         poller.poll(round(timeout_seconds * 1000))
 
@@ -87,7 +87,7 @@ class Supervisor(ABC):
         self._config = config
         self._topology = topology
         self._folder = folder
-        self._machinery: _Machinery | None = None
+        self._resources: _Resources | None = None
         session = config.session_config
         limits = Limits(
             session.heartbeat.starting_seconds,
@@ -98,7 +98,7 @@ class Supervisor(ABC):
         self._supervision = Supervision(topology, limits)
         self._clock = clock or WallClock()
         self._listen_due = Every(seconds=_LISTEN_SECONDS, clock=self._clock.now)
-        self._happenings: list[Event] = []
+        self._events: list[Event] = []
         self._locked = False
 
     def launch(self) -> None:
@@ -111,18 +111,18 @@ class Supervisor(ABC):
         self._locked = not self._folder.locked
         self._folder.lock()
         try:
-            self._machinery = self._open()
+            self._resources = self._open()
         except BaseException:
             self._close()
             raise
-        self._obey(self._begin(self._clock.now()))
+        self._execute(self._begin(self._clock.now()))
 
-    def _open(self) -> _Machinery:
+    def _open(self) -> _Resources:
         self._write_files()
         # Bound before any component exists: if an address is in use, nothing was started.
         sockets = ControlSockets(self._config, self._make_wire(), self._clock)
         try:
-            return _Machinery(self._carry(), sockets)
+            return _Resources(self._make_backend(), sockets)
         except BaseException:
             sockets.close()
             raise
@@ -144,7 +144,7 @@ class Supervisor(ABC):
         return Client(addresses, NAME, config=self._config, security=security)
 
     @abstractmethod
-    def _carry(self) -> Backend:
+    def _make_backend(self) -> Backend:
         """Makes the backend that runs the components."""
 
     def _begin(self, now: float) -> list[Instruction]:
@@ -154,7 +154,7 @@ class Supervisor(ABC):
     @property
     def running(self) -> bool:
         """True from the launch until no process is left."""
-        return self._machinery is not None
+        return self._resources is not None
 
     def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
         """Does the pending work; returns the events since the last call.
@@ -162,65 +162,65 @@ class Supervisor(ABC):
         Args:
             timeout_seconds: maximum wait if there is nothing to do.
         """
-        if self._machinery is not None:
+        if self._resources is not None:
             if timeout_seconds:
-                self._machinery.wait(timeout_seconds)
-            self._supervise(self._machinery.carrier.poll())
+                self._resources.wait(timeout_seconds)
+            self._supervise(self._resources.backend.poll())
             if self._supervision.over:
                 self._finish()
-        happenings, self._happenings = self._happenings, []
-        return happenings
+        events, self._events = self._events, []
+        return events
 
     def _supervise(self, exits: Sequence[Exit]) -> None:
         """Handles the ends of components, heartbeats and commands, and acts on them."""
-        if self._machinery is None:
+        if self._resources is None:
             return
-        carrier, sockets = self._machinery.carrier, self._machinery.sockets
-        taken, now = carrier.manual_restarts(), self._clock.now()
+        backend, sockets = self._resources.backend, self._resources.sockets
+        restarted, now = backend.manual_restarts(), self._clock.now()
         # Heartbeats before deaths: whether a service has run decides if a restart makes sense.
-        if exits or taken or self._listen_due():
-            self._listen(carrier, now)
+        if exits or restarted or self._listen_due():
+            self._read_heartbeats(backend, now)
         for end in exits:
-            self._lose(end, self._machinery, now)
-        for name in taken:
-            self._obey(self._supervision.on_manual_restart(name, now))
+            self._on_exit(end, self._resources, now)
+        for name in restarted:
+            self._execute(self._supervision.on_manual_restart(name, now))
         sockets.serve(self)
         sockets.ask_again()
-        self._obey(self._supervision.tick(now))
+        self._execute(self._supervision.tick(now))
         sockets.flush()
 
-    def _lose(self, end: Exit, machinery: _Machinery, now: float) -> None:
+    def _on_exit(self, end: Exit, resources: _Resources, now: float) -> None:
         child = self._supervision.children[end.name]
         if child.component.kind == "learner":
             # The next learner must not get the request that was made to this one.
-            machinery.sockets.forget()
-        self._obey(
+            resources.sockets.forget()
+        self._execute(
             self._supervision.exited(end.name, end.exit_code, end.error, now, details=end.details)
         )
         # Only one that was scaled down: the other windows of tmux stay, for their last lines.
         if child.state == State.gone and not child.wanted:
-            machinery.carrier.remove(end.name)
+            resources.backend.remove(end.name)
 
-    def _listen(self, carrier: Backend, now: float) -> None:
+    def _read_heartbeats(self, backend: Backend, now: float) -> None:
         """Reads heartbeats; ignores those of earlier processes."""
         for name, beat in read_beats(self._folder.alive).items():
-            if name in self._supervision.children and beat.pid == carrier.pid(name):
+            if name in self._supervision.children and beat.pid == backend.pid(name):
                 self._supervision.on_heartbeat(beat, now)
 
-    def _obey(self, instructions: list[Instruction]) -> None:
-        if self._machinery is None:
+    def _execute(self, instructions: list[Instruction]) -> None:
+        if self._resources is None:
             return
         for instruction in instructions:
             match instruction:
                 case Start(name):
-                    self._machinery.carrier.start(self._topology.component(name))
+                    self._resources.backend.start(self._topology.component(name))
                 case Signal(name, number):
-                    self._machinery.carrier.signal(name, number)
+                    self._resources.backend.signal(name, number)
                 case Stop():
-                    self._machinery.sockets.stop(instruction)
+                    self._resources.sockets.stop(instruction)
                 case Event():
-                    self._happenings.append(instruction)
-                    self._machinery.sockets.record_event(instruction)
+                    self._events.append(instruction)
+                    self._resources.sockets.record_event(instruction)
 
     def scale(self, kind: str, num: int) -> None:
         """Sets the number of agents or evaluators (``agent``, ``eval``) while the run goes on.
@@ -228,7 +228,7 @@ class Supervisor(ABC):
         Raises:
             UsageError: there is nothing of that kind to scale, or the run is ending.
         """
-        self._obey(self._supervision.scale(kind, num, self._clock.now()))
+        self._execute(self._supervision.scale(kind, num, self._clock.now()))
 
     def restart(self, name: str) -> None:
         """Ends one component and starts it again; the learner saves its state first.
@@ -236,12 +236,12 @@ class Supervisor(ABC):
         Raises:
             UsageError: there is no such component, or the run is ending.
         """
-        self._obey(self._supervision.restart(name, self._clock.now()))
+        self._execute(self._supervision.restart(name, self._clock.now()))
 
     def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
         """Begins the clean end of the run and returns at once; :meth:`poll` completes it."""
         if self.running:
-            self._obey(
+            self._execute(
                 self._supervision.stop(self._clock.now(), reason=reason, interrupted=interrupted)
             )
 
@@ -251,13 +251,13 @@ class Supervisor(ABC):
         Raises:
             DeadlineError: no checkpoint was written within a minute.
         """
-        if self._machinery is None:
+        if self._resources is None:
             return
         # Real time: the clock of a serial run counts rounds.
-        sockets, deadline = self._machinery.sockets, time.monotonic() + _SAVE_SECONDS
+        sockets, deadline = self._resources.sockets, time.monotonic() + _SAVE_SECONDS
         sockets.save()
         # Events are returned once: those of this wait are kept for the next call of poll().
-        happenings: list[Event] = []
+        events: list[Event] = []
         while self.running and sockets.asking:
             if time.monotonic() > deadline:
                 sockets.forget()
@@ -265,19 +265,19 @@ class Supervisor(ABC):
                     f"run {self._folder} wrote no checkpoint for {_SAVE_SECONDS:g} s: is its disk "
                     "full?"
                 )
-            happenings += self.poll(_POLL_SECONDS)
-        self._happenings = happenings
+            events += self.poll(_POLL_SECONDS)
+        self._events = events
 
     def kill(self) -> None:
         """Kills every process and returns when all have ended."""
         deadline = time.monotonic() + _KILL_SECONDS
         if self.running:
             self._supervision.interrupted = True
-            self._obey(self._supervision.kill(self._clock.now()))
-        happenings: list[Event] = []
+            self._execute(self._supervision.kill(self._clock.now()))
+        events: list[Event] = []
         while self.running and time.monotonic() < deadline:
-            happenings += self.poll(_POLL_SECONDS)
-        self._happenings = happenings
+            events += self.poll(_POLL_SECONDS)
+        self._events = events
         # A process that outlives SIGKILL hangs in the kernel, such as on a dead network disk.
         if self.running:
             self._finish()
@@ -289,13 +289,13 @@ class Supervisor(ABC):
     def status(self) -> list[ComponentStatus]:
         """Returns the table of components."""
         beats, now = read_beats(self._folder.alive), self._clock.now()
-        machinery = self._machinery
+        resources = self._resources
         return [
             status_row(
                 name,
                 beats.get(name),
                 state=child.state,
-                pid=machinery.carrier.pid(name) if machinery is not None else 0,
+                pid=resources.backend.pid(name) if resources is not None else 0,
                 restarts=max(0, child.starts - 1),
                 exit_code=child.exit_code,
                 loss=child.last_loss(now),
@@ -319,14 +319,14 @@ class Supervisor(ABC):
             DeadlineError: that took longer than ``timeout_seconds``.
         """
         start = time.monotonic()
-        happenings: list[Event] = []
+        events: list[Event] = []
         while self.outcome is None:
             if not self.running:
                 raise UsageError("the run was never launched")
             if timeout_seconds is not None and time.monotonic() - start > timeout_seconds:
                 raise DeadlineError(f"run {self._folder} goes on after {timeout_seconds:g} s")
-            happenings += self.poll(_POLL_SECONDS)
-        self._happenings = happenings
+            events += self.poll(_POLL_SECONDS)
+        self._events = events
         return self.outcome
 
     def _finish(self) -> None:
@@ -348,10 +348,10 @@ class Supervisor(ABC):
 
     def _close(self) -> None:
         """Closes whatever is open."""
-        if self._machinery is not None:
-            self._machinery.sockets.close()
-            self._machinery.carrier.close()
-        self._machinery = None
+        if self._resources is not None:
+            self._resources.sockets.close()
+            self._resources.backend.close()
+        self._resources = None
         # Components unlink their own sockets; killed ones do not.
         shutil.rmtree(self._folder.sockets, ignore_errors=True)
         if self._locked:

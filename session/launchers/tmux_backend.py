@@ -40,7 +40,7 @@ class _Window:
     """One component.
 
     Args:
-        words: output of its process.
+        output: output of its process.
         pane: latest known state of its window.
         pid: its living process, 0 without one.
         descriptor: pidfd, readable once the process has ended; -1 without one.
@@ -48,7 +48,7 @@ class _Window:
         since: its start in milliseconds of the wall clock; a later incarnation is newer.
     """
 
-    words: StderrTail
+    output: StderrTail
     pane: Pane
     pid: int = 0
     descriptor: int = -1
@@ -143,21 +143,21 @@ class TmuxBackend:
 
     def start(self, component: Component) -> None:
         """Starts a component, in its existing window if there is one."""
-        name, words = component.name, StderrTail(self._folder, component.name, self._memory)
+        name, output = component.name, StderrTail(self._folder, component.name, self._memory)
         self._starts[name] = starts = self._starts.get(name, 0) + 1
         line = ShellCommand.of(component, str(self._folder), self._preamble_cmd)
-        script, there, since = line.script(words.path), self._windows.get(name), _wall_clock()
+        script, there, since = line.script(output.path), self._windows.get(name), _wall_clock()
         try:
             if there is not None and name in self._session.panes():
                 pane = self._session.respawn(there.pane, script, Path.cwd(), starts)
             else:
                 pane = self._session.open(name, script, Path.cwd(), starts)
         except RunError as error:
-            self._exits.append(words.exit(0, 1, f"cannot start it: {error}"))
+            self._exits.append(output.exit(0, 1, f"cannot start it: {error}"))
             return
         if there is not None:
             there.forget()
-        self._windows[name] = _Window(words, pane)
+        self._windows[name] = _Window(output, pane)
         self._windows[name].watch(pane.pid, since)
 
     def signal(self, name: str, number: int) -> None:
@@ -211,7 +211,7 @@ class TmuxBackend:
         if window.pid and not window.ended_at:
             # A server that drains would close the endpoints that the new one has bound.
             self.signal(name, signal.SIGKILL if name in self._servers else signal.SIGTERM)
-        window.words = StderrTail(self._folder, name, self._memory)
+        window.output = StderrTail(self._folder, name, self._memory)
         window.watch(pid, since)
         self._taken.append(name)
         self._starts[name] = self._starts.get(name, 0) + 1
@@ -223,14 +223,14 @@ class TmuxBackend:
         if waits and now - window.ended_at < _SETTLE_SECONDS:
             return
         if window.elsewhere:
-            end = window.words.exit(window.pid, self._code_by_beat(window))
+            end = window.output.exit(window.pid, self._code_by_beat(window))
         elif pane is None:
-            end = window.words.exit(window.pid, -signal.SIGHUP, "its window was closed")
+            end = window.output.exit(window.pid, -signal.SIGHUP, "its window was closed")
         elif pane.exit_code is not None:
-            end = window.words.exit(window.pid, pane.exit_code)
+            end = window.output.exit(window.pid, pane.exit_code)
         else:
             # Before version 3.3 tmux does not report the signal.
-            end = window.words.exit(window.pid, -signal.SIGKILL)
+            end = window.output.exit(window.pid, -signal.SIGKILL)
         if not known:
             # Its children may still hold the terminal of the window.
             with suppress(OSError):

@@ -41,7 +41,7 @@ class TmuxSupervisor(Supervisor):
         if not (self._windows.starts and self._folder.addresses.is_file()):
             super()._write_files()
 
-    def _carry(self) -> Backend:
+    def _make_backend(self) -> Backend:
         if self._windows is None:
             raise UsageError("a supervisor is launched once")
         return self._windows
@@ -51,9 +51,9 @@ class TmuxSupervisor(Supervisor):
         return self._supervision.adopt(starts, now) if starts else super()._begin(now)
 
     def _close(self) -> None:
-        carried = self.running
+        had_backend = self.running
         super()._close()
-        if carried:
+        if had_backend:
             # This process may live in a window of the session that ends now.
             with suppress(ValueError):
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -70,17 +70,17 @@ class Collector(Service):
         self._rest_until = 0.0
         self._disk_failing = False
 
-    def take(
+    def store(
         self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
         """Stores one record; an error for an invalid one is counted and reported once."""
         raise NotImplementedError
 
-    def speaker(self, record: Mapping[str, Any]) -> str:
+    def component_of(self, record: Mapping[str, Any]) -> str:
         """Name of the component in a record, empty if the record has none."""
         return ""
 
-    def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
+    def on_dropped(self, sender: Identity, count: int, message: Message) -> None:
         """Called when a sender's number of dropped records since its start rises to ``count``."""
 
     def write(self) -> None:
@@ -95,7 +95,7 @@ class Collector(Service):
             if message is None:
                 break
             size_bytes = self._records.counters.received_bytes - before
-            taken += 1 + self._take_message(message, size_bytes)
+            taken += 1 + self._store_message(message, size_bytes)
         if taken:
             # Works at most half of the time: faster clients buffer their records, or drop them.
             now = self._context.clock.now()
@@ -142,7 +142,7 @@ class Collector(Service):
             )
         self._disk_failing = bool(failing)
 
-    def _take_message(self, message: Message, size_bytes: int = 0) -> int:
+    def _store_message(self, message: Message, size_bytes: int = 0) -> int:
         sender = message.sender
         if not self._may_send(sender.name, size_bytes):
             rate = f"{_BYTES_PER_SECOND >> 20} MiB a second"
@@ -162,21 +162,21 @@ class Collector(Service):
                 self._reject(sender, kind, wrong)
                 continue
             with self._rejecting(sender, kind):
-                self._check_speaker(message, record)
-                self.take(sender, record, arrays)
+                self._check_component(message, record)
+                self.store(sender, record, arrays)
         with self._rejecting(sender, "dropped"):
             self._compare_dropped(message)
         self._rate.add(len(records))
         return len(records)
 
-    def _check_speaker(self, message: Message, record: Mapping[str, Any]) -> None:
+    def _check_component(self, message: Message, record: Mapping[str, Any]) -> None:
         """Raises ValueError if the sender may not report for the component of the record."""
         sender = message.sender.name
-        speaker = self.speaker(record) or sender
-        if speaker != sender and is_client(sender):
-            raise ValueError(f"a script may not send a record of '{speaker[:80]}'")
-        if not message.grant.owns(speaker):
-            raise ValueError(f"a record of '{speaker[:80]}', for which its key is not")
+        component = self.component_of(record) or sender
+        if component != sender and is_client(sender):
+            raise ValueError(f"a script may not send a record of '{component[:80]}'")
+        if not message.grant.owns(component):
+            raise ValueError(f"a record of '{component[:80]}', for which its key is not")
 
     @contextmanager
     def _rejecting(self, sender: Identity, kind: str) -> Iterator[None]:
@@ -194,7 +194,7 @@ class Collector(Service):
             return
         if count > (known if incarnation == sender.incarnation else 0):
             self._dropped[sender.name] = (sender.incarnation, count)
-            self.take_dropped(sender, count, message)
+            self.on_dropped(sender, count, message)
 
     def _may_send(self, name: str, size_bytes: int) -> bool:
         now = self._context.clock.now()

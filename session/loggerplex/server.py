@@ -68,7 +68,7 @@ class Loggerplex(Collector):
         # Opened first, so that the limit of log files never excludes it.
         self._file("all")
 
-    def take(
+    def store(
         self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
         """Stores one log record or event."""
@@ -84,11 +84,10 @@ class Loggerplex(Collector):
             self._file(component).add(line)
             self._merge.put(float(record["time"]), self._context.clock.now(), line)
 
-    def speaker(self, record: Mapping[str, Any]) -> str:
-        """Name of the component in a record."""
+    def component_of(self, record: Mapping[str, Any]) -> str:
         return str(record["component"])
 
-    def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
+    def on_dropped(self, sender: Identity, count: int, message: Message) -> None:
         """Adds a log line that marks missing records."""
         line = {
             "time": self._context.clock.time(),
@@ -96,15 +95,15 @@ class Loggerplex(Collector):
             "component": sender.name,
             "text": f"{count} log records dropped so far: they came faster than they could leave",
         }
-        self.take(sender, line, {})
+        self.store(sender, line, {})
 
     def write(self) -> None:
         """Appends stored lines to the files."""
-        self._write_merged(self._merge.take(self._context.clock.now()))
+        self._write_merged(self._merge.pop(self._context.clock.now()))
 
     def close(self) -> None:
         """Writes everything, including lines held for reordering."""
-        self._write_merged(self._merge.take(math.inf))
+        self._write_merged(self._merge.pop(math.inf))
 
     def status(self) -> dict[str, float]:
         """Adds lost lines and unwritten bytes."""
@@ -159,7 +158,7 @@ class Reorder:
         """Adds one line: ``time`` is its stamp at the source, ``arrived`` the time here [s]."""
         self._held.append(_Held(time, arrived, line))
 
-    def take(self, now: float) -> list[bytes]:
+    def pop(self, now: float) -> list[bytes]:
         """Removes and returns, sorted, all lines up to the newest that has waited long enough."""
         waited = [held.time for held in self._held if held.arrived <= now - self._window_seconds]
         if len(self._held) > _HELD_LINES:

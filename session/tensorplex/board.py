@@ -51,7 +51,6 @@ class Board(Service):
         return False
 
     def drain(self) -> None:
-        """Begins the shutdown."""
         self._ending.drain()
 
     @property

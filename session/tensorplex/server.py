@@ -61,7 +61,7 @@ class Tensorplex(Collector):
         """Stores records and answers requests."""
         return super().tick() | self._answer()
 
-    def take(
+    def store(
         self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
         """Stores one metric or heartbeat."""
@@ -77,11 +77,11 @@ class Tensorplex(Collector):
         if self._page is not None:
             self._remember(client_id, record)
 
-    def speaker(self, record: Mapping[str, Any]) -> str:
+    def component_of(self, record: Mapping[str, Any]) -> str:
         """Name of the component in a metric: ``agent-3`` for the id ``agent/3``."""
         return name_of(str(record.get("id", "")))
 
-    def take_dropped(self, sender: Identity, count: int, message: Message) -> None:
+    def on_dropped(self, sender: Identity, count: int, message: Message) -> None:
         """Adds a curve of a component's dropped records, at its last reported step."""
         records = message.fields["records"]
         record = {
@@ -92,7 +92,7 @@ class Tensorplex(Collector):
             "step": self._steps.get(sender.name, 0),
             "time": records[-1]["time"],
         }
-        self.take(sender, record, {})
+        self.store(sender, record, {})
 
     def write(self) -> None:
         """Writes the event files and updates the Prometheus text."""

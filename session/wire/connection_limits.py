@@ -19,24 +19,24 @@ _UNPROVED_SENT_BYTES = 240
 # More than four times the size of a greeting, a hello and a proof of the key.
 _UNPROVED_RECEIVED_BYTES = 4096
 # struct tcp_info of Linux 4.1 and newer: tcpi_bytes_acked, tcpi_bytes_received.
-_CARRIED = struct.Struct("120xQQ")
+_TCP_INFO = struct.Struct("120xQQ")
 
 
-class Visitor(NamedTuple):
+class OpenConnection(NamedTuple):
     """One open connection: libzmq's descriptor and the remote host."""
 
     descriptor: int
     source: str
 
 
-class Carried(NamedTuple):
+class ByteCounts(NamedTuple):
     """Bytes sent and received over a connection so far."""
 
     sent: int
     received: int
 
 
-class Visitors:
+class OpenConnections:
     """The open connections of one bound socket.
 
     Args:
@@ -53,8 +53,8 @@ class Visitors:
         self.limit = limit
         self.failure = ""
         self.port = port
-        self._open: dict[int, Visitor] = {}
-        self._unproved: dict[int, Visitor] = {}
+        self._open: dict[int, OpenConnection] = {}
+        self._unproved: dict[int, OpenConnection] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -64,44 +64,44 @@ class Visitors:
         """Number of connections not yet known to have proved their key."""
         return len(self._unproved)
 
-    def come(self, descriptor: int) -> Visitor | None:
+    def add(self, descriptor: int) -> OpenConnection | None:
         """Adds an accepted connection; returns the one to close if there are too many.
 
         Peers without a key that only hold connections open must not block others: the oldest
         connection without a proved key is closed; if there is none, the new one.
         """
-        newest = Visitor(descriptor, _peer(descriptor))
+        newest = OpenConnection(descriptor, _peer(descriptor))
         self._open[descriptor] = self._unproved[descriptor] = newest
         if len(self._open) <= self.limit:
             return None
-        goes = next((visitor for visitor, _ in self._strangers()), newest)
-        self.leave(goes.descriptor)
-        return goes
+        excess = next((connection for connection, _ in self._unproved_connections()), newest)
+        self.remove(excess.descriptor)
+        return excess
 
-    def leave(self, descriptor: int) -> Visitor | None:
+    def remove(self, descriptor: int) -> OpenConnection | None:
         """Removes an ended connection; None if it was already removed to be closed."""
         self._unproved.pop(descriptor, None)
         return self._open.pop(descriptor, None)
 
-    def chatterers(self) -> list[Visitor]:
+    def remove_oversized(self) -> list[OpenConnection]:
         """Removes and returns connections that have sent too much before proving their key."""
         going = [
-            visitor
-            for visitor, carried in self._strangers()
-            if carried.received > _UNPROVED_RECEIVED_BYTES
+            connection
+            for connection, counts in self._unproved_connections()
+            if counts.received > _UNPROVED_RECEIVED_BYTES
         ]
-        for visitor in going:
-            self.leave(visitor.descriptor)
+        for connection in going:
+            self.remove(connection.descriptor)
         return going
 
-    def _strangers(self) -> Iterator[tuple[Visitor, Carried]]:
+    def _unproved_connections(self) -> Iterator[tuple[OpenConnection, ByteCounts]]:
         """Yields connections that have not proved their key, the oldest first."""
-        for descriptor, visitor in list(self._unproved.items()):
-            carried = look_at(descriptor, self.port)
-            if carried.sent > _UNPROVED_SENT_BYTES:
+        for descriptor, connection in list(self._unproved.items()):
+            counts = byte_counts(descriptor, self.port)
+            if counts.sent > _UNPROVED_SENT_BYTES:
                 del self._unproved[descriptor]
             else:
-                yield visitor, carried
+                yield connection, counts
 
 
 def _peer(descriptor: int) -> str:
@@ -112,13 +112,13 @@ def _peer(descriptor: int) -> str:
     return ""
 
 
-def look_at(descriptor: int, port: int) -> Carried:
+def byte_counts(descriptor: int, port: int) -> ByteCounts:
     """Byte counts of a connection; zeros if the descriptor has been reused for another file."""
     with suppress(OSError, struct.error), socket.socket(fileno=os.dup(descriptor)) as connection:
         if connection.getsockname()[1] == port:
-            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _CARRIED.size)
-            return Carried(*_CARRIED.unpack(info))
-    return Carried(0, 0)
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+            return ByteCounts(*_TCP_INFO.unpack(info))
+    return ByteCounts(0, 0)
 
 
 def end_connection(descriptor: int, port: int) -> None:

@@ -120,7 +120,7 @@ class RouterSocket(Socket):
     def _connection(self, frames: list[zmq.Frame]) -> tuple[str, list[zmq.Frame], float]:
         """Returns rate-limit key, frames and rate: by key for a guest, else by connection."""
         key = proved_key(frames[-1])
-        grant = self._wire.gate.grant(key)
+        grant = self._wire.zap.grant(key)
         if grant.guest or self.any_key:
             return key, frames, grant.rate
         return descriptor_of(frames[-1]), frames, grant.rate

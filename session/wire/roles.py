@@ -1,7 +1,7 @@
 """Roles: the messages a key may send to each endpoint, and the sender names it may use.
 
-This table is the only source of rights. The gate checks it for each connection, each binding socket
-for each message.
+This table is the only source of rights. The ZAP handler checks it for each connection, each
+binding socket for each message.
 """
 
 from __future__ import annotations

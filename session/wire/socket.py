@@ -233,11 +233,11 @@ class Socket:
             self.raw.curve_publickey = security.server_public
             self.raw.curve_secretkey = security.server_secret
             self.raw.setsockopt(zmq.ZAP_DOMAIN, self.endpoint.encode())
-            # Without a running gate no peer is admitted; by default libzmq would admit every peer.
+            # Without a running handler no peer is admitted; by default libzmq would admit all.
             self.raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
             self.guarded = True
             self._port = int(address.rpartition(":")[2])
-            self._wire.gate.watch(self.endpoint, self.raw, address, any_key=self.any_key)
+            self._wire.zap.watch(self.endpoint, self.raw, address, any_key=self.any_key)
 
     def _bind(self, address: str) -> None:
         try:
@@ -318,7 +318,7 @@ class Socket:
             self._monitor.close()
             self._monitor = None
         elif self.binds:
-            # Ends the gate's monitor of this socket, if there is one.
+            # Ends the monitor of the ZAP handler of this socket, if there is one.
             self.raw.disable_monitor()
         # A receiving socket has nothing to send; lingering would only delay the context's end.
         self.raw.close(round(linger_seconds * 1000) if self.sends else 0)
@@ -444,9 +444,9 @@ class Socket:
         key, descriptor = proved_key(frame), descriptor_of(frame)
         if not self.guarded or not descriptor.isdecimal():
             return
-        grant = self._wire.gate.grant(key)
+        grant = self._wire.zap.grant(key)
         if grant.guest:
-            self._wire.gate.bar(key)
+            self._wire.zap.block(key)
         end_connection(int(descriptor), self._port)
         name = grant.names[0] if grant.names else ""
         reason = f"its connection sent much more than {grant.rate:g} a second, and was ended"
@@ -456,7 +456,7 @@ class Socket:
         """Returns the reason if the sender's key does not permit a message, else None."""
         if not self.guarded or self.any_key:
             return None
-        message.grant = self._wire.gate.grant(proved_key(frame))
+        message.grant = self._wire.zap.grant(proved_key(frame))
         refusal = message.grant.refusal(self.endpoint, message.kind, message.sender.name)
         return None if refusal is None else Complaint(refusal)
 

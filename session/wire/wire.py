@@ -14,7 +14,7 @@ from session.wire.schema import Kinds
 from session.wire.security import Security
 from session.wire.socket import Counters, Socket, poll
 from session.wire.sockets import PublisherSocket, PullSocket, PushSocket, SubscriberSocket
-from session.wire.zap_handler import Gate
+from session.wire.zap_handler import ZapHandler
 
 _COMPLAINTS = 1000
 
@@ -60,7 +60,7 @@ class Wire:
         self.sockets: list[Socket] = []
         # Endpoint -> bound socket of a component that has ended while its process goes on.
         self.retired: dict[str, zmq.Socket[bytes]] | None = None
-        self._gate: Gate | None = None
+        self._zap: ZapHandler | None = None
         self._warnings: list[str] = []
         self._on_reject = on_reject
         self._complained: set[tuple[str, str, str]] = set()
@@ -128,16 +128,16 @@ class Wire:
         return DealerSocket(self, endpoint, high_water_mark, kinds)
 
     @property
-    def gate(self) -> Gate:
+    def zap(self) -> ZapHandler:
         """Decides on connections; made for the first socket that is bound with keys."""
-        if self._gate is None:
-            self._gate = Gate(self.context, self.security)
-        return self._gate
+        if self._zap is None:
+            self._zap = ZapHandler(self.context, self.security)
+        return self._zap
 
     @property
     def refused_connections(self) -> int:
         """Number of refused connections."""
-        return 0 if self._gate is None else self._gate.refused
+        return 0 if self._zap is None else self._zap.refused
 
     def check(self) -> list[str]:
         """Returns new warnings since the last call: refused and missing connections.
@@ -146,7 +146,7 @@ class Wire:
             AdmissionError: another component refuses this one permanently.
         """
         warnings, self._warnings = self._warnings, []
-        warnings += [] if self._gate is None else self._gate.news()
+        warnings += [] if self._zap is None else self._zap.pop_refusals()
         return [*warnings, *filter(None, [socket.check() for socket in self.sockets])]
 
     def add_warning(self, text: str | None) -> None:
@@ -179,9 +179,9 @@ class Wire:
         """Closes every socket; libzmq sends queued messages for at most ``linger_seconds``."""
         while self.sockets:
             self.sockets[-1].close(linger_seconds)
-        if self._gate is not None:
-            self._gate.close()
-            self._gate = None
+        if self._zap is not None:
+            self._zap.close()
+            self._zap = None
 
     def reject(self, endpoint: str, sender: str, reason: str, *, kind: str = "") -> None:
         """Reports a refused message, once per endpoint, sender and kind.

@@ -19,7 +19,7 @@ import zmq
 from zmq.utils import z85
 
 from session.errors import UsageError
-from session.wire.connection_limits import Visitor, Visitors, end_connection
+from session.wire.connection_limits import OpenConnection, OpenConnections, end_connection
 from session.wire.connection_monitor import (
     ACCEPTED,
     BROKEN_OFF,
@@ -35,21 +35,21 @@ from session.wire.security import Security
 
 _ZAP = "inproc://zeromq.zap.01"
 _EVENTS = ACCEPTED | LOST | WRONG_KEY | WRONG_PROTOCOL | BROKEN_OFF | STOPPED
-_COMPLAINTS = 1000
-_NEWS = 100
+_REPORTED = 1000
+_REFUSALS = 100
 _END_SECONDS = 5.0
 _SWEEP_MILLISECONDS = 100
-_BARRED_SECONDS = 10.0
+_BLOCKED_SECONDS = 10.0
 
 
 class Watched(NamedTuple):
     """One bound socket, passed to the thread."""
 
     monitor: Monitor
-    visitors: Visitors
+    connections: OpenConnections
 
 
-class Gate:
+class ZapHandler:
     """Admits peers with an allowed key, counts the others, and closes connections above the limit.
 
     It exists from the first socket that is bound with keys until the wire is closed.
@@ -59,28 +59,28 @@ class Gate:
         security: keys and limits.
 
     Raises:
-        UsageError: this ZeroMQ context has a gate already.
+        UsageError: this ZeroMQ context has a ZAP handler already.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], security: Security) -> None:
         self._security = security
-        self._asked: zmq.Socket[bytes] = context.socket(zmq.REP)
-        self._asked.setsockopt(zmq.LINGER, 0)
+        self._requests: zmq.Socket[bytes] = context.socket(zmq.REP)
+        self._requests.setsockopt(zmq.LINGER, 0)
         try:
-            self._asked.bind(_ZAP)
+            self._requests.bind(_ZAP)
         except zmq.ZMQError:
             # libzmq has one ZAP handler per context: the keys of both wires would be mixed.
-            self._asked.close(0)
+            self._requests.close(0)
             raise UsageError("two wires with keys bind in one ZeroMQ context") from None
         self._open_endpoints: set[str] = set()
         # Rights of each known key; written by the thread, read by the component.
         self._grants: dict[str, Grant] = {}
         # Key -> end of its bar, on the monotonic clock [s].
-        self._barred: dict[str, float] = {}
-        self._coming: SimpleQueue[Watched] = SimpleQueue()
+        self._blocked: dict[str, float] = {}
+        self._new: SimpleQueue[Watched] = SimpleQueue()
         self._watched: list[Watched] = []
-        self._news: deque[str] = deque(maxlen=_NEWS)
-        self._complained: set[tuple[str, str]] = set()
+        self._refusals: deque[str] = deque(maxlen=_REFUSALS)
+        self._reported: set[tuple[str, str]] = set()
         self._refused = 0
         self._sweep_at = 0.0
         self._ending = False
@@ -88,12 +88,12 @@ class Gate:
         self._wake_reader, self._wake_writer = os.pipe()
         _raise_file_limit()
         # Daemon: a process that fails before it closes its wire must still exit.
-        self._thread = threading.Thread(target=self._run, name="gate", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="zap-handler", daemon=True)
         self._thread.start()
 
     @property
     def refused(self) -> int:
-        """Number of connections refused or closed by the gate."""
+        """Number of connections refused or closed by it."""
         return self._refused
 
     def watch(
@@ -110,8 +110,8 @@ class Gate:
         if any_key:
             self._open_endpoints.add(endpoint)
         port = int(address.rpartition(":")[2])
-        visitors = Visitors(endpoint, port, self._security.max_connections)
-        self._coming.put(Watched(Monitor(raw, _EVENTS), visitors))
+        connections = OpenConnections(endpoint, port, self._security.max_connections)
+        self._new.put(Watched(Monitor(raw, _EVENTS), connections))
         self._wake()
 
     def grant(self, key: str) -> Grant:
@@ -122,18 +122,18 @@ class Gate:
         """
         return self._grants.get(key, NOTHING)
 
-    def bar(self, key: str) -> None:
+    def block(self, key: str) -> None:
         """Refuses new connections of a key for 10 s; its open connections stay.
 
         Args:
             key: public key in Z85; ignored if it was never admitted.
         """
         if key in self._grants:
-            self._barred[key] = time.monotonic() + _BARRED_SECONDS
+            self._blocked[key] = time.monotonic() + _BLOCKED_SECONDS
 
-    def news(self) -> list[str]:
+    def pop_refusals(self) -> list[str]:
         """Returns refusals since the last call; each source and endpoint is reported once."""
-        return [self._news.popleft() for _ in range(len(self._news))]
+        return [self._refusals.popleft() for _ in range(len(self._refusals))]
 
     def close(self) -> None:
         """Ends the thread; the sockets must be closed before, or they would refuse every peer."""
@@ -150,33 +150,33 @@ class Gate:
         try:
             while not self._ending:
                 self._wait()
-                while self._asked.poll(0):
-                    self._answer(self._asked.recv_multipart())
+                while self._requests.poll(0):
+                    self._answer(self._requests.recv_multipart())
                 for watched in list(self._watched):
-                    self._follow(watched)
+                    self._read_events(watched)
                 self._sweep()
         finally:
-            # Close is asynchronous; the unbind frees the address at once for a next gate.
-            self._asked.unbind(_ZAP)
-            self._asked.close(0)
-            while not self._coming.empty():
-                self._watched.append(self._coming.get())
+            # Close is asynchronous; the unbind frees the address at once for the next handler.
+            self._requests.unbind(_ZAP)
+            self._requests.close(0)
+            while not self._new.empty():
+                self._watched.append(self._new.get())
             for watched in self._watched:
                 watched.monitor.raw.close(0)
 
     def _wait(self) -> None:
         poller = zmq.Poller()
         poller.register(self._wake_reader, zmq.POLLIN)
-        poller.register(self._asked, zmq.POLLIN)
+        poller.register(self._requests, zmq.POLLIN)
         for watched in self._watched:
             poller.register(watched.monitor.raw, zmq.POLLIN)
         # The sweep is needed only for unproved connections; otherwise only events wake the thread.
-        unproved = any(watched.visitors.unproved for watched in self._watched)
+        unproved = any(watched.connections.unproved for watched in self._watched)
         ready = dict(poller.poll(_SWEEP_MILLISECONDS if unproved else None))
         if self._wake_reader in ready:
             os.read(self._wake_reader, 1024)
-            while not self._coming.empty():
-                self._watched.append(self._coming.get())
+            while not self._new.empty():
+                self._watched.append(self._new.get())
 
     def _answer(self, frames: list[bytes]) -> None:
         """Answers one ZAP request (RFC 27): version, id, domain, address, ..., key."""
@@ -185,11 +185,13 @@ class Gate:
         key = z85.encode(frames[6]) if mechanism == b"CURVE" and len(frames) == 7 else b""
         refusal = self._refusal(domain, key)
         if refusal is not None:
-            self._complain(domain, source, refusal)
+            self._report(domain, source, refusal)
         allowed = refusal is None
         code, text = (b"200", b"OK") if allowed else (b"400", b"key not allowed")
         # The user id is the key: libzmq attaches it to each message, where `proved_key` reads it.
-        self._asked.send_multipart([version, request_id, code, text, key if allowed else b"", b""])
+        self._requests.send_multipart(
+            [version, request_id, code, text, key if allowed else b"", b""]
+        )
 
     def _refusal(self, endpoint: str, key: bytes) -> str | None:
         """Returns the reason to refuse a key at an endpoint, None if it is admitted."""
@@ -202,35 +204,35 @@ class Gate:
             return None
         if grant is None:
             return "its key is not allowed"
-        if self._barred.get(key.decode(), 0.0) > time.monotonic():
-            return f"it flooded this run less than {_BARRED_SECONDS:g} s ago"
+        if self._blocked.get(key.decode(), 0.0) > time.monotonic():
+            return f"it flooded this run less than {_BLOCKED_SECONDS:g} s ago"
         if not grant.enters(endpoint):
             return f"a key of the role '{grant.role}' has no business here"
         return None
 
-    def _follow(self, watched: Watched) -> None:
-        visitors = watched.visitors
+    def _read_events(self, watched: Watched) -> None:
+        connections = watched.connections
         for number, value in watched.monitor.events():
             if number == ACCEPTED:
-                self._accept(visitors, value)
+                self._accept(connections, value)
             elif number == LOST:
-                visitor = visitors.leave(value)
-                if visitors.failure and visitor is not None:
-                    self._complain(visitors.endpoint, visitor.source, visitors.failure)
-                visitors.failure = ""
+                connection = connections.remove(value)
+                if connections.failure and connection is not None:
+                    self._report(connections.endpoint, connection.source, connections.failure)
+                connections.failure = ""
             elif number == STOPPED:
                 self._watched.remove(watched)
                 watched.monitor.raw.close(0)
                 return
             else:
                 # Reported at LOST, the connection's next event, which may come a moment later.
-                visitors.failure = _why(number, value)
+                connections.failure = _why(number, value)
 
-    def _accept(self, visitors: Visitors, descriptor: int) -> None:
-        goes = visitors.come(descriptor)
-        if goes is not None:
-            limit = f"{visitors.limit} connections (session_config.security.max_connections)"
-            self._send_away(visitors, goes, f"there are more than {limit}")
+    def _accept(self, connections: OpenConnections, descriptor: int) -> None:
+        excess = connections.add(descriptor)
+        if excess is not None:
+            limit = f"{connections.limit} connections (session_config.security.max_connections)"
+            self._close_connection(connections, excess, f"there are more than {limit}")
 
     def _sweep(self) -> None:
         """Closes connections that send too much before they have proved their key."""
@@ -238,22 +240,24 @@ class Gate:
         if now < self._sweep_at:
             return
         self._sweep_at = now + _SWEEP_MILLISECONDS / 1000
-        for _, visitors in self._watched:
-            for goes in visitors.chatterers():
-                self._send_away(visitors, goes, "it sent too much before its key")
+        for _, connections in self._watched:
+            for connection in connections.remove_oversized():
+                self._close_connection(connections, connection, "it sent too much before its key")
 
-    def _send_away(self, visitors: Visitors, goes: Visitor, reason: str) -> None:
-        end_connection(goes.descriptor, visitors.port)
-        self._complain(visitors.endpoint, goes.source, reason)
+    def _close_connection(
+        self, connections: OpenConnections, excess: OpenConnection, reason: str
+    ) -> None:
+        end_connection(excess.descriptor, connections.port)
+        self._report(connections.endpoint, excess.source, reason)
 
-    def _complain(self, endpoint: str, source: str, reason: str) -> None:
+    def _report(self, endpoint: str, source: str, reason: str) -> None:
         self._refused += 1
         # Reported once and bounded: a port scan must not fill the log.
         origin = (endpoint, source)
-        if origin not in self._complained and len(self._complained) < _COMPLAINTS:
-            self._complained.add(origin)
-            whence = f" from {source}" if source else ""
-            self._news.append(f"{endpoint}: refused a connection{whence}: {reason}")
+        if origin not in self._reported and len(self._reported) < _REPORTED:
+            self._reported.add(origin)
+            source_text = f" from {source}" if source else ""
+            self._refusals.append(f"{endpoint}: refused a connection{source_text}: {reason}")
 
 
 def _why(number: int, value: int) -> str:

@@ -220,7 +220,6 @@ class EvaluatorService(Service):
 
     @property
     def ready(self) -> bool:
-        """False once the run is over."""
         return not self._over
 
     def wait_on(self) -> list[Socket]:
@@ -228,7 +227,6 @@ class EvaluatorService(Service):
         return [self._fetcher.client.socket, self._scores.socket]
 
     def status(self) -> dict[str, float]:
-        """Returns rates for the heartbeat."""
         return {
             "version": float(self._agent.version),
             "version_lag": float(self._fetcher.lag),

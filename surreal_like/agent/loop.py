@@ -195,7 +195,6 @@ class AgentService(Service):
 
     @property
     def ready(self) -> bool:
-        """False once the run is over."""
         return not self._leaving.begun
 
     def wait_on(self) -> list[Socket]:
@@ -203,7 +202,6 @@ class AgentService(Service):
         return [self._sender.socket, self._fetcher.client.socket]
 
     def status(self) -> dict[str, float]:
-        """Returns rates and queue lengths for the heartbeat."""
         return {
             "steps_per_second": self._report.steps_per_second,
             **self._waits_for(),

@@ -96,7 +96,6 @@ class A3CAgent(ActorAgent):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 

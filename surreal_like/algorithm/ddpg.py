@@ -124,7 +124,6 @@ class DDPGAgent(Agent):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
@@ -158,7 +157,6 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch) -> torch.Tensor:
-        """Returns the targets `[B]` of all critics."""
         algo = self.algo
         actions = self.target_policy.module(batch.obs_next)
         if algo.target_noise:
@@ -177,13 +175,11 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
         return Loss({"policy": loss}, {"policy_loss": loss.detach()})
 
     def saveables(self) -> dict[str, Any]:
-        """Returns name -> state that a checkpoint has in addition to the parameters."""
         targets = {"target_policy": self.target_policy, "target_critics": self.target_critics}
         return super().saveables() | targets
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 

@@ -164,7 +164,6 @@ class DQNAgent(Agent):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
@@ -273,7 +272,6 @@ class DQNLearner(Learner):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 

@@ -78,7 +78,6 @@ class ImpalaAgent(ActorAgent):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 

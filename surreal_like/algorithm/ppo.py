@@ -105,7 +105,6 @@ class PPOAgent(ActorAgent):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 

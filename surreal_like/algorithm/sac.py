@@ -114,7 +114,6 @@ class SACAgent(Agent):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
@@ -192,7 +191,6 @@ class SACLearner(ContinuousLearner[SquashedPolicy]):
         return Loss(totals, metrics)
 
     def saveables(self) -> dict[str, Any]:
-        """Returns name -> state that a checkpoint has in addition to the parameters."""
         return super().saveables() | {
             "target": self.target,
             "temperature": self.temperature,
@@ -200,7 +198,6 @@ class SACLearner(ContinuousLearner[SquashedPolicy]):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 

@@ -44,7 +44,6 @@ class TD3Agent(DDPGAgent):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 
@@ -53,7 +52,6 @@ class TD3Learner(DDPGLearner):
 
     @classmethod
     def default_config(cls) -> Config:
-        """Returns the defaults of `learner_config`."""
         return default_config()
 
 

@@ -136,7 +136,6 @@ class AtariEnv(Env):
         self._ended_at_first: tuple[bool, bool] | None = None
 
     def seed(self, seed: int) -> None:
-        """Fixes all randomness from the next `reset` on."""
         super().seed(seed)
         self._next_seed = seed
 

@@ -93,7 +93,6 @@ class GymAdapter(Env):
         return self._read(obs), float(reward), terminated, truncated, info
 
     def seed(self, seed: int) -> None:
-        """Fixes all randomness from the next `reset` on."""
         super().seed(seed)
         self._next_seed = seed
 
@@ -102,7 +101,6 @@ class GymAdapter(Env):
         return self.gym_env.render()
 
     def close(self) -> None:
-        """Closes the environment."""
         self.gym_env.close()
 
 

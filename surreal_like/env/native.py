@@ -117,7 +117,6 @@ class NativeVector(VectorEnv):
         return self._read(obs), rewards, terminations, truncations, self._info(info)
 
     def render(self) -> Any:
-        """Returns an image of the first stream, or None."""
         images: Any = self.gym_env.render()
         return images[0] if images else None
 

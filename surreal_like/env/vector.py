@@ -170,7 +170,6 @@ class SyncVector(VectorEnv):
         return self._batch.take(), rewards, terminated, truncated, self._infos(infos, rewards)
 
     def render(self) -> Any:
-        """Returns an image of the first stream, or None."""
         return self.envs[0].render()
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from surreal_like.experiment.resolve import SECTIONS
 from surreal_like.experiment.topology import make_topology
-from surreal_like.join.client import Admission, Invitation, knock
+from surreal_like.join.client import Admission, Invitation, request_admission
 from surreal_like.join.server import ENDPOINT
 from surreal_like.join.tokens import make_token
 from surreal_like.ps.schemas import ANSWERS
@@ -65,7 +65,7 @@ def join(invitation: Invitation, report: Callable[[str], object] = lambda line: 
     """
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
-        admission = knock(invitation)
+        admission = request_admission(invitation)
         config, names = admission.config, ", ".join(admission.names)
         starter = make_starter("local", config.algorithm)
         stack.callback(starter.close)

@@ -67,7 +67,7 @@ class Admission:
     folder: RunFolder
 
 
-def knock(invitation: Invitation) -> Admission:
+def request_admission(invitation: Invitation) -> Admission:
     """Exchanges the token, and writes the files that the agents here need.
 
     Raises:

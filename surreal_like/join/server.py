@@ -158,12 +158,12 @@ class JoinServer:
         machine = self._tokens.name(machine or JoinedMachine(key, ()), agents)
         machine = self._add_clients(machine, fields.get("clients", ()))
         allow(self._keys, key, Grant(GUEST, (*machine.names, *machine.clients)))
-        self._tokens.give(token, machine)
+        self._tokens.mark_used(token, machine)
         return replace(machine, names=machine.names[:agents])
 
     def _add_clients(self, machine: JoinedMachine, wanted: Sequence[str]) -> JoinedMachine:
         """Returns the machine with additional names for its scripts."""
-        taken = self._tokens.taken(wanted, machine.key)
+        taken = self._tokens.name_in_use(wanted, machine.key)
         if taken is not None:
             raise _NotAdmittedError(f"another machine reports as '{taken}': choose another name")
         clients = tuple(dict.fromkeys((*machine.clients, *wanted)))

@@ -142,12 +142,12 @@ class TokenFolder:
         more = (f"agent-{first + index}" for index in range(agents - len(machine.names)))
         return replace(machine, names=(*machine.names, *more))
 
-    def taken(self, clients: Iterable[str], key: str) -> str | None:
+    def name_in_use(self, clients: Iterable[str], key: str) -> str | None:
         """Returns the first of these names of scripts that a machine with another key has."""
         others = {name for each in self._machines() if each.key != key for name in each.clients}
         return next((name for name in clients if name in others), None)
 
-    def give(self, token: Path, machine: JoinedMachine) -> None:
+    def mark_used(self, token: Path, machine: JoinedMachine) -> None:
         """Records that a machine has used a token.
 
         Args:

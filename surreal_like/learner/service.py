@@ -91,7 +91,6 @@ class LearnerService(Service):
         return [*self._learner.replay.sockets(), *self.coordinator.sockets()]
 
     def status(self) -> dict[str, float]:
-        """Returns rates and queue lengths for the heartbeat."""
         return self._worker.status()
 
     def close(self) -> None:

@@ -224,7 +224,6 @@ class ParameterServer(Service):
         return [self._requests, self._publications, *join]
 
     def status(self) -> dict[str, float]:
-        """Returns the numbers for the heartbeat."""
         incarnation, version = self._store.order()
         return {
             "version": float(version),

@@ -88,7 +88,6 @@ class GradientReplay(FIFOReplay):
     """
 
     def make_view(self) -> None:
-        """Makes the view, and the sizes of the queue."""
         if share := self.learner_config["replay"]["replay_proportion"]:
             raise ConfigError(
                 f"learner_config.replay.replay_proportion is {share:g}, but gradients that agents "
@@ -110,7 +109,6 @@ class GradientReplay(FIFOReplay):
 
     @classmethod
     def gives(cls) -> str:
-        """Returns the content of a batch."""
         return "gradients"
 
     def refusal(self, chunk: Chunk) -> str | None:
@@ -119,7 +117,6 @@ class GradientReplay(FIFOReplay):
         return "empty unroll" if rows is not None and not rows.any() else None
 
     def check_start(self, row_bytes: int) -> None:
-        """Raises ConfigError if there is no room for a batch of such rows, or no message for it."""
         self._plan.within_bytes(row_bytes)
         settings.require_messages(
             self._env, self._session, row_bytes=row_bytes - LINK_BYTES, rows=self._plan.batch

@@ -27,7 +27,7 @@ class RunObserver:
     def note(self, text: str) -> None:
         """Receives a message of one line."""
 
-    def happened(self, happening: Event) -> None:
+    def happened(self, event: Event) -> None:
         """Receives an event of the launcher, such as a restart or a lost component."""
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
@@ -42,12 +42,12 @@ class RunObserver:
 
 
 def show(
-    watch: RunObserver, happenings: Iterable[Event], components: Mapping[str, Mapping[str, Any]]
+    watch: RunObserver, events: Iterable[Event], components: Mapping[str, Mapping[str, Any]]
 ) -> RunObserver:
     """Passes events and components to the observer; returns the observer for later reports."""
     try:
-        for happening in happenings:
-            watch.happened(happening)
+        for event in events:
+            watch.happened(event)
         watch.look(components)
     except Exception as error:  # noqa: BLE001 - an observer must not end a run
         warnings.warn(

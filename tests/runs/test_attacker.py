@@ -20,7 +20,7 @@ from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import DealerSocket
 from session.wire.security import Security
 from session.wire.sockets import poll
-from surreal_like.join.client import Admission, Invitation, knock
+from surreal_like.join.client import Admission, Invitation, request_admission
 from surreal_like.join.tokens import make_token
 from tests.runs.command import CARTPOLE, read_lines, until
 
@@ -56,7 +56,9 @@ class Attacker:
 
     def __init__(self, run: RunFolder, path: Path) -> None:
         door = AddressBook.load(run.addresses)["ps.join"].connect.removeprefix("tcp://")
-        self.admission: Admission = knock(Invitation(door, make_token(run.keys), 1, folder=path))
+        self.admission: Admission = request_admission(
+            Invitation(door, make_token(run.keys), 1, folder=path)
+        )
         # It finds out by itself what it was not told.
         self._book = AddressBook.load(run.addresses)
         self._fingerprint = bytes.fromhex(self.admission.config.fingerprint()[:16])

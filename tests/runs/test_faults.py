@@ -103,7 +103,7 @@ def test_garbage_on_every_port(run_folder: Path) -> None:
             if endpoint != "supervisor.control"
         }
         for address in addresses.values():
-            knock(address)
+            send_garbage(address)
         with zmq.Context() as context:
             for endpoint, address in addresses.items():
                 strangers(context, endpoint, address)
@@ -126,7 +126,7 @@ def test_garbage_on_every_port(run_folder: Path) -> None:
     assert len(refused) < 50
 
 
-def knock(address: str) -> None:
+def send_garbage(address: str) -> None:
     """Bytes that are no ZeroMQ at all, and the beginning of it."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL"

@@ -143,7 +143,7 @@ def _records(kind: str, build: Any, record: Mapping[str, Any]) -> Any:
             own = {key: value.format(sender=sender.name) for key, value in record.items()}
             for given in (own, {}):
                 fields = {"records": [{"time": 1.0, **given}], "dropped": 3}
-                server._take_message(Message(kind, fields, sender=sender))
+                server._store_message(Message(kind, fields, sender=sender))
             # Lines wait for earlier ones for a moment.
             rig.clock.seconds += 1.0
             server.tick()

@@ -93,7 +93,7 @@ def die(servers: ForkServers, *, heavy: bool) -> str:
     server = ready(servers, heavy=heavy)
     os.kill(server.pid, signal.SIGKILL)
     until(lambda: server.receive() or server.lines.closed)
-    return servers.bury(heavy)
+    return servers.remove_dead(heavy)
 
 
 def descriptors() -> list[str]:

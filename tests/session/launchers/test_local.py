@@ -49,7 +49,7 @@ class Run:
         config = make_config(acts, **settings)
         self.folder = make_run(path, config)
         self.launcher = LocalLauncher(config, make_topology(config), self.folder, preload=PRELOAD)
-        self.happenings: list[Event] = []
+        self.events: list[Event] = []
 
     def __enter__(self) -> "Run":
         self.launcher.launch()
@@ -62,8 +62,8 @@ class Run:
         """Polls the launcher until `look` gives something."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not (found := look()):
-            assert time.monotonic() < deadline, f"nothing came in time: {self.happenings}"
-            self.happenings += self.launcher.poll(0.02)
+            assert time.monotonic() < deadline, f"nothing came in time: {self.events}"
+            self.events += self.launcher.poll(0.02)
         return found
 
     def started(self, *names: str) -> None:
@@ -80,7 +80,7 @@ class Run:
         return next(row.pid for row in self.launcher.status() if row.name == name)
 
     def kinds(self, name: str) -> list[str]:
-        return [each.kind for each in self.happenings if each.component == name]
+        return [each.kind for each in self.events if each.component == name]
 
     def outcome(self) -> Outcome:
         return self.until(lambda: self.launcher.outcome)
@@ -145,7 +145,7 @@ def test_a_killed_component_is_started_again(run_folder: Path) -> None:
             run.until(lambda n=name: "restart" in run.kinds(n))  # type: ignore[misc]
             run.started(name)
             assert run.pid(name) not in (0, old)
-        lost = [each for each in run.happenings if each.kind == "lost"]
+        lost = [each for each in run.events if each.kind == "lost"]
         assert lost == [Event(name, "lost", "killed by SIGKILL") for name in ACTS]
         run.launcher.stop()
         assert run.outcome().status == "stopped"
@@ -258,7 +258,7 @@ def test_a_silent_component_is_killed_and_replaced(run_folder: Path) -> None:
         os.kill(old, signal.SIGSTOP)
         run.until(lambda: "restart" in run.kinds("agent-0"))
         assert not lives(old)
-        assert run.happenings[0].detail.startswith("gave no sign of life for ")
+        assert run.events[0].detail.startswith("gave no sign of life for ")
         run.started("agent-0")
         run.launcher.kill()
 
@@ -325,7 +325,7 @@ def test_a_dead_fork_server_takes_no_component_with_it_and_comes_back_when_neede
         os.kill(old, signal.SIGKILL)
         run.until(lambda: heavy not in servers.living())
         assert [run.pid(each) for each in ACTS] == pids
-        assert run.happenings == []
+        assert run.events == []
         os.kill(run.pid(name), signal.SIGKILL)
         run.until(lambda: "restart" in run.kinds(name))
         run.started(name)
@@ -342,7 +342,7 @@ def test_what_a_dead_fork_server_has_not_forked_is_forked_by_another(run_folder:
         for each in servers.living().values():
             os.kill(each.pid, signal.SIGKILL)
         run.started()
-        assert run.happenings == []
+        assert run.events == []
         run.launcher.stop()
         assert run.outcome().status == "stopped"
 
@@ -357,7 +357,7 @@ def test_a_fork_that_fails_is_the_death_of_the_component(run_folder: Path) -> No
         )
         os.kill(old, signal.SIGKILL)
         run.until(lambda: run.kinds("agent-0").count("lost") == 2)
-        assert run.happenings[-1].detail == "cannot start it: fork failed"
+        assert run.events[-1].detail == "cannot start it: fork failed"
         run.launcher.kill()
 
 

@@ -214,11 +214,11 @@ def test_a_component_that_is_killed_while_it_waits_is_started_again(run_folder: 
     for _ in range(300):
         launcher.poll()
     launcher.frames.signal("learner", signal.SIGSTOP)
-    happenings = []
+    seen = []
     while launcher.components()["eval-0"]["restarts"] == 0:
-        happenings += launcher.poll()
-    assert ("eval-0", "restart") in [(each.component, each.kind) for each in happenings]
-    causes = [each.detail for each in happenings if each.kind == "lost"]
+        seen += launcher.poll()
+    assert ("eval-0", "restart") in [(each.component, each.kind) for each in seen]
+    causes = [each.detail for each in seen if each.kind == "lost"]
     assert causes == ["gave no sign of life for 0 s while running"] * 2
     for _ in range(300):
         launcher.poll()

@@ -73,7 +73,7 @@ def test_a_joined_machine_writes_into_the_logs_of_its_own_names_only(make_rig: M
     ]
     message = Message("loggerplex", {"records": records, "dropped": 0}, sender=JOINED)
     message.grant = Grant("guest", (JOINED.name,))
-    server._take_message(message)
+    server._store_message(message)
     server.close()
     assert server.rejected == 1
     assert not (rig.folder.logs / "learner.log").exists()
@@ -86,7 +86,7 @@ def test_a_script_writes_into_its_own_log_only(make_rig: MakeRig) -> None:
     names = ("learner", "all", "client-simulator-1", "client-simulator-0")
     records = [{"time": 1.0, "level": "info", "component": name, "text": "x"} for name in names]
     sender = Identity("client-simulator-0", 1)
-    server._take_message(Message("loggerplex", {"records": records, "dropped": 0}, sender=sender))
+    server._store_message(Message("loggerplex", {"records": records, "dropped": 0}, sender=sender))
     server.close()
     assert server.rejected == 3
     found = sorted(path.name for path in rig.folder.logs.iterdir())
@@ -103,7 +103,7 @@ def test_scripts_take_no_place_of_agents(
     for name in (*(f"client-simulator-{number}" for number in range(10)), "agent-0"):
         record = {"time": 1.0, "level": "info", "component": name, "text": "x"}
         fields = {"records": [record], "dropped": 0}
-        server._take_message(Message("loggerplex", fields, sender=Identity(name, 1)))
+        server._store_message(Message("loggerplex", fields, sender=Identity(name, 1)))
     server.close()
     assert server.rejected == 7
     assert len(list(rig.folder.logs.iterdir())) == 5
@@ -117,7 +117,7 @@ def test_names_do_not_make_files_without_end(
     server = Loggerplex(rig.context("loggerplex"))
     names = [f"agent-{number}" for number in range(1000)]
     records = [{"time": 1.0, "level": "info", "component": name, "text": "x"} for name in names]
-    server._take_message(
+    server._store_message(
         Message("loggerplex", {"records": records, "dropped": 0}, sender=Identity("agent-0"))
     )
     server.close()
@@ -134,12 +134,12 @@ def test_one_sender_cannot_fill_the_disk(make_rig: MakeRig) -> None:
     message = Message("loggerplex", {"records": [record], "dropped": 0}, sender=Identity("agent-0"))
     other = Message("loggerplex", {"records": [record], "dropped": 0}, sender=Identity("agent-1"))
     for _ in range(100):
-        server._take_message(message, 10_000_000)
+        server._store_message(message, 10_000_000)
     assert server.rejected == 94
-    server._take_message(other, 10_000_000)
+    server._store_message(other, 10_000_000)
     assert server.rejected == 94
     rig.clock.seconds += 60.0
-    server._take_message(message, 10_000_000)
+    server._store_message(message, 10_000_000)
     assert server.rejected == 94
     server.close()
     written = sum(path.stat().st_size for path in rig.folder.logs.iterdir())
@@ -343,10 +343,10 @@ def test_without_a_folder_it_does_not_start(make_rig: MakeRig) -> None:
 def test_lines_wait_for_earlier_ones_for_a_moment() -> None:
     merge = Reorder(0.5)
     merge.put(10.0, 100.0, b"late")
-    assert merge.take(100.4) == []
+    assert merge.pop(100.4) == []
     merge.put(9.0, 100.45, b"early")
-    assert merge.take(100.5) == [b"early", b"late"]
-    assert merge.take(1000) == []
+    assert merge.pop(100.5) == [b"early", b"late"]
+    assert merge.pop(1000) == []
 
 
 def test_clock_that_is_wrong_by_hours_delays_no_sender() -> None:
@@ -355,7 +355,7 @@ def test_clock_that_is_wrong_by_hours_delays_no_sender() -> None:
     merge.put(10.0, 100.1, b"now")
     for step in range(10):
         merge.put(-10_000.0 + step, 100.2 + step / 100, b"past")
-    assert merge.take(100.5) == [b"past"] * 10 + [b"now", b"future"]
+    assert merge.pop(100.5) == [b"past"] * 10 + [b"now", b"future"]
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 0.4)), max_size=40))
@@ -363,7 +363,7 @@ def test_delays_below_the_window_never_show(sent: list[tuple[float, float]]) -> 
     arrivals = sorted((time + delay, time) for time, delay in sent)
     merge, lines = Reorder(0.5), []
     for arrived, time in arrivals:
-        lines += merge.take(arrived)
+        lines += merge.pop(arrived)
         merge.put(time, arrived, str(time).encode())
-    lines += merge.take(float("inf"))
+    lines += merge.pop(float("inf"))
     assert [float(line) for line in lines] == sorted(time for time, _ in sent)

@@ -286,7 +286,7 @@ def test_clients_and_curves_are_bounded(make_rig: MakeRig, monkeypatch: pytest.M
     many = [scalar_of("agent/0", f"tag{number}") for number in range(100)]
     for records in (some, many):
         sender = Identity("agent-0")
-        server._take_message(
+        server._store_message(
             Message("tensorplex", {"records": records, "dropped": 0}, sender=sender)
         )
     server.close()
@@ -311,7 +311,7 @@ def test_a_script_reports_under_its_own_name_only(make_rig: MakeRig) -> None:
     rig = make_rig()
     server = Tensorplex(rig.context("tensorplex"))
     ids = ("client/simulator/0", "client/simulator/1", "agent/0", "simulator/0", "learner/x")
-    server._take_message(from_script(*ids))
+    server._store_message(from_script(*ids))
     server.close()
     assert server.rejected == 4
     assert curves(rig.folder.tensorboard) == {"simulator/0": ["simulator/a"]}
@@ -323,7 +323,7 @@ def test_a_script_has_no_group_of_the_run(make_rig: MakeRig, name: str) -> None:
     server = Tensorplex(rig.context("tensorplex"))
     message = from_script(name.replace("-", "/", 2))
     message.sender = Identity(name, 1)
-    server._take_message(message)
+    server._store_message(message)
     server.close()
     assert server.rejected == 1
     assert curves(rig.folder.tensorboard) == {}
@@ -350,10 +350,10 @@ def test_scripts_take_no_place_of_agents(
     for number in range(10):
         message = from_script(f"client/simulator/{number}")
         message.sender = Identity(f"client-simulator-{number}", 1)
-        server._take_message(message)
+        server._store_message(message)
     assert server.rejected == 7
     agent = Message("tensorplex", {"records": [SCALAR], "dropped": 0}, sender=Identity("agent-0"))
-    server._take_message(agent)
+    server._store_message(agent)
     server.close()
     assert server.rejected == 7
     assert len(curves(rig.folder.tensorboard)) == 4
@@ -363,7 +363,7 @@ def test_of_two_scripts_of_one_name_the_newer_says_what_it_dropped(make_rig: Mak
     rig = make_rig()
     server = Tensorplex(rig.context("tensorplex"))
     for incarnation, dropped in ((5, 3), (6, 7), (5, 3), (6, 7), (5, 4)):
-        server._take_message(
+        server._store_message(
             from_script("client/simulator/0", dropped=dropped, incarnation=incarnation)
         )
     server.close()
@@ -376,12 +376,12 @@ def test_a_script_that_goes_on_does_not_keep_the_servers_of_a_run(make_rig: Make
     server = Tensorplex(rig.context("tensorplex"))
     end_run(rig)
     rig.clock.seconds += 3.0
-    server._take_message(from_script("client/simulator/0"))
+    server._store_message(from_script("client/simulator/0"))
     assert server.done
     # Asked to end, it takes what a script has sent just before.
     server.drain()
     rig.clock.seconds += 0.2
-    server._take_message(from_script("client/simulator/0"))
+    server._store_message(from_script("client/simulator/0"))
     rig.clock.seconds += 0.2
     assert not server.done
     server.close()

@@ -16,7 +16,7 @@ import zmq
 from session.errors import AdmissionError, UsageError
 from session.wire import AddressBook, Wire, connection_limits
 from session.wire import codec as codec_module
-from session.wire.connection_limits import Carried, Visitor, Visitors
+from session.wire.connection_limits import ByteCounts, OpenConnection, OpenConnections
 from session.wire.requests import DealerSocket, RouterSocket
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow, write_keys
@@ -85,8 +85,8 @@ def guarded(wires: Wires, tmp_path: Path) -> Guarded:
     return Guarded(wires, tmp_path)
 
 
-def gates() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "gate"]
+def handlers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "zap-handler"]
 
 
 def test_a_peer_with_the_keys_is_admitted_and_proves_its_own(guarded: Guarded) -> None:
@@ -96,20 +96,20 @@ def test_a_peer_with_the_keys_is_admitted_and_proves_its_own(guarded: Guarded) -
     assert guarded.server.check() == []
 
 
-def test_the_gate_goes_with_its_wire(guarded: Guarded) -> None:
-    assert len(gates()) == 1
+def test_the_handler_goes_with_its_wire(guarded: Guarded) -> None:
+    assert len(handlers()) == 1
     guarded.server.close(0)
-    assert gates() == []
+    assert handlers() == []
 
 
-def test_without_keys_or_beyond_tcp_there_is_no_gate(wires: Wires, tmp_path: Path) -> None:
+def test_without_keys_or_beyond_tcp_there_is_no_handler(wires: Wires, tmp_path: Path) -> None:
     write_keys(tmp_path / "keys")
     security = Security.load(tmp_path / "keys")
     wires.make(AddressBook.ipc(["ps.requests"], tmp_path), security=security).router("ps.requests")
     wires.make(AddressBook.inproc(["a.b"]), security=security).router("a.b")
     plain = AddressBook.tcp({"c.d": free_port()})
     wires.make(plain).router("c.d")
-    assert gates() == []
+    assert handlers() == []
 
 
 def test_a_stranger_learns_that_its_key_is_unknown(guarded: Guarded) -> None:
@@ -221,24 +221,24 @@ def test_a_door_takes_only_small_messages(wires: Wires, tmp_path: Path) -> None:
     assert door.receive() is None
 
 
-def test_a_context_has_one_gate(guarded: Guarded, wires: Wires) -> None:
+def test_a_context_has_one_handler(guarded: Guarded, wires: Wires) -> None:
     book = AddressBook.tcp({"ps.requests": free_port()})
     with pytest.raises(UsageError, match="two wires with keys bind in one ZeroMQ context"):
         wires.make(book, security=guarded.security).router("ps.requests")
 
 
-class NoGate:
-    """What answers libzmq if our gate does not."""
+class NoHandler:
+    """What answers libzmq if our handler does not."""
 
     def watch(self, *what: object, **how: object) -> None:
         """Looks away."""
 
 
-def test_without_a_gate_no_peer_is_admitted(
+def test_without_a_handler_no_peer_is_admitted(
     wires: Wires, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libzmq lets in everybody if nobody answers for it: then it must let in nobody."""
-    monkeypatch.setattr(Wire, "gate", NoGate())
+    monkeypatch.setattr(Wire, "zap", NoHandler())
     guarded = Guarded(wires, tmp_path)
     client = guarded.client(guarded.security)
     link = client.link
@@ -329,42 +329,42 @@ def test_garbage_does_no_harm(wires: Wires, tmp_path: Path) -> None:
 
 
 class Traffic:
-    """What connections have carried, as a test says it."""
+    """What connections have counts, as a test says it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.of: dict[int, Carried] = {}
-        monkeypatch.setattr(connection_limits, "look_at", self.look_at)
+        self.of: dict[int, ByteCounts] = {}
+        monkeypatch.setattr(connection_limits, "byte_counts", self.byte_counts)
 
-    def look_at(self, descriptor: int, port: int) -> Carried:
-        return self.of.get(descriptor, Carried(64, 0))
+    def byte_counts(self, descriptor: int, port: int) -> ByteCounts:
+        return self.of.get(descriptor, ByteCounts(64, 0))
 
 
-def descriptor_of(visitor: Visitor | None) -> int | None:
-    return None if visitor is None else visitor.descriptor
+def descriptor_of(connection: OpenConnection | None) -> int | None:
+    return None if connection is None else connection.descriptor
 
 
 def test_the_limit_spares_peers_that_have_proved_their_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    traffic, visitors = Traffic(monkeypatch), Visitors("ps.requests", 1, 3)
-    assert [visitors.come(descriptor) for descriptor in (1, 2, 3)] == [None] * 3
-    traffic.of[1] = Carried(300, 900)
-    assert [descriptor_of(visitors.come(descriptor)) for descriptor in (4, 5)] == [2, 3]
-    assert visitors.leave(2) is None
-    assert len(visitors) == 3
-    traffic.of |= dict.fromkeys((4, 5), Carried(300, 900))
-    assert descriptor_of(visitors.come(6)) == 6
-    assert descriptor_of(visitors.leave(1)) == 1
-    assert visitors.come(7) is None
-    assert visitors.unproved == 1
+    traffic, connections = Traffic(monkeypatch), OpenConnections("ps.requests", 1, 3)
+    assert [connections.add(descriptor) for descriptor in (1, 2, 3)] == [None] * 3
+    traffic.of[1] = ByteCounts(300, 900)
+    assert [descriptor_of(connections.add(descriptor)) for descriptor in (4, 5)] == [2, 3]
+    assert connections.remove(2) is None
+    assert len(connections) == 3
+    traffic.of |= dict.fromkeys((4, 5), ByteCounts(300, 900))
+    assert descriptor_of(connections.add(6)) == 6
+    assert descriptor_of(connections.remove(1)) == 1
+    assert connections.add(7) is None
+    assert connections.unproved == 1
 
 
 def test_a_peer_that_sends_much_before_its_key_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    traffic, visitors = Traffic(monkeypatch), Visitors("ps.requests", 1, 9)
+    traffic, connections = Traffic(monkeypatch), OpenConnections("ps.requests", 1, 9)
     for descriptor in (1, 2, 3):
-        visitors.come(descriptor)
-    traffic.of = {1: Carried(234, 4096), 2: Carried(234, 4097), 3: Carried(300, 1 << 20)}
-    assert list(map(descriptor_of, visitors.chatterers())) == [2]
-    assert visitors.chatterers() == []
-    assert (len(visitors), visitors.unproved) == (2, 1)
+        connections.add(descriptor)
+    traffic.of = {1: ByteCounts(234, 4096), 2: ByteCounts(234, 4097), 3: ByteCounts(300, 1 << 20)}
+    assert list(map(descriptor_of, connections.remove_oversized())) == [2]
+    assert connections.remove_oversized() == []
+    assert (len(connections), connections.unproved) == (2, 1)
 
 
 def send_slowly(peer: tcp.socket, size_bytes: int) -> None:
@@ -402,12 +402,12 @@ def test_a_wire_closes_with_connections_open(guarded: Guarded) -> None:
     peers = silent_peers(guarded.port, 5)
     guarded.answers(guarded.client(guarded.security))
     guarded.server.close(0)
-    assert gates() == []
+    assert handlers() == []
     for peer in peers:
         peer.close()
 
 
-def test_the_gate_of_a_wire_whose_bind_fails_is_closed(wires: Wires, tmp_path: Path) -> None:
+def test_the_handler_of_a_wire_whose_bind_fails_is_closed(wires: Wires, tmp_path: Path) -> None:
     write_keys(tmp_path / "keys")
     port = free_port()
     with tcp.create_server(("127.0.0.1", port)):
@@ -417,5 +417,5 @@ def test_the_gate_of_a_wire_whose_bind_fails_is_closed(wires: Wires, tmp_path: P
         with pytest.raises(UsageError, match="cannot bind"):
             wire.router("ps.requests")
     wire.close(0)
-    assert gates() == []
+    assert handlers() == []
     assert zmq.has("curve")

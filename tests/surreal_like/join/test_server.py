@@ -23,7 +23,7 @@ from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, write_keys
 from session.wire.sockets import poll
 from surreal_like.join.agents import further_line, join_line
-from surreal_like.join.client import Admission, Invitation, default_folder, knock
+from surreal_like.join.client import Admission, Invitation, default_folder, request_admission
 from surreal_like.join.server import ENDPOINT, JoinServer
 from surreal_like.join.tokens import Token, make_token
 from surreal_like.run.code_snapshot import file_hash
@@ -119,7 +119,7 @@ def elsewhere(invitation: Invitation, tmp_path: Path, **changes: Any) -> Invitat
 
 
 def test_a_token_brings_names_config_and_addresses(host: Host, invitation: Invitation) -> None:
-    admission = knock(invitation)
+    admission = request_admission(invitation)
     assert admission.names == ("agent-1000", "agent-1001")
     assert admission.config.fingerprint() == host.config.fingerprint()
     session = admission.config.session_config
@@ -134,7 +134,7 @@ def test_a_token_brings_names_config_and_addresses(host: Host, invitation: Invit
 def test_the_key_of_a_joined_machine_is_allowed_from_then_on(
     host: Host, invitation: Invitation
 ) -> None:
-    admission = knock(invitation)
+    admission = request_admission(invitation)
     key = (admission.folder.keys / "client.pub").read_bytes().strip()
     assert Security.load(host.folder.keys).grant(key) == Grant(GUEST, admission.names)
     assert not (admission.folder.keys / "server.key").exists()
@@ -144,36 +144,40 @@ def test_the_key_of_a_joined_machine_is_allowed_from_then_on(
 def test_a_token_is_void_once_it_was_used(
     host: Host, invitation: Invitation, tmp_path: Path
 ) -> None:
-    knock(invitation)
+    request_admission(invitation)
     with pytest.raises(AdmissionError, match=r"this token has been used by another machine; get"):
-        knock(elsewhere(invitation, tmp_path))
+        request_admission(elsewhere(invitation, tmp_path))
 
 
 def test_a_machine_that_comes_back_gets_its_names_again(
     host: Host, invitation: Invitation, tmp_path: Path
 ) -> None:
-    assert knock(invitation).names == ("agent-1000", "agent-1001")
+    assert request_admission(invitation).names == ("agent-1000", "agent-1001")
     another = elsewhere(invitation, tmp_path, token=host.token(), agents=1)
     host.again()
-    assert knock(another).names == ("agent-1002",)
-    assert knock(replace(invitation, agents=1)).names == ("agent-1000",)
-    assert knock(replace(invitation, agents=3)).names == ("agent-1000", "agent-1001", "agent-1003")
+    assert request_admission(another).names == ("agent-1002",)
+    assert request_admission(replace(invitation, agents=1)).names == ("agent-1000",)
+    assert request_admission(replace(invitation, agents=3)).names == (
+        "agent-1000",
+        "agent-1001",
+        "agent-1003",
+    )
 
 
 def test_a_key_that_was_taken_away_stays_out(host: Host, invitation: Invitation) -> None:
-    knock(invitation)
+    request_admission(invitation)
     (file,) = (host.folder.keys / "allowed").iterdir()
     file.unlink()
     with pytest.raises(AdmissionError, match="the key of this machine has been taken away"):
-        knock(invitation)
+        request_admission(invitation)
 
 
 def test_a_wrong_secret_is_refused(host: Host, invitation: Invitation) -> None:
     public = Token.decode(invitation.token).server_public
     with pytest.raises(AdmissionError, match="wrong token: this run has given no such token"):
-        knock(replace(invitation, token=Token(public, b"x" * 16).encode()))
+        request_admission(replace(invitation, token=Token(public, b"x" * 16).encode()))
     assert host.events[0].startswith("refused: ps.join: wrong token")
-    assert knock(invitation).names
+    assert request_admission(invitation).names
 
 
 def test_wrong_tokens_are_not_tried_for_long(host: Host, invitation: Invitation) -> None:
@@ -181,49 +185,49 @@ def test_wrong_tokens_are_not_tried_for_long(host: Host, invitation: Invitation)
     for number in range(20):
         wrong = Token(public, bytes([number]) * 16).encode()
         with pytest.raises(AdmissionError, match="wrong token"):
-            knock(replace(invitation, token=wrong))
+            request_admission(replace(invitation, token=wrong))
     with pytest.raises(AdmissionError, match="too many wrong tokens: try again in a minute"):
-        knock(invitation)
+        request_admission(invitation)
     clock = host.context.clock
     assert isinstance(clock, CountedClock)
     for _ in range(60_001):
         clock.advance()
-    assert knock(invitation).names
+    assert request_admission(invitation).names
 
 
 def test_the_token_of_another_run_does_not_open(host: Host, invitation: Invitation) -> None:
     secret = Token.decode(invitation.token).secret
     other, _ = zmq.curve_keypair()
     with pytest.raises(AdmissionError, match="breaks off every handshake"):
-        knock(replace(invitation, token=Token(other, secret).encode()))
+        request_admission(replace(invitation, token=Token(other, secret).encode()))
 
 
 def test_a_missing_server_is_reported_in_time(host: Host, invitation: Invitation) -> None:
     (port,) = free_ports(["x"]).values()
     with pytest.raises(UsageError, match=r"nothing answers at tcp://127\.0\.0\.1:\d+: is the addr"):
-        knock(replace(invitation, address=f"127.0.0.1:{port}"))
+        request_admission(replace(invitation, address=f"127.0.0.1:{port}"))
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":7", "host:seven", "host:70000"])
 def test_what_is_no_address_is_refused(invitation: Invitation, address: str) -> None:
     with pytest.raises(UsageError, match="is no address: write it as HOST:PORT"):
-        knock(replace(invitation, address=address))
+        request_admission(replace(invitation, address=address))
 
 
 def test_a_run_that_is_over_admits_no_machine(host: Host, invitation: Invitation) -> None:
     host.folder.result.write_text('{"status": "stopped"}')
     with pytest.raises(AdmissionError, match="the run is over"):
-        knock(invitation)
+        request_admission(invitation)
 
 
 @pytest.mark.parametrize("agents", [0, 1001])
 def test_a_wrong_number_of_agents_is_refused(invitation: Invitation, agents: int) -> None:
     with pytest.raises(AdmissionError, match=f"'agents' is {agents}, expected a whole number"):
-        knock(replace(invitation, agents=agents))
+        request_admission(replace(invitation, agents=agents))
 
 
 def test_only_joining_is_possible_there(host: Host, invitation: Invitation) -> None:
-    admission = knock(invitation)
+    admission = request_admission(invitation)
     assert "ps.join knows no 'fetch'" in ask(host, admission, "fetch", {})
     assert "'secret' is missing" in ask(host, admission, "join", {"agents": 1})
     wrong = {"agents": 1, "secret": "text"}
@@ -236,7 +240,7 @@ def test_only_joining_is_possible_there(host: Host, invitation: Invitation) -> N
 def test_no_other_names_than_those_of_scripts_are_handed_out(
     host: Host, invitation: Invitation, names: list[Any]
 ) -> None:
-    admission = knock(invitation)
+    admission = request_admission(invitation)
     fields = {"secret": Token.decode(invitation.token).secret, "clients": names}
     assert "'clients' is " in ask(host, admission, "join", fields)
     (file,) = (host.folder.keys / "allowed").iterdir()
@@ -244,10 +248,10 @@ def test_no_other_names_than_those_of_scripts_are_handed_out(
 
 
 def test_a_machine_has_some_names_of_scripts_and_not_more(invitation: Invitation) -> None:
-    knock(replace(invitation, clients=tuple(f"a/{number}" for number in range(50))))
-    knock(replace(invitation, clients=("a/0",)))
+    request_admission(replace(invitation, clients=tuple(f"a/{number}" for number in range(50))))
+    request_admission(replace(invitation, clients=("a/0",)))
     with pytest.raises(AdmissionError, match="at most 50 names of scripts"):
-        knock(replace(invitation, clients=("b/0",)))
+        request_admission(replace(invitation, clients=("b/0",)))
 
 
 def ask(host: Host, admission: Admission, kind: str, fields: dict[str, Any]) -> str:
@@ -281,7 +285,7 @@ def test_the_same_file_is_kept_beside_the_agents(
 ) -> None:
     copy = tmp_path / "copy.py"
     copy.write_bytes(own_algorithm(host, tmp_path).read_bytes())
-    admission = knock(replace(invitation, algorithm=copy))
+    admission = request_admission(replace(invitation, algorithm=copy))
     assert (admission.folder.code / "mine.py").read_text() == "ours = 1\n"
 
 
@@ -292,18 +296,18 @@ def test_another_file_is_refused_with_both_hashes(
     other = tmp_path / "other.py"
     other.write_text("theirs = 1\n")
     with pytest.raises(AdmissionError) as refused:
-        knock(replace(invitation, algorithm=other))
+        request_admission(replace(invitation, algorithm=other))
     assert ours in str(refused.value)
     assert file_hash(other) in str(refused.value)
     # That was no use of the token.
     with pytest.raises(AdmissionError, match=r"copy it to the joining machine and give --algor"):
-        knock(elsewhere(invitation, tmp_path))
-    assert knock(elsewhere(invitation, tmp_path, algorithm=tmp_path / "mine.py")).names
+        request_admission(elsewhere(invitation, tmp_path))
+    assert request_admission(elsewhere(invitation, tmp_path, algorithm=tmp_path / "mine.py")).names
 
 
 def test_an_algorithm_that_is_not_there_is_reported(invitation: Invitation, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--algorithm .*none\.py: there is no such file"):
-        knock(replace(invitation, algorithm=tmp_path / "none.py"))
+        request_admission(replace(invitation, algorithm=tmp_path / "none.py"))
 
 
 # -- folders and lines ----------------------------------------------------------------------------
@@ -314,16 +318,16 @@ def test_a_folder_of_something_else_is_left_alone(invitation: Invitation) -> Non
     invitation.folder.mkdir()
     (invitation.folder / "thesis.tex").touch()
     with pytest.raises(UsageError, match="is not empty: choose another with --folder"):
-        knock(invitation)
+        request_admission(invitation)
 
 
 def test_the_same_token_is_not_used_twice_at_once(invitation: Invitation) -> None:
-    admission = knock(invitation)
+    admission = request_admission(invitation)
     other = RunFolder(admission.folder.path)
     other.lock()
     try:
         with pytest.raises(UsageError, match="agents of this token run here already"):
-            knock(invitation)
+            request_admission(invitation)
     finally:
         other.unlock()
 
@@ -339,7 +343,7 @@ def test_the_line_says_it_all(host: Host, invitation: Invitation) -> None:
     line = further_line(host.folder.path)
     start, _, token = line.rpartition(" ")
     assert start == f"surreal-like join {host.address} --token"
-    assert knock(replace(invitation, token=token)).names
+    assert request_admission(replace(invitation, token=token)).names
 
 
 def test_a_run_that_cannot_be_joined_has_no_line(host: Host, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_token_is_found_by_its_secret_only(keys: Path) -> None:
 def give(keys: Path, token: Path, key: str, known: tuple[str, ...], agents: int) -> JoinedMachine:
     tokens = TokenFolder(keys)
     machine = tokens.name(JoinedMachine(key, known), agents)
-    tokens.give(token, machine)
+    tokens.mark_used(token, machine)
     return machine
 
 

@@ -204,8 +204,8 @@ class Recorder(RunObserver):
     def note(self, text: str) -> None:
         self.calls.append(text)
 
-    def happened(self, happening: Event) -> None:
-        self.calls.append(happening.kind)
+    def happened(self, event: Event) -> None:
+        self.calls.append(event.kind)
 
     def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         assert components["learner"]["restarts"] == 0

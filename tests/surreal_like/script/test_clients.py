@@ -247,11 +247,11 @@ def test_a_key_that_was_taken_away_is_one_line(
 
 
 def test_a_token_hands_out_names_of_scripts_only(hosted: Hosted, tmp_path: Path) -> None:
-    from surreal_like.join.client import Invitation, knock
+    from surreal_like.join.client import Invitation, request_admission
 
     invitation = Invitation(hosted.address, hosted.token(), 1, folder=tmp_path / "guest")
-    knock(replace(invitation, clients=("simulator/0",)))
-    admission = knock(replace(invitation, agents=2, clients=("simulator/1",)))
+    request_admission(replace(invitation, clients=("simulator/0",)))
+    admission = request_admission(replace(invitation, agents=2, clients=("simulator/1",)))
     assert admission.names == ("agent-1000", "agent-1001")
     key = (admission.folder.keys / "client.pub").read_bytes().strip()
     grant = Security.load(hosted.folder.keys).grant(key)
