@@ -26,7 +26,7 @@ from surreal_like.dataflow import (
     rollouts,
 )
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.on_policy import ActorCriticLearner
+from surreal_like.learner.on_policy import PUBLISH_CONFIG, ActorCriticLearner
 from surreal_like.loss.actor_critic import actor_critic_sums
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
 
@@ -83,10 +83,7 @@ def default_config() -> Config:
                 # Gradients of parameters with a larger lag are dropped [versions]; 0: none.
                 "evict_rule": {"max_version_lag": 20},
             },
-            "parameter_publish": {
-                # Shortest time between two publications [seconds].
-                "min_publish_interval": 0.0,
-            },
+            "parameter_publish": dict(PUBLISH_CONFIG),
         }
     )
 

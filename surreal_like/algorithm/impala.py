@@ -18,7 +18,12 @@ from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
 from surreal_like.dataflow.rows import flat_actions, policy_columns
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.on_policy import ActorCriticLearner, explained_variance
+from surreal_like.learner.on_policy import (
+    PUBLISH_CONFIG,
+    REPLAY_CONFIG,
+    ActorCriticLearner,
+    explained_variance,
+)
 from surreal_like.loss.policy import masked_mean, policy_gradient_loss
 from surreal_like.loss.value import squared_loss
 from surreal_like.loss.vtrace import VTrace, vtrace
@@ -59,16 +64,8 @@ def default_config() -> Config:
                 **ACTOR_CRITIC_CONFIG,
                 "shared": True,
             },
-            "replay": {
-                # Streams per batch: whole unrolls of sender.flush_iteration steps [streams].
-                "batch_size": 16,
-                # Rows waiting for the learner, all shards together, before agents wait [rows].
-                "capacity": 10_000,
-            },
-            "parameter_publish": {
-                # Shortest time between two publications [seconds].
-                "min_publish_interval": 0.0,
-            },
+            "replay": {**REPLAY_CONFIG, "evict_rule": {"max_version_lag": 0}},
+            "parameter_publish": dict(PUBLISH_CONFIG),
         }
     )
 

@@ -30,7 +30,15 @@ from surreal_like.dataflow import (
 from surreal_like.dataflow.rows import flat_actions, policy_columns, rows_of
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.learner.adaptive_step import ADAPTIVE_STEP_CONFIG, AdaptiveStep
-from surreal_like.learner.on_policy import ActorCriticLearner, KLPenalty, explained_variance, see
+from surreal_like.learner.on_policy import (
+    ALGO_CONFIG,
+    PUBLISH_CONFIG,
+    REPLAY_CONFIG,
+    ActorCriticLearner,
+    KLPenalty,
+    explained_variance,
+    see,
+)
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
     kl_estimate,
@@ -46,6 +54,7 @@ def default_config() -> Config:
     return Config(
         {
             "algo": {
+                **ALGO_CONFIG,
                 # Bias against variance of advantages: 0 relies on the values, 1 on the rewards.
                 "gae_lambda": 0.95,
                 # Probability ratios beyond 1 +- this get no gradient; 0: no clip.
@@ -55,8 +64,6 @@ def default_config() -> Config:
                 "value_clip": 0.0,
                 # Weight of the value loss.
                 "value_weight": 0.5,
-                # Weight of the entropy: a schedule.
-                "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.0, "end": 0.0},
                 # Penalty on the divergence from the policy that acted.
                 "kl": {
                     # Weight in the first batch, adapted afterwards; 0: no penalty.
@@ -72,30 +79,13 @@ def default_config() -> Config:
                 "minibatches": 4,
                 # Normalize the advantages of each batch to mean 0 and standard deviation 1.
                 "normalize_advantages": True,
-                # Step size of Adam: a schedule.
                 "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 3e-4, "end": 0.0},
                 # Adapts a constant step size to the divergence of the last pass over each batch.
                 "adaptive_learning_rate": dict(ADAPTIVE_STEP_CONFIG),
-                # Added to the root of Adam's second moment.
-                "adam_epsilon": 1e-5,
-                # Gradients with a larger norm are scaled to this norm; 0: never.
-                "max_grad_norm": 0.5,
-                # After each unroll, agents wait for a version that has learned from it.
-                "synchronous": False,
             },
             "model": dict(ACTOR_CRITIC_CONFIG),
-            "replay": {
-                # Streams per batch: whole unrolls of sender.flush_iteration steps [streams].
-                "batch_size": 16,
-                # Rows waiting for the learner, all shards together, before agents wait [rows].
-                "capacity": 10_000,
-                # Unrolls of parameters with a larger lag are dropped [versions]; 0: none.
-                "evict_rule": {"max_version_lag": 8},
-            },
-            "parameter_publish": {
-                # Shortest time between two publications [seconds].
-                "min_publish_interval": 0.0,
-            },
+            "replay": dict(REPLAY_CONFIG),
+            "parameter_publish": dict(PUBLISH_CONFIG),
         }
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,6 +29,40 @@ from surreal_like.loss.policy import adapted_kl_coefficient, masked_mean
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ScaledValueHead
+
+# Defaults of `learner_config.algo`.
+ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # Step size of Adam: a schedule.
+        "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
+        # Weight of the entropy: a schedule.
+        "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.0, "end": 0.0},
+        # Added to the root of Adam's second moment.
+        "adam_epsilon": 1e-5,
+        # Gradients with a larger norm are scaled to this norm; 0: never.
+        "max_grad_norm": 0.5,
+        # After each unroll, agents wait for a version that has learned from it.
+        "synchronous": False,
+    }
+)
+# Defaults of `learner_config.replay`.
+REPLAY_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # Streams per batch: whole unrolls of sender.flush_iteration steps [streams].
+        "batch_size": 16,
+        # Rows waiting for the learner, all shards together, before agents wait [rows].
+        "capacity": 10_000,
+        # Unrolls of parameters with a larger lag are dropped [versions]; 0: none.
+        "evict_rule": {"max_version_lag": 8},
+    }
+)
+# Defaults of `learner_config.parameter_publish`.
+PUBLISH_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # Shortest time between two publications [seconds].
+        "min_publish_interval": 0.0,
+    }
+)
 
 
 class ActorCriticLearner(Learner):
@@ -109,31 +144,10 @@ class ActorCriticLearner(Learner):
         """Returns the defaults of `learner_config`."""
         return Config(
             {
-                "algo": {
-                    # Step size of Adam: a schedule.
-                    "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3},
-                    # Weight of the entropy, for losses that use it: a schedule.
-                    "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.0},
-                    # Added to the root of Adam's second moment.
-                    "adam_epsilon": 1e-5,
-                    # Gradients with a larger norm are scaled to this norm; 0: never.
-                    "max_grad_norm": 0.5,
-                    # After each unroll, agents wait for a version that has learned from it.
-                    "synchronous": False,
-                },
+                "algo": dict(ALGO_CONFIG),
                 "model": dict(ACTOR_CRITIC_CONFIG),
-                "replay": {
-                    # Streams per batch: whole unrolls of sender.flush_iteration steps [streams].
-                    "batch_size": 16,
-                    # Rows waiting for the learner, all shards together, before agents wait [rows].
-                    "capacity": 10_000,
-                    # Unrolls of parameters with a larger lag are dropped [versions]; 0: none.
-                    "evict_rule": {"max_version_lag": 8},
-                },
-                "parameter_publish": {
-                    # Shortest time between two publications [seconds].
-                    "min_publish_interval": 0.0,
-                },
+                "replay": dict(REPLAY_CONFIG),
+                "parameter_publish": dict(PUBLISH_CONFIG),
             }
         )
 
