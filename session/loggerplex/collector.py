@@ -12,6 +12,7 @@ from session.nest import Array
 from session.process.component import is_client
 from session.process.context import Context
 from session.process.periodic import Every, Rate
+from session.process.quiet_period import QuietPeriod
 from session.process.service import IDLE_SECONDS, Service
 from session.wire import Identity, Message
 from session.wire.schema import Count, Kinds, ListOf, Schema, Type, shown
@@ -20,9 +21,6 @@ from session.wire.turns import Bucket
 
 _RECORDS_PER_TICK = 1000
 _WRITE_SECONDS = 0.2
-_DRAINED_SECONDS = 0.3
-_SILENT_SECONDS = 2.0
-_OVER_SECONDS = 1.0
 # Limits per sender, so that none can fill the disk. The burst is large because of pictures.
 _BYTES_PER_SECOND, _BYTES_AT_ONCE = 1 << 20, 64 << 20
 _SENDERS = 4096
@@ -209,46 +207,6 @@ class Collector(Service):
         self._context.wire.reject(
             self._records.endpoint, sender.name, f"record: {reason}", kind=kind
         )
-
-
-class QuietPeriod:
-    """Decides the end of a server that has clients.
-
-    After :meth:`drain`: once no message has come for 0.3 s. By itself, if ``at_end`` is ``exit``:
-    once the run is over and no message has come for 2 s.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._clock = context.clock
-        self._folder = context.folder
-        self._exits = context.config.session_config.at_end == "exit"
-        self._look = Every(seconds=_OVER_SECONDS, clock=context.clock.now)
-        self._draining = False
-        self._over = False
-        self._last_message = context.clock.now()
-
-    def on_message(self, *, of_script: bool = False) -> None:
-        """Restarts the period. Ignores scripts before :meth:`drain`: they may outlive the run."""
-        if self._draining or not of_script:
-            self._last_message = self._clock.now()
-
-    def drain(self) -> None:
-        """Begins the end; messages in transit still have 0.3 s to arrive."""
-        self._draining = True
-        self.on_message()
-
-    @property
-    def done(self) -> bool:
-        """True when no more messages are expected."""
-        silent_seconds = self._clock.now() - self._last_message
-        if self._draining:
-            return silent_seconds >= _DRAINED_SECONDS
-        return self._exits and silent_seconds >= _SILENT_SECONDS and self._is_over()
-
-    def _is_over(self) -> bool:
-        if not self._over and self._folder is not None and self._look():
-            self._over = self._folder.over
-        return self._over
 
 
 def _arrays_by_record(message: Message, count: int) -> Iterator[Mapping[str, Array]]:

@@ -167,6 +167,11 @@ class Context:
         """True once this process must end although the run goes on."""
         return self.stopping and not self.ends_run
 
+    @property
+    def may_exit(self) -> bool:
+        """True if this process may end once its work is done: by ``at_end``, or as it was asked."""
+        return self.stopping or self.config.session_config.at_end == "exit"
+
     def busy(self, seconds: float, doing: str) -> None:
         """Sends a heartbeat that allows the next one to be ``seconds`` later, with the reason.
 

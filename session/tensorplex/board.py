@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 from session.errors import UsageError
-from session.loggerplex.collector import QuietPeriod
 from session.process.context import Context
+from session.process.quiet_period import QuietPeriod
 from session.process.service import Service
 
 _HOST = "127.0.0.1"

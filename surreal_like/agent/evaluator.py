@@ -78,7 +78,6 @@ class EvaluatorService(Service):
         # Curves of another mode must not be mistaken for those of the judging mode.
         self._section = "" if self._judges else f"{mode_name(agent.agent_mode)}/"
         self._pause_seconds: float = session.evaluator.interval_seconds
-        self._leaves_at_end = session.at_end == "exit"
         self._parameters: Parameters | None = None
         self._evaluation: Evaluation | None = None
         self._confirm = False
@@ -86,7 +85,7 @@ class EvaluatorService(Service):
         self._began_at = self._next_at = clock.now()
         self._played = (0, 0)
         self._steps_per_second = 0.0
-        self._over = self._stop_received = self._advised = False
+        self._over = self._advised = False
 
     def tick(self) -> bool:
         """Makes a few steps of an evaluation, or the work between two evaluations."""
@@ -197,7 +196,7 @@ class EvaluatorService(Service):
 
     def drain(self) -> None:
         """Handles the stop request: drops the open evaluation."""
-        self._over = self._stop_received = True
+        self._over = True
 
     @property
     def doing(self) -> str:
@@ -216,7 +215,7 @@ class EvaluatorService(Service):
     @property
     def done(self) -> bool:
         """True once the run is over, unless the process has to stay."""
-        return self._over and (self._leaves_at_end or self._stop_received)
+        return self._over and self._context.may_exit
 
     @property
     def ready(self) -> bool:

@@ -22,22 +22,19 @@ class Leaving:
     Attributes:
         begun: True once no more experience is made.
         over: True once everything is sent, or the time is up.
-        asked: True once the process was asked to stop.
     """
 
     def __init__(self, context: Context, sender: ExpSender, client: ParameterClient) -> None:
-        self.begun = self.over = self.asked = False
+        self.begun = self.over = False
         self._context, self._sender, self._client = context, sender, client
-        session = context.config.session_config
-        self._grace_seconds: float = session.launcher.grace_seconds
-        self._exits_at_end = session.at_end == "exit"
+        self._grace_seconds: float = context.config.session_config.launcher.grace_seconds
         self._acked = False
         self._deadline = 0.0
 
     @property
     def done(self) -> bool:
-        """True once the process may end, which can depend on ``session_config.at_end``."""
-        return self.over and (self._exits_at_end or self.asked)
+        """True once the process may end."""
+        return self.over and self._context.may_exit
 
     def begin(self) -> None:
         """Begins to wait; the caller sends its last rows and the goodbye."""

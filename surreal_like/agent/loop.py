@@ -179,7 +179,6 @@ class AgentService(Service):
 
     def drain(self) -> None:
         """Handles the stop request: sends the collected experience first."""
-        self._leaving.asked = True
         if not self._leaving.begun:
             self._begin_leaving()
 

@@ -127,7 +127,6 @@ class GatewayService(Service):
 
     def drain(self) -> None:
         """Handles the stop request: open episodes may end, then all rows are sent."""
-        self._leaving.asked = True
         if not self._leaving.begun:
             wait = 0.0 if self._context.orphaned else self._grace_seconds - _LAST_ACKS_SECONDS
             self._drain_until = self._now() + wait

@@ -7,7 +7,7 @@ from typing import Any
 
 from session.errors import DecodeError
 from session.process.context import Context
-from session.process.periodic import Every
+from session.process.quiet_period import QuietPeriod
 from session.process.service import Service
 from session.wire import PROTOCOL_VERSION
 from session.wire.requests import Request
@@ -22,8 +22,6 @@ from surreal_like.ps.store import ParameterStore
 
 _REQUESTS_PER_TICK = 64
 _PUBLICATIONS_PER_TICK = 64
-_QUIET_SECONDS = 2.0
-_LOOK_SECONDS = 1.0
 _COMPLAINTS = 1000
 _PATIENT_PEERS = 4096
 
@@ -53,10 +51,7 @@ class ParameterServer(Service):
         self._requests = context.wire.router("ps.requests", REQUESTS)
         self._publications = context.wire.subscriber("learner.parameters", PUBLICATIONS)
         self._join_server = JoinServer(context) if JOIN in context.component.binds else None
-        self._look_due = Every(seconds=_LOOK_SECONDS, clock=context.clock.now)
-        self._at_end: str = context.config.session_config.at_end
-        self._last_message_at = context.clock.now()
-        self._over = False
+        self._ending = QuietPeriod(context)
         self._draining = False
         self._fetches = 0
 
@@ -64,12 +59,10 @@ class ParameterServer(Service):
         """Receives the newest publication and replies to requests."""
         taken, answered = self._read_publications(), self._answer_requests()
         if taken or answered:
-            self._last_message_at = self._context.clock.now()
+            self._ending.on_message()
         more = taken == _PUBLICATIONS_PER_TICK or answered == _REQUESTS_PER_TICK
         if self._join_server is not None:
             more |= self._join_server.tick()
-        if self._look_due():
-            self._look()
         return more
 
     def _read_publications(self) -> int:
@@ -200,23 +193,16 @@ class ParameterServer(Service):
             self._context.event("refused", f"ps.requests: {reason}")
         self._requests.refuse(request, reason, stranger=refused.stranger)
 
-    def _look(self) -> None:
-        folder = self._context.folder
-        self._over = folder is not None and folder.over
-
     def drain(self) -> None:
         """Continues to reply until the other components have left."""
         self._draining = True
-        self._look()
+        self._ending.look()
 
     @property
     def done(self) -> bool:
         """True once the run is over, or a drain has begun, and no message has come for 2 s."""
-        if self._draining and self._over:
-            return True
-        if not self._draining and (self._at_end != "exit" or not self._over):
-            return False
-        return self._context.clock.now() - self._last_message_at >= _QUIET_SECONDS
+        ending = self._ending
+        return ending.done or (self._draining and (ending.run_over or ending.silent))
 
     def wait_on(self) -> list[Socket]:
         """Returns the sockets of requests and publications."""

@@ -12,6 +12,7 @@ from session.config import Config
 from session.errors import SurrealError, describe
 from session.process.context import Context
 from session.process.periodic import Every, Rate, Stopwatch
+from session.process.quiet_period import QuietPeriod
 from session.process.service import IDLE_SECONDS, Service
 from session.wire.endpoint import IPC
 from session.wire.requests import Request
@@ -27,8 +28,6 @@ _PARKED_REQUESTS = 64
 _AT_ONCE = 64
 # Approximate size of the answers that are sent together.
 _TOGETHER_BYTES = 1 << 20
-_QUIET_SECONDS = 2.0
-_END_SECONDS = 1.0
 _COUNTS_SECONDS = 0.1
 # Mistakes in an author's replay show in the first chunks and batches.
 _PROVEN = 100
@@ -70,8 +69,7 @@ class ReplayService(Service):
         self._evict_due = Every(seconds=session.replay.evict_interval, clock=clock.now)
         self._report_due = Every(seconds=session.tensorplex.update_schedule.replay, clock=clock.now)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
-        self._end_due = Every(seconds=_END_SECONDS, clock=clock.now)
-        self._last_message_at = clock.now()
+        self._ending = QuietPeriod(context)
         self._samples = Rate(clock=clock.now)
         self._chunks_taken = self._requests_answered = 0
         self._done = False
@@ -88,11 +86,9 @@ class ReplayService(Service):
             self._replay.evict()
         if self._report_due():
             self._report()
-        if self._end_due():
-            self._look_for_the_end()
-        self._done |= self._leaving and self._intake.empty
+        self._done |= self._ending.done or (self._leaving and self._intake.empty)
         if requests or priorities or taken or answered:
-            self._last_message_at = self._context.clock.now()
+            self._ending.on_message()
         # Answers may have made room for experience.
         more = answered and (bool(self._parked) or self._intake.waiting.held)
         return more or taken == self._intake.MOST or _AT_ONCE in (requests, priorities)
@@ -278,13 +274,6 @@ class ReplayService(Service):
             "requests_waiting": float(len(self._parked)),
         }
         self._context.tensorplex.add_scalars({f".core/{k}": v for k, v in numbers.items()}, step)
-
-    def _look_for_the_end(self) -> None:
-        context = self._context
-        quiet = context.clock.now() - self._last_message_at > _QUIET_SECONDS
-        at_end = context.config.session_config.at_end
-        over = context.folder is not None and context.folder.over
-        self._done |= quiet and over and at_end == "exit"
 
     def drain(self) -> None:
         """Handles SIGTERM: accepts every chunk, and ends once no more arrive."""

@@ -194,6 +194,18 @@ def test_the_end_of_the_run_ends_it_inside_an_evaluation(endless: Rig) -> None:
     rig.until(lambda: frame.finished)
 
 
+def test_it_stays_after_the_end_where_the_run_says_so() -> None:
+    with make_rig(at_end="idle") as rig:
+        rig.start("ps", main.ps.build)
+        learner, frame = LearnerPeer(rig), started(rig)
+        learner.publish(final=True)
+        rig.until(lambda: frame._service and not frame._service.ready)
+        rig.pass_time(5.0)
+        assert not frame.finished
+        frame.context.stopping = True
+        rig.until(lambda: frame.finished)
+
+
 def test_it_ends_when_it_is_asked_to(rig: Rig) -> None:
     frame = started(rig)
     rig.until(lambda: frame._service)
