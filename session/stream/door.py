@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from session.config.string_enum import StringEnum
-from session.wire.stream import FrameReader, framed
+from session.stream.frame import FrameReader, framed
 
 
 class Encoding(StringEnum):

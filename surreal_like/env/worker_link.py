@@ -11,7 +11,6 @@ import mmap
 import os
 import select
 import socket
-import struct
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -20,12 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from session import nest
+from session.stream.frame import LENGTH_BYTES, FrameReader, framed
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.env.base import Info
 
 # Kinds of frames: the first four are commands, the others answers.
 START, MAP, RESET, STEP, OK, ERROR = b"s", b"m", b"r", b"t", b"o", b"e"
-_LENGTH = struct.Struct("<Q")
+_FRAME_BYTES = (1 << 32) - 1
+_CHUNK_BYTES = 1 << 16
 
 
 class WorkerLink:
@@ -33,10 +34,11 @@ class WorkerLink:
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
+        self._reader = FrameReader(_FRAME_BYTES)
 
     def send(self, kind: bytes, payload: bytes = b"") -> None:
         """Sends one frame."""
-        self.socket.sendall(_LENGTH.pack(1 + len(payload)) + kind + payload)
+        self.socket.sendall(framed(kind + payload))
 
     def wait(self, seconds: float) -> bool:
         """Waits until a frame begins to arrive or the peer is gone; False after ``seconds``."""
@@ -49,21 +51,15 @@ class WorkerLink:
 
         Raises EOFError when the peer is gone, TimeoutError after the socket's timeout.
         """
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-        frame = self._exactly(length)
-        return frame[:1], frame[1:]
-
-    def _exactly(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
+        while (frame := self._reader.next()) is None:
             try:
-                part = self.socket.recv(size - len(parts))
+                part = self.socket.recv(_CHUNK_BYTES)
             except ConnectionResetError:
                 part = b""
             if not part:
                 raise EOFError("the other side is gone")
-            parts += part
-        return bytes(parts)
+            self._reader.feed(part)
+        return frame[:1], frame[1:]
 
 
 class SharedBlock:
@@ -119,16 +115,15 @@ def encode_info(info: Info) -> bytes:
     }
     text = json.dumps(header, default=float).encode()
     rows = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
-    return b"".join([_LENGTH.pack(len(text)), text, *rows])
+    return b"".join([framed(text), *rows])
 
 
 def decode_info(data: bytes) -> Info:
     """Returns the info that `encode_info` encoded."""
     if not data:
         return {}
-    (length,) = _LENGTH.unpack_from(data)
-    offset = _LENGTH.size + length
-    header = json.loads(data[_LENGTH.size : offset])
+    offset = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
+    header = json.loads(data[LENGTH_BYTES:offset])
     info: Info = {} if header["metrics"] is None else {"metrics": header["metrics"]}
     for key, dtype, shape in header["arrays"]:
         count = int(np.prod(shape))

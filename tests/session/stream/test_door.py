@@ -13,7 +13,7 @@ from websockets.uri import parse_uri
 from session.errors import DecodeError, OversizeError
 from session.stream.door import DoorSettings, Encoding, Page
 from session.stream.doorway import Doorway
-from session.wire.stream import framed
+from session.stream.frame import framed
 
 SETTINGS = DoorSettings(limit_bytes=100, hosts=("lab",), origins=("https://ok.example",))
 GET = "GET {} HTTP/1.1\r\nHost: 127.0.0.1:7100\r\n{}\r\n"

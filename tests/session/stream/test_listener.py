@@ -14,10 +14,10 @@ import pytest
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.stream.connection import Connection, Event
 from session.stream.door import DoorSettings
+from session.stream.frame import framed
 from session.stream.limits import StreamLimits
 from session.stream.listener import Listener
 from session.wire.sockets import poll
-from session.wire.stream import framed
 
 DOOR = DoorSettings(limit_bytes=1 << 20)
 LIMITS = StreamLimits(greeting=6, greeting_per_host=4, waiting_bytes=1 << 12)

@@ -11,8 +11,8 @@ import main.ps
 from session.config import Config
 from session.process.context import Context
 from session.stream.door import Encoding
+from session.stream.frame import FrameReader, framed
 from session.stream.listener import Listener
-from session.wire.stream import FrameReader, framed
 from surreal_like.agent.loop import make_agent
 from surreal_like.gateway.payloads import decode, encode
 from surreal_like.gateway.service import GatewayService

@@ -15,8 +15,8 @@ import torch
 from main.cli import clients
 from session.folder import RunFolder
 from session.stream.door import Encoding
+from session.stream.frame import framed
 from session.stream.tokens import revoke_token, write_token
-from session.wire.stream import framed
 from surreal_like.experiment.machine import replay_need
 from surreal_like.gateway import admission
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
