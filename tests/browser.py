@@ -21,7 +21,9 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-port=0"),
 )
-ANSWER_SECONDS = 30.0
+# Generous, for the machine may be shared; nothing waits for so long when all is well.
+ANSWER_SECONDS = 120.0
+WAIT_SECONDS = 300.0
 LOOK_SECONDS = 0.2
 
 
@@ -69,7 +71,7 @@ class Page:
         assert "exceptionDetails" not in done, f"{script}: {done['exceptionDetails']}"
         return done["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 60.0) -> Any:
+    def wait(self, script: str, seconds: float = WAIT_SECONDS) -> Any:
         """Return the value of an expression once it is true."""
         deadline = time.monotonic() + seconds
         while True:

@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.browser import Page
+from tests.browser import WAIT_SECONDS, Page
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60.0
 # Lab itself would ask for news; nothing is to leave this machine.
 SETTINGS = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
 FLAGS = (
@@ -69,7 +68,7 @@ def lab(folder: Path) -> Iterator[str]:
 
 
 def await_answer(address: str, process: subprocess.Popen[bytes], said: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(address, timeout=5):

@@ -16,19 +16,19 @@ import pytest
 from PIL import Image
 
 from session.folder import RunFolder
-from tests.browser import Page, browser
+from tests.browser import WAIT_SECONDS, Page, browser
 from tests.notebooks.lab import Notebook, copy_notebooks, lab
 
 # Up to the cell that shows the dashboard.
 CELLS = 6
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.timeout(1800)]
 
 IMAGE = "[...document.querySelectorAll('.jp-OutputArea-output img')][0]"
 
 
-def wait(until: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
+def wait(until: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
     while not until():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.2)
@@ -72,7 +72,7 @@ def test_dashboard_lives_in_jupyterlab(tmp_path: Path) -> None:
         page.wait("document.body.innerText.includes('no errors of agent-0')")
 
         notebook.press("Stop everything")
-        page.wait("document.body.innerText.includes(' · interrupted · after ')", 90)
+        page.wait("document.body.innerText.includes(' · interrupted · after ')")
         page.wait("document.body.innerText.includes(' · stopped from the dashboard · ')")
         page.wait("[...document.querySelectorAll('button')].some(b => b.disabled)")
         assert page.outside() == []
