@@ -59,6 +59,6 @@ def _follow(adopted: RunControl) -> None:
             table.follow(adopted)
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
-        table.note(f"the run goes on; its end: surreal-like stop {folder}")
+        table.on_message(f"the run goes on; its end: surreal-like stop {folder}")
     finally:
         table.end()

@@ -69,7 +69,7 @@ class _Notes(RunObserver):
         if sys.stderr.isatty():  # elsewhere an error shall be the only line
             print(f"preparing {path}", file=sys.stderr)
 
-    def note(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         print(text)
 
 

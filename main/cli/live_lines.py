@@ -43,29 +43,29 @@ class Lines(RunObserver):
         """Writes the name of the run."""
         self._view = RunView(folder, config)
         self._view.pass_over()
-        self.note(heading(self._view))
+        self.on_message(heading(self._view))
 
-    def note(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def happened(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Writes an event of the supervisor as a line."""
         if is_news(event):
-            self.note(supervisor_line(event))
+            self.on_message(supervisor_line(event))
 
-    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+    def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Writes new events, and progress if its interval has passed."""
         if self._view is None:
             return
         news = self._view.refresh(components=components)
         for _, line in news_lines(self._view):
-            self.note(line)
+            self.on_message(line)
         if news and self._view.line["env_steps"] and self._clock() >= self._due:
             # A run of hours must not write thousands of lines.
             age = self._clock() - self._began
             self._due = self._clock() + min(_MOST_SECONDS, max(_SECONDS, age / _LINES))
-            self.note(progress_line(self._view))
+            self.on_message(progress_line(self._view))
 
 
 def news_lines(view: RunView) -> list[tuple[float | None, str]]:

@@ -57,16 +57,16 @@ class LiveTable(RunObserver):
         # Includes the time of earlier parts of a resumed run.
         self._started -= (config.get("run") or {}).get("seconds_before", 0.0)
 
-    def note(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Writes one line above the table."""
         self._write(text, "bold")
 
-    def happened(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Writes an event of the launcher above the table."""
         if is_news(event):
             self._write(supervisor_line(event), "yellow")
 
-    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+    def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Draws the table again if something in it has changed."""
         self._update(lambda view: view.refresh(components=components))
 

@@ -101,12 +101,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _on_kubernetes(plan: Plan, shape: str, request: RunRequest) -> str:
     """Returns the plan for a cluster, with its addresses, its shutdown and TensorBoard."""
-    from session.launchers.kubernetes.advice import doubts
+    from session.launchers.kubernetes.advice import warnings
     from surreal_like.run.kubernetes import kubernetes_setting, render, write_overlay
 
     folder = Path(request.folder) if request.folder else None
     setting = kubernetes_setting(plan.config, folder.name if folder is not None else request.name)
-    for line in doubts(setting.config):
+    for line in warnings(setting.config):
         print(f"surreal-like: note: {line}", file=sys.stderr)
     if shape != "yaml":
         return _FORMATS[shape](Plan(setting.config, setting.topology), Path())

@@ -65,7 +65,7 @@ class TmuxRun(RunHandle):
             UsageError: there is no such component; the run is over, or has no supervisor.
         """
         if name == SUPERVISOR:
-            self._revive()
+            self._restart_supervisor()
         else:
             self._refuse_unsupervised()
             super().restart(name)
@@ -88,7 +88,7 @@ class TmuxRun(RunHandle):
         """
         revived = not self._folder.in_use and self._session.exists
         if revived:
-            self._revive()
+            self._restart_supervisor()
         # A restarted supervisor of a run that is over cleans up without a command.
         if not revived or not self._folder.over:
             super().stop(interrupted=interrupted, reason=reason)
@@ -117,7 +117,7 @@ class TmuxRun(RunHandle):
                 f"surreal-like restart {self._folder} {SUPERVISOR}"
             )
 
-    def _revive(self) -> None:
+    def _restart_supervisor(self) -> None:
         """Starts the supervisor again; it takes over the living processes."""
         panes = self._session.panes()
         if not panes:

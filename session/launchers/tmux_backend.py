@@ -183,7 +183,7 @@ class TmuxBackend:
         for window in ended:
             window.ended_at = now
         if ended or self._look_due() or any(w.ended_at for w in self._windows.values()):
-            self._look(now)
+            self._read_panes(now)
         exits, self._exits = self._exits, []
         return exits
 
@@ -192,21 +192,21 @@ class TmuxBackend:
         taken, self._taken = self._taken, []
         return taken
 
-    def _look(self, now: float) -> None:
+    def _read_panes(self, now: float) -> None:
         panes, beats = self._session.panes(), read_beats(self._folder.alive)
         for name, window in self._windows.items():
             pane = panes.get(name)
             if pane is not None and pane.pid != window.pane.pid and not pane.dead:
-                self._take(name, window, pane.pid, _wall_clock())
+                self._on_manual_restart(name, window, pane.pid, _wall_clock())
             elif (beat := beats.get(name)) is not None and window.older_than(beat):
-                self._take(name, window, beat.pid, beat.incarnation)
+                self._on_manual_restart(name, window, beat.pid, beat.incarnation)
             elif window.pid and (window.ended_at or window.dead(pane)):
                 window.ended_at = window.ended_at or now
                 self._reap(window, pane, now)
             if pane is not None:
                 window.pane = pane
 
-    def _take(self, name: str, window: _Window, pid: int, since: int) -> None:
+    def _on_manual_restart(self, name: str, window: _Window, pid: int, since: int) -> None:
         """Takes over a process that a user has started; ends the previous one if it lives."""
         if window.pid and not window.ended_at:
             # A server that drains would close the endpoints that the new one has bound.

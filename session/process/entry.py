@@ -92,10 +92,10 @@ def _run(frame: Frame) -> int:
                 frame.idle()
     except SurrealError as error:
         terminal.silence()
-        trouble = frame.context.wire.trouble() if isinstance(error, DeadlineError) else None
+        problem = frame.context.wire.problem() if isinstance(error, DeadlineError) else None
         code = frame.fail(error)
         line = describe(error)
-        sys.stderr.write(f"{frame.context.name}: {line}{f': {trouble}' if trouble else ''}\n")
+        sys.stderr.write(f"{frame.context.name}: {line}{f': {problem}' if problem else ''}\n")
         return code
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the run must get every error
         # Caught because only an author's code raises SystemExit here.

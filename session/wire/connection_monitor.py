@@ -128,14 +128,14 @@ class ConnectionMonitor:
                 "server.pub of this side"
             )
 
-    def trouble(self, now: float) -> str | None:
+    def problem(self, now: float) -> str | None:
         """Describes a missing connection; None if connected now or in the last 5 s."""
         if self.connected or now - self._alone_since < _LONELY_SECONDS:
             return None
         return f"cannot connect to {self._where}: nothing answers there"
 
-    def news(self, now: float) -> str | None:
-        """Returns :meth:`trouble` once per loss of the connection, else None."""
-        trouble = None if self._reported else self.trouble(now)
-        self._reported |= trouble is not None
-        return trouble
+    def pop_warning(self, now: float) -> str | None:
+        """Returns :meth:`problem` once per loss of the connection, else None."""
+        problem = None if self._reported else self.problem(now)
+        self._reported |= problem is not None
+        return problem

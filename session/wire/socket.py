@@ -298,7 +298,7 @@ class Socket:
             refusal = self.link.suspicion
         if refusal is not None:
             raise AdmissionError(refusal)
-        return self.link.news(time.monotonic())
+        return self.link.pop_warning(time.monotonic())
 
     def reconnect(self) -> None:
         """Replaces an in-process connection, of which libzmq reports no loss."""

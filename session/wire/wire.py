@@ -159,11 +159,11 @@ class Wire:
         """True once any of its sockets has been connected."""
         return any(each.link is not None and each.link.ever_connected for each in self.sockets)
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Describes the first missing connection, None if there is none."""
         now = time.monotonic()
-        troubles = (each.link.trouble(now) for each in self.sockets if each.link is not None)
-        return next(filter(None, troubles), None)
+        problems = (each.link.problem(now) for each in self.sockets if each.link is not None)
+        return next(filter(None, problems), None)
 
     def counters(self) -> Mapping[str, Counters]:
         """Returns endpoint -> counters of its socket."""

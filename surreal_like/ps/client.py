@@ -99,7 +99,7 @@ class ParameterClient:
         self._call = None
         if answer.kind == "refused":
             raise refusal(answer)
-        return self._take(answer)
+        return self._on_reply(answer)
 
     def fetch(self, timeout_seconds: float, account: Account | None = None) -> Parameters | None:
         """Waits for the newest parameters; returns None if there are no newer ones.
@@ -135,24 +135,24 @@ class ParameterClient:
     ) -> Parameters | None:
         # Abandons an earlier request: its reply will be ignored.
         self._call = None
-        return self._take(self.socket.request(kind, fields, timeout_seconds=timeout_seconds))
+        return self._on_reply(self.socket.request(kind, fields, timeout_seconds=timeout_seconds))
 
-    def _take(self, answer: Message) -> Parameters | None:
+    def _on_reply(self, answer: Message) -> Parameters | None:
         fields = answer.fields
         if answer.kind == "parameters":
-            return self._take_parameters(Parameters.from_message(answer))
+            return self._on_parameters(Parameters.from_message(answer))
         if answer.kind in ("not_modified", "info"):
             order = (fields["incarnation"], fields["version"])
-            self._note(Newest(order, fields["iteration"], fields["info"]))
+            self._on_newest(Newest(order, fields["iteration"], fields["info"]))
         return None
 
-    def _take_parameters(self, parameters: Parameters) -> Parameters | None:
+    def _on_parameters(self, parameters: Parameters) -> Parameters | None:
         if parameters.order <= self.have:
             return None
         self.have = parameters.order
-        self._note(Newest(parameters.order, parameters.iteration, parameters.info))
+        self._on_newest(Newest(parameters.order, parameters.iteration, parameters.info))
         return parameters
 
-    def _note(self, newest: Newest) -> None:
+    def _on_newest(self, newest: Newest) -> None:
         if newest.order >= self.newest.order:
             self.newest = newest

@@ -22,7 +22,7 @@ from surreal_like.ps.store import ParameterStore
 
 _REQUESTS_PER_TICK = 64
 _PUBLICATIONS_PER_TICK = 64
-_COMPLAINTS = 1000
+_LOGGED_REASONS = 1000
 _PATIENT_PEERS = 4096
 
 
@@ -45,7 +45,7 @@ class ParameterServer(Service):
             spec_hash=context.spec_hash,
         )
         self._accounts: dict[str, Mapping[str, Any]] = {}
-        self._complained: set[str] = set()
+        self._logged_reasons: set[str] = set()
         # Requests that wait for newer parameters: the last such request of each peer.
         self._patient: dict[bytes, Request] = {}
         self._requests = context.wire.router("ps.requests", REQUESTS)
@@ -102,14 +102,14 @@ class ParameterServer(Service):
         if unwanted is not None:
             self._refuse(request, unwanted)
         elif kind == "fetch":
-            self._note(request, fields.get("account"))
+            self._store_account(request, fields.get("account"))
             self._fetch(request)
         elif kind == "info":
-            self._note(request, fields.get("account"))
+            self._store_account(request, fields.get("account"))
             newest = self._store.newest(fields["policy"])
             self._reply_info(request, "info", newest)
         elif kind == "leave":
-            self._note(request, fields["account"])
+            self._store_account(request, fields["account"])
             self._requests.reply(request, "noted")
         else:
             self._requests.reply(request, "accounts", {"accounts": self._accounts})
@@ -173,7 +173,7 @@ class ParameterServer(Service):
             return
         self._requests.reply(request, kind, newest.about())
 
-    def _note(self, request: Request, account: Mapping[str, Any] | None) -> None:
+    def _store_account(self, request: Request, account: Mapping[str, Any] | None) -> None:
         """Stores the account that a sender reports; ignores accounts after the final one."""
         if account is None:
             return
@@ -188,8 +188,8 @@ class ParameterServer(Service):
     def _refuse(self, request: Request, refused: Refused) -> None:
         """Sends a refusal to the peer, and logs each reason once."""
         reason = refused.reason
-        if reason not in self._complained and len(self._complained) < _COMPLAINTS:
-            self._complained.add(reason)
+        if reason not in self._logged_reasons and len(self._logged_reasons) < _LOGGED_REASONS:
+            self._logged_reasons.add(reason)
             self._context.event("refused", f"ps.requests: {reason}")
         self._requests.refuse(request, reason, stranger=refused.stranger)
 

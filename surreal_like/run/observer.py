@@ -24,13 +24,13 @@ class RunObserver:
     def begin(self, folder: RunFolder, config: Config) -> None:
         """Called before the components are started."""
 
-    def note(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Receives a message of one line."""
 
-    def happened(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Receives an event of the launcher, such as a restart or a lost component."""
 
-    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+    def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Receives the components; called often, so it must be fast.
 
         Args:
@@ -47,8 +47,8 @@ def show(
     """Passes events and components to the observer; returns the observer for later reports."""
     try:
         for event in events:
-            watch.happened(event)
-        watch.look(components)
+            watch.on_event(event)
+        watch.on_components(components)
     except Exception as error:  # noqa: BLE001 - an observer must not end a run
         warnings.warn(
             f"{type(watch).__name__} has failed, so the run goes on unseen: {error!r}",

@@ -262,11 +262,11 @@ class RunRequest:
         config.session_config.checkpoint.start_from = began_with(before)
         taken |= session_changes(before, config)
         for path, (was, now) in taken.items():
-            watch.note(f"changed: {path} was {was}, is {now}")
+            watch.on_message(f"changed: {path} was {was}, is {now}")
         if self._goes_back:
             whole_checkpoint(folder, str(self.checkpoint))
         elif note := check_checkpoints(folder):
-            watch.note(note)
+            watch.on_message(note)
         check_unused(config, folder)
 
     @property
@@ -281,11 +281,11 @@ class RunRequest:
             reopen(folder)
             if self._goes_back:
                 path = whole_checkpoint(folder, str(self.checkpoint))
-                go_back_to(folder, path, watch.note, keep_history=settings.keep_history)
-                watch.note(f"going on from checkpoint {path}")
+                go_back_to(folder, path, watch.on_message, keep_history=settings.keep_history)
+                watch.on_message(f"going on from checkpoint {path}")
         elif settings.start_from:
             start_with(folder, checkpoint_of(settings.start_from))
-            watch.note(f"starting with the networks of {settings.start_from}")
+            watch.on_message(f"starting with the networks of {settings.start_from}")
 
 
 def as_overrides(overrides: Overrides) -> list[str]:

@@ -247,7 +247,7 @@ def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunCo
             from session.launchers.kubernetes.advice import launch_advice
 
             for line in launch_advice(config, [each.name for each in topology]):
-                watch.note(line)
+                watch.on_message(line)
         # From here on the supervisor holds the lock.
         folder.unlock()
         try:
@@ -296,8 +296,10 @@ def _follow(
 
 def _interrupt(launched: Launched, watch: RunObserver, times: int) -> None:
     if times == 1:
-        watch.note("stopping cleanly, with a checkpoint; Ctrl-C again ends everything at once")
+        watch.on_message(
+            "stopping cleanly, with a checkpoint; Ctrl-C again ends everything at once"
+        )
         launched.stop(interrupted=True, reason=INTERRUPTED)
     else:
-        watch.note("ending everything at once")
+        watch.on_message("ending everything at once")
         launched.kill()

@@ -6,7 +6,7 @@ import pytest
 
 from main.cli import main as surreal_like
 from session.config import Config
-from session.launchers.kubernetes.advice import doubts, idle_note, launch_advice
+from session.launchers.kubernetes.advice import idle_note, launch_advice, warnings
 from tests.kubernetes.conftest import setting_of
 
 PUSHED = "session_config.kubernetes.image=registry.example.org/me/surreal-like:1"
@@ -19,21 +19,21 @@ def config_of(*overrides: str) -> Config:
 
 
 def test_an_image_without_a_registry_is_questioned() -> None:
-    (line,) = doubts(config_of(LONG))
+    (line,) = warnings(config_of(LONG))
     assert "image surreal-like:cpu names no registry" in line
     assert "kind load docker-image surreal-like:cpu" in line
     assert "session_config.kubernetes.image=" in line
 
 
 def test_a_budget_of_the_desk_is_questioned() -> None:
-    (line,) = doubts(config_of(PUSHED))
+    (line,) = warnings(config_of(PUSHED))
     assert line.startswith("session_config.stop.seconds is 180")
     assert "session_config.stop.seconds=3600" in line
 
 
 def test_what_fits_a_cluster_is_not_questioned() -> None:
-    assert doubts(config_of(PUSHED, LONG)) == []
-    assert doubts(config_of(PUSHED, "session_config.stop.seconds=null")) == []
+    assert warnings(config_of(PUSHED, LONG)) == []
+    assert warnings(config_of(PUSHED, "session_config.stop.seconds=null")) == []
 
 
 def test_a_launch_says_what_stays_reserved() -> None:

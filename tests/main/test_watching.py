@@ -100,7 +100,7 @@ class LinesOf:
 
     def look(self, now: float) -> list[str]:
         self.now = now
-        self.lines.look(COMPONENTS)
+        self.lines.on_components(COMPONENTS)
         return self.pop()
 
 
@@ -227,11 +227,11 @@ def test_events_are_shown_but_not_again_and_again(writer: Writer, config: Config
 
 def test_what_the_launcher_does_is_shown(writer: Writer, config: Config) -> None:
     shown = LinesOf(writer, config)
-    shown.lines.happened(Event("agent-0", "lost", "killed by SIGKILL"))
-    shown.lines.happened(Event("agent-0", "restart"))
-    shown.lines.happened(Event("learner", "ended"))
-    shown.lines.happened(Event("", "stop", "interrupted"))
-    shown.lines.happened(Event("", "stop", "surreal-like stop"))
+    shown.lines.on_event(Event("agent-0", "lost", "killed by SIGKILL"))
+    shown.lines.on_event(Event("agent-0", "restart"))
+    shown.lines.on_event(Event("learner", "ended"))
+    shown.lines.on_event(Event("", "stop", "interrupted"))
+    shown.lines.on_event(Event("", "stop", "surreal-like stop"))
     assert shown.pop() == [
         "agent-0: lost: killed by SIGKILL",
         "agent-0: restart",
@@ -274,21 +274,21 @@ def test_the_live_table_draws_only_what_has_changed(
     assert "preparing" in stream.getvalue()
     table.begin(writer.folder, config)
     writer.line(1000, best=20.0)
-    table.look(COMPONENTS)
+    table.on_components(COMPONENTS)
     assert "greedy return" in stream.getvalue()
     assert "00:14  best greedy return so far: 20.0" in stream.getvalue()
     drawn = len(stream.getvalue())
-    table.look(COMPONENTS)
+    table.on_components(COMPONENTS)
     assert len(stream.getvalue()) == drawn
-    table.look({"agent-0": {"restarts": 1}})
+    table.on_components({"agent-0": {"restarts": 1}})
     assert "restarted 1x" in stream.getvalue()[drawn:]
     # An event stands at its own time; a budget of seconds on the clock at the head.
     writer.event("learner", "ending", "eval_return 475 reached", time=clock - 2.2)
-    table.look(COMPONENTS)
+    table.on_components(COMPONENTS)
     assert "00:11  ending: eval_return 475 reached" in stream.getvalue()
     assert "00:14 of 01:40" in stream.getvalue()
-    table.happened(Event("agent-0", "lost", "killed by SIGKILL"))
-    table.note("stopping cleanly")
+    table.on_event(Event("agent-0", "lost", "killed by SIGKILL"))
+    table.on_message("stopping cleanly")
     assert "00:14  agent-0: lost: killed by SIGKILL" in stream.getvalue()
     table.end()
     table.end()
@@ -298,7 +298,7 @@ def test_the_live_table_draws_only_what_has_changed(
 def test_a_live_table_that_was_never_prepared_ends_quietly() -> None:
     stream = Terminal()
     table = LiveTable(stream, time.time())
-    table.look(COMPONENTS)
-    table.note("nobody sees this")
+    table.on_components(COMPONENTS)
+    table.on_message("nobody sees this")
     table.end()
     assert stream.getvalue() == ""

@@ -10,7 +10,7 @@ from session.config import Config
 SHORT_SECONDS = 900
 
 
-def doubts(config: Config) -> list[str]:
+def warnings(config: Config) -> list[str]:
     """Returns likely mistakes of a config on a cluster, each in one line with its remedy."""
     session = config.session_config
     image: str = session.kubernetes.image
@@ -38,7 +38,7 @@ def launch_advice(config: Config, components: Iterable[str]) -> list[str]:
         components: their names.
     """
     idle = [name for name in components if name != "learner"]
-    return [*doubts(config), end_note(config, idle)]
+    return [*warnings(config), end_note(config, idle)]
 
 
 def end_note(config: Config, components: Iterable[str]) -> str:

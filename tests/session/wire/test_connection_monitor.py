@@ -72,12 +72,12 @@ def test_a_server_without_time_or_keys_is_not_suspicious() -> None:
 
 def test_a_connection_that_never_comes_is_reported_once() -> None:
     link = make()
-    assert link.news(4.9) is None
-    assert link.news(5.0) == f"cannot connect to {WHERE}: nothing answers there"
-    assert link.news(60.0) is None
-    assert link.trouble(60.0) is not None
+    assert link.pop_warning(4.9) is None
+    assert link.pop_warning(5.0) == f"cannot connect to {WHERE}: nothing answers there"
+    assert link.pop_warning(60.0) is None
+    assert link.problem(60.0) is not None
     link.on_event(MADE, 0, 61.0)
-    assert link.trouble(100.0) is None
+    assert link.problem(100.0) is None
     link.on_event(LOST, 0, 101.0)
-    assert link.news(105.9) is None
-    assert link.news(106.0) is not None
+    assert link.pop_warning(105.9) is None
+    assert link.pop_warning(106.0) is not None

@@ -201,13 +201,13 @@ class Recorder(RunObserver):
         assert folder.config.exists()
         self.calls.append(f"begin {config.algorithm}")
 
-    def note(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self.calls.append(text)
 
-    def happened(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self.calls.append(event.kind)
 
-    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+    def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         assert components["learner"]["restarts"] == 0
         if self.calls[-1] != "look":
             self.calls.append("look")
@@ -230,7 +230,7 @@ def test_an_observer_is_called_in_order() -> None:
 
 def test_a_run_does_not_die_of_how_it_is_shown() -> None:
     class Broken(RunObserver):
-        def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+        def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
             raise ZeroDivisionError("drawn badly")
 
     with pytest.warns(RuntimeWarning, match="Broken has failed.*drawn badly"):
@@ -245,7 +245,7 @@ class Impatient(Recorder):
         super().__init__()
         self.number, self.times = number, times
 
-    def look(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+    def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         if self.times:
             self.times -= 1
             os.kill(os.getpid(), self.number)
