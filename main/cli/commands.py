@@ -76,6 +76,13 @@ COMMANDS = (
     Command("play", "use", "RUN", "show episodes in a window or write a video", "main.cli.play"),
     Command("plot", "use", "RUN...", "draw learning curves of runs", "main.cli.plot"),
     Command(
+        "serve",
+        "use",
+        "RUN",
+        "let clients act with a policy over a socket",
+        "main.cli.serve",
+    ),
+    Command(
         "compare",
         "use",
         "RUN...",

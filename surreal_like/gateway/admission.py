@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from session.loggerplex.client import Log
 from session.process.clock import Clock
 from session.stream.connection import Connection
 from session.stream.listener import Listener
@@ -14,6 +13,7 @@ from session.stream.tokens import TokenGate
 from session.version import VERSION as RELEASE
 from surreal_like.data.spec import plain
 from surreal_like.experiment.machine import find_available_bytes
+from surreal_like.gateway.host import EventLog
 from surreal_like.gateway.messages import VERSION, Hello, Refusal
 from surreal_like.gateway.replies import send, send_busy, send_goodbye
 from surreal_like.gateway.sessions import Busy, Member, Sessions
@@ -51,7 +51,7 @@ class Admission:
         *,
         listener: Listener,
         gate: TokenGate | None,
-        log: Log,
+        log: EventLog,
         clock: Clock,
         slot_bytes: int,
         leave: Leave,

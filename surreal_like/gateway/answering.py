@@ -52,7 +52,7 @@ class Answering:
 
     def answer(self) -> list[Member]:
         """Answers the next batch; returns its sessions."""
-        if not len(self._batcher) or not self._policies.version:
+        if not len(self._batcher) or self._policies.newest is None:
             return []
         now = self._now()
         batch = self._batcher.take(now, self._sessions, self._may_answer)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any, Protocol
+from typing import Any
 
-from session.config import Config
 from session.errors import OversizeError
-from session.folder import RunFolder
-from session.loggerplex.client import Log
-from session.process.clock import Clock
-from session.process.component import Component
 from session.stream.connection import Connection, Event
 from surreal_like.gateway.admission import Admission, Seeds, send_welcome, shown_spec
 from surreal_like.gateway.answering import Answering
 from surreal_like.gateway.batcher import Batcher
 from surreal_like.gateway.counters import Counters
 from surreal_like.gateway.evaluations import Evaluations
+from surreal_like.gateway.host import Host
 from surreal_like.gateway.messages import (
     METRIC_NAMES,
     Bye,
@@ -29,7 +25,7 @@ from surreal_like.gateway.messages import (
 from surreal_like.gateway.payloads import decode
 from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.port import make_gate, make_listener
-from surreal_like.gateway.protocol import Protocol as Checks
+from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send, send_goodbye, send_to
 from surreal_like.gateway.session_requests import SessionRequests
@@ -37,28 +33,6 @@ from surreal_like.gateway.sessions import Due, Member, Sessions, Timing
 
 _FAILURES = 20
 _SECRET_BYTES = 16
-
-
-class Host(Protocol):
-    """Process of a frontend; a :class:`~session.process.context.Context` is one.
-
-    Attributes:
-        config: of the run.
-        component: its index is added to the port.
-        folder: of the run, for tokens.
-        clock: for all times.
-        log: gets events and warnings.
-    """
-
-    config: Config
-    component: Component
-    folder: RunFolder | None
-    clock: Clock
-    log: Log
-
-    @property
-    def seed(self) -> int:
-        """For the seeds of episodes."""
 
 
 class Frontend:
@@ -69,20 +43,27 @@ class Frontend:
         rows: of the sessions.
         policies: act.
         evaluations: of sessions of mode ``evaluate``; None: there is no such mode.
+        index: of the gateway; its port is so much higher.
 
     Attributes:
         sessions, listener, counters, admission: see their classes.
     """
 
     def __init__(
-        self, host: Host, rows: Rows, policies: Policies, evaluations: Evaluations | None = None
+        self,
+        host: Host,
+        rows: Rows,
+        policies: Policies,
+        evaluations: Evaluations | None = None,
+        *,
+        index: int = 0,
     ) -> None:
         config, log, clock = host.config, host.log, host.clock
         gateway = config.session_config.gateway
         self._config, self._log, self._now = config, log, clock.now
         self._evaluations = evaluations
         self._rows, self._policies = rows, policies
-        self._protocol = Checks(rows.frame_spec, config.env_config.action_spec, rows.num_envs)
+        self._protocol = Protocol(rows.frame_spec, config.env_config.action_spec, rows.num_envs)
         self.sessions = Sessions(
             gateway.max_clients,
             Timing(gateway.grace_seconds, gateway.idle_seconds, gateway.answer_seconds),
@@ -109,7 +90,7 @@ class Frontend:
         )
         self.listener = make_listener(
             config,
-            host.component.index,
+            index,
             limit_bytes=self._protocol.max_message_bytes,
             healthy=lambda: self.open,
             clock=clock,

@@ -84,7 +84,13 @@ class GatewayService(Service):
             env_steps=lambda: self._agent.progress.env_steps,
             now=clock.now,
         )
-        self._frontend = Frontend(context, self._recorder, self._policies, self._evaluations)
+        self._frontend = Frontend(
+            context,
+            self._recorder,
+            self._policies,
+            self._evaluations,
+            index=context.component.index,
+        )
         port = self._frontend.listener.port
         context.event("listening", f"clients connect to port {port}")
 

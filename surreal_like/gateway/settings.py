@@ -46,11 +46,19 @@ def check_gateway(config: Config, *, overlap: int, synchronous: bool) -> None:
             f"env_config.info_keys is {list(env.info_keys)}, but clients of a gateway send no "
             "info: leave it empty"
         )
-    _check_door(gateway, insecure=config.session_config.security.insecure)
+    check_address(gateway, insecure=config.session_config.security.insecure)
 
 
-def _check_door(gateway: Config, *, insecure: bool) -> None:
-    """Rejects a port that strangers could use, and half a certificate."""
+def check_address(gateway: Config, *, insecure: bool) -> None:
+    """Rejects a port that strangers could use, and half a certificate.
+
+    Args:
+        gateway: ``session_config.gateway``.
+        insecure: True if any host is allowed.
+
+    Raises:
+        ConfigError: says what to set.
+    """
     cert, key = gateway.tls.cert, gateway.tls.key
     if (cert is None) != (key is None):
         missing = "key" if key is None else "cert"

@@ -26,6 +26,23 @@ def whole_checkpoint(run: RunFolder, checkpoint: str | int) -> Path:
         UsageError: the checkpoint does not exist; the message lists the existing ones.
         CheckpointError: the checkpoint is incomplete; the message names the file.
     """
+    paths = _by_name(run)
+    if str(checkpoint) not in paths:
+        raise UsageError(
+            f"run {run} has no checkpoint '{checkpoint}'; it has {', '.join(paths) or 'none yet'}"
+        )
+    return _first_whole(paths[str(checkpoint)], f"run {run} has {', '.join(paths)}")
+
+
+def checkpoints_named(run: RunFolder, checkpoint: str | int) -> list[Path]:
+    """Returns the candidates for a name as in :func:`whole_checkpoint`, newest first, unverified.
+
+    Empty if there is none.
+    """
+    return _by_name(run).get(str(checkpoint), [])
+
+
+def _by_name(run: RunFolder) -> dict[str, list[Path]]:
     numbered = list(Checkpoints(run.checkpoints / "learner").newest_first())
     best = earlier_ones(run.checkpoints / "best")
     paths = {path.name: [path] for path in reversed(numbered)}
@@ -35,11 +52,7 @@ def whole_checkpoint(run: RunFolder, checkpoint: str | int) -> Path:
     if best:
         # `best` is missing for a moment while a new one is moved into place.
         paths.setdefault("best", best[:1])
-    if str(checkpoint) not in paths:
-        raise UsageError(
-            f"run {run} has no checkpoint '{checkpoint}'; it has {', '.join(paths) or 'none yet'}"
-        )
-    return _first_whole(paths[str(checkpoint)], f"run {run} has {', '.join(paths)}")
+    return paths
 
 
 def _first_whole(paths: list[Path], there: str) -> Path:

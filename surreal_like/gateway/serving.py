@@ -1,0 +1,178 @@
+"""A gateway without a run: clients act with the parameters of a checkpoint; no ZeroMQ."""
+
+from __future__ import annotations
+
+import secrets
+import select
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from session.config import Config
+from session.config.config import apply_overrides
+from session.config.constraints import check_ranges
+from session.config.defaults import check_choices
+from session.errors import ConfigError
+from session.folder import RunFolder
+from session.process.clock import Clock, WallClock
+from session.process.periodic import Every
+from surreal_like.agent.actor_state import ActorState
+from surreal_like.agent.base import Agent
+from surreal_like.agent.mode import AgentMode
+from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.experiment.resolve import algorithm_of
+from surreal_like.gateway.frontend import Frontend
+from surreal_like.gateway.policies import Policies
+from surreal_like.gateway.served_checkpoint import ServedCheckpoint
+from surreal_like.gateway.settings import check_address
+from surreal_like.gateway.slots import Slot
+
+_CHORES_SECONDS = 0.05
+_FOLLOW_SECONDS = 1.0
+_GATEWAY = "session_config.gateway"
+
+Say = Callable[[str], object]
+
+
+class ServeLog:
+    """Shows warnings; events of single sessions are not shown."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def event(self, kind: str, detail: str = "") -> None:
+        """Ignores an event of a session."""
+
+    def warning(self, text: object) -> None:
+        """Shows a warning."""
+        self._say(f"warning: {text}")
+
+
+@dataclass(frozen=True)
+class ServeHost:
+    """Process of ``serve``, see :class:`~surreal_like.gateway.host.Host`."""
+
+    config: Config
+    folder: RunFolder
+    clock: Clock
+    log: ServeLog
+    seed: int
+
+
+class NoRows:
+    """Slots of sessions whose rows go nowhere, see :class:`~surreal_like.gateway.recorder.Rows`."""
+
+    overlap, has_room = 0, True
+
+    def __init__(self, config: Config, now: Callable[[], float]) -> None:
+        env = config.env_config
+        self.num_envs: int = config.session_config.gateway.num_envs
+        self.frame_spec = frame_spec(env.obs_spec, stack_size(env))
+        self._now = now
+
+    @property
+    def slot_bytes(self) -> int:
+        """Nothing is kept but the newest observation."""
+        return 0
+
+    def slot(self, number: int, *, recorded: bool) -> Slot:
+        """Returns a slot that records nothing."""
+        return Slot(None, self.num_envs, ActorState(), self._now)
+
+
+class Server:
+    """Serves the policy of a run to clients, in mode ``act``.
+
+    Args:
+        run: its folder.
+        checkpoint: ``best``, ``latest`` or the iteration of a checkpoint.
+        follow: True: newer checkpoints of the same kind are loaded.
+        stochastic: True: actions are drawn from the policy.
+        settings: ``session_config.gateway.key=value``, instead of the run's.
+        import_path: further folders with modules that the run needs.
+        say: called with lines for the user.
+        clock: for all times; None: that of the machine.
+
+    Raises:
+        UsageError: there is no such checkpoint.
+        CheckpointError: it is damaged.
+        ConfigError: a setting is wrong, or the port is taken.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        checkpoint: str = "best",
+        *,
+        follow: bool = False,
+        stochastic: bool = False,
+        settings: Sequence[str] = (),
+        import_path: Sequence[str | Path] = (),
+        say: Say = print,
+        clock: Clock | None = None,
+    ) -> None:
+        self._say, self._follows = say, follow
+        config = _with_settings(run.read_config(), settings)
+        run.find_modules([*import_path, *config.session_config.import_path])
+        clock = clock or WallClock()
+        gateway = config.session_config.gateway
+        algorithm = algorithm_of(config, run)
+
+        def make(mode: AgentMode) -> Agent:
+            names = ("learner_config", "env_config", "session_config")
+            configs = {name: config[name] for name in names}
+            return algorithm.agent(**configs, agent_id=0, agent_mode=mode)
+
+        mode = AgentMode.eval_stochastic if stochastic else AgentMode.eval_deterministic
+        self._policies = Policies(
+            make, config.env_config, gateway.max_clients * gateway.num_envs, {"act": mode}
+        )
+        self._checkpoint = ServedCheckpoint(run, checkpoint, make(mode).module_dict())
+        self._policies.load(self._checkpoint.read())
+        host = ServeHost(config, run, clock, ServeLog(say), secrets.randbits(31))
+        rows = NoRows(config, clock.now)
+        self.frontend = Frontend(host, rows, self._policies)
+        self._poll = select.poll()
+        self._poll.register(self.frontend.listener.descriptor, select.POLLIN)
+        self._chores_due = Every(seconds=_CHORES_SECONDS, clock=clock.now)
+        self._follow_due = Every(seconds=_FOLLOW_SECONDS, clock=clock.now)
+        say(f"checkpoint {self._checkpoint.path.name} of {run}")
+        say(f"clients connect to {gateway.host}:{self.frontend.listener.port}")
+
+    def tick(self) -> None:
+        """Handles what has arrived, or waits for it for a moment."""
+        received, answered = self.frontend.receive(), self.frontend.answer()
+        if self._chores_due():
+            self.frontend.do_chores()
+        if self._follows and self._follow_due():
+            self._follow()
+        if not received and not answered:
+            self._poll.poll(1000.0 * _CHORES_SECONDS)
+
+    def _follow(self) -> None:
+        newer = self._checkpoint.read_newer(lambda text: self._say(f"warning: {text}"))
+        if newer is not None:
+            self._policies.load(newer)
+            name = self._checkpoint.path.name
+            self._say(f"checkpoint {name}: version {newer.version}, {newer.iteration} iterations")
+
+    def close(self) -> None:
+        """Sends all clients away, and closes the port."""
+        self.frontend.leave_all("stopped", reconnect=False)
+        self.frontend.receive()
+        self.frontend.close()
+
+
+def _with_settings(config: Config, settings: Sequence[str]) -> Config:
+    """Returns the config of a run with other settings of its gateway."""
+    given = apply_overrides(Config({"session_config": {"gateway": {}}}), settings)
+    for word in settings:
+        if not word.startswith(f"{_GATEWAY}."):
+            raise ConfigError(f"{word}: serve has settings of {_GATEWAY} only")
+    config = config.copy()
+    session = config.session_config
+    session.gateway = given.session_config.gateway.extend(session.gateway, strict=True)
+    check_choices(config)
+    check_ranges(config)
+    check_address(session.gateway, insecure=session.security.insecure)
+    return config
