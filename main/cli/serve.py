@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from main.cli.parser import Parser
-from main.cli.policy import saying_where
+from main.cli.policy import suggesting_import_path
 from main.cli.runs import add_run, find_run
 
 _EXAMPLES = """examples:
@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     from surreal_like.gateway.serving import Server  # imports torch
     from surreal_like.run.interrupts import Interrupts
 
-    with Interrupts() as interrupts, saying_where():
+    with Interrupts() as interrupts, suggesting_import_path():
         server = Server(
             folder,
             given.checkpoint,

@@ -16,7 +16,7 @@ from session.checkpoint import save_one
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.stream.door import Encoding
-from session.wire.stream import FrameReader, framed
+from session.stream.frame import FrameReader, framed
 from surreal_like import load_policy, train
 from surreal_like.experiment.resolve import resolve
 from surreal_like.gateway.payloads import decode, encode
