@@ -73,7 +73,10 @@ setup(
     packages=find_packages(
         include=[pattern for name in PACKAGES for pattern in (name, f"{name}.*")]
     ),
-    package_data={name: ["py.typed"] for name in PACKAGES},
+    package_data={
+        **{name: ["py.typed"] for name in PACKAGES},
+        "surreal_like.gateway.clients": ["*.js"],
+    },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["surreal-like = main.cli:main"]},

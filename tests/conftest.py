@@ -89,6 +89,8 @@ GROUPS = {
         lambda: find_program("chromium", "chromium-browser", "google-chrome"),
         "no Chromium: install Debian's package chromium",
     ),
+    "node": Group(lambda: find_program("node"), "no Node: install Debian's package nodejs"),
+    "gxx": Group(lambda: find_program("g++"), "no g++: install Debian's package g++"),
 }
 
 

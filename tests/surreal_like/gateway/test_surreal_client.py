@@ -183,11 +183,20 @@ def one_action(address: str) -> Any:
         return session.reset([0.0, 0.0])
 
 
-def cut_connections(stage: Stage) -> None:
-    """Loses every connection at the gateway, as a broken network does."""
-    listener = stage.listener
-    for connection in list(listener._connections.values()):
-        listener.lose(connection)
+def cut_connections(stage: Stage, *, after: int) -> None:
+    """Makes the gateway lose every connection after so many messages, as a broken network does."""
+    frontend, handled = stage.service._frontend, 0
+    handle = frontend._handle
+
+    def note(event: Any) -> None:
+        nonlocal handled
+        handle(event)
+        handled += event.payload is not None
+        if event.payload is not None and handled == after:
+            for connection in list(stage.listener._connections.values()):
+                stage.listener.lose(connection)
+
+    frontend._handle = note  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("after", [1, 2, 3, 5, 8, 13])
@@ -196,19 +205,8 @@ def test_C5_a_cut_connection_is_resumed_and_nothing_counts_twice(stage: Stage, a
         with connect(address) as session:
             return [episode(session, 4) for _ in range(3)]
 
+    cut_connections(stage, after=after)
     playing = Playing(stage, program)
-    handled = 0
-    handle = stage.service._frontend._handle
-
-    def note(event: Any) -> None:
-        nonlocal handled
-        handle(event)
-        if event.payload is not None:
-            handled += 1
-            if handled == after:
-                cut_connections(stage)
-
-    stage.service._frontend._handle = note  # type: ignore[method-assign]
     results = playing.result()
     assert [(each.total, each.length) for each in results] == [(4.0, 4)] * 3
     account = stage.finish()
