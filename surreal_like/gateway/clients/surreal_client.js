@@ -459,6 +459,8 @@ function parse(address) {
   return { host: host.replace(/[[\]]/g, ""), port: Number(port), tls: secure };
 }
 
+/** Returns a field that should be a text; a gateway may send anything. */
+const text = (value) => (typeof value === "string" ? value : "");
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 const now = () => performance.now() / 1000;
 
@@ -635,13 +637,13 @@ export class Session {
     if (kind === "action" || kind === "episode") return answer.seq === fields.seq;
     if (kind === "error") {
       if (answer.fatal) this._drop();
-      if (answer.code === "unavailable") throw new Unavailable(String(answer.message));
-      throw new Refused(String(answer.code), String(answer.message));
+      if (answer.code === "unavailable") throw new Unavailable(text(answer.message));
+      throw new Refused(text(answer.code), text(answer.message));
     }
     if (kind === "goodbye") {
       this._drop();
-      if (!answer.reconnect) throw new Finished(String(answer.reason));
-      throw new Lost(String(answer.reason));
+      if (!answer.reconnect) throw new Finished(text(answer.reason));
+      throw new Lost(text(answer.reason));
     }
     return false;
   }
@@ -681,7 +683,7 @@ export class Session {
     if (answer.kind === "welcome") {
       this._connection = connection;
       this._resumed = answer.resumed === true;
-      this._resume = String(answer.resume ?? "");
+      this._resume = text(answer.resume);
       if (!this._resumed) this._seq = 0;
       this.observationSpec = answer.obs_spec;
       this.actionSpec = answer.action_spec;
@@ -689,9 +691,10 @@ export class Session {
       return null;
     }
     connection.close();
-    if (answer.kind === "error") throw new Refused(String(answer.code), String(answer.message));
-    if (answer.kind === "goodbye" && !answer.reconnect) throw new Finished(String(answer.reason));
-    return Number(answer.retry_after_seconds) || 0;
+    if (answer.kind === "error") throw new Refused(text(answer.code), text(answer.message));
+    if (answer.kind === "goodbye" && !answer.reconnect) throw new Finished(text(answer.reason));
+    const { retry_after_seconds: seconds } = answer;
+    return typeof seconds === "number" && seconds > 0 ? seconds : 0;
   }
 
   _drop() {

@@ -6,10 +6,13 @@ Each language has a player (`clients/player.*`) with the same programs and the s
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +24,15 @@ import pytest
 from session.folder import RunFolder
 from session.launchers.launcher import free_ports
 from session.stream.door import Encoding
+from session.wire.stream import framed
+from surreal_like.gateway import clients
 from surreal_like.gateway.payloads import DTYPES, decode, encode
 from tests.surreal_like.gateway.rig import Stage, make_stage
 from tests.surreal_like.gateway.test_protocol import GOLDEN, payload
 from tests.surreal_like.gateway.test_surreal_client import cut_connections
 
 PLAYERS = Path(__file__).parent / "clients"
+CLIENTS = Path(clients.__file__).parent
 
 
 class Player:
@@ -46,6 +52,7 @@ class Player:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
         )
         self.lines: list[str] = []
         self._errors: list[str] = []
@@ -81,7 +88,7 @@ class Player:
     def _close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(60)
+        self._process.wait(100)
         for reader in self._readers:
             reader.join()
 
@@ -91,10 +98,37 @@ class Player:
         self._close()
 
 
-@pytest.fixture(params=[pytest.param("javascript", marks=pytest.mark.node)], scope="module")
-def command(request: pytest.FixtureRequest) -> list[str]:
+# Warnings are errors, and so is every access outside of an object.
+COMPILE = (
+    *(
+        "g++",
+        "-std=c++17",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Wshadow",
+        "-Wpedantic",
+    ),
+    *("-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+)
+JAVASCRIPT = pytest.param("javascript", marks=pytest.mark.node)
+CPP = pytest.param("cpp", marks=[pytest.mark.gxx, pytest.mark.slow, pytest.mark.timeout(300)])
+
+
+@pytest.fixture(params=[JAVASCRIPT, CPP], scope="module")
+def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Starts the player of a language."""
-    return ["node", str(PLAYERS / "player.mjs")]
+    if request.param == "javascript":
+        return ["node", str(PLAYERS / "player.mjs")]
+    program = str(tmp_path_factory.mktemp("cpp") / "player")
+    source = str(PLAYERS / "player.cpp")
+    done = subprocess.run(
+        [*COMPILE, "-I", str(CLIENTS), "-o", program, source], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return [program]
 
 
 Play = Callable[..., Player]
@@ -341,3 +375,59 @@ def test_the_round_trip_is_reported(play: Play, stage: Stage) -> None:
     names = [name for name in seen if "latency_p50_seconds" in name and "client/" in name]
     assert names
     assert all(seen[name] > 0 for name in names)
+
+
+# -- a hostile gateway
+
+
+class Hostile(threading.Thread):
+    """Gives each connection the next of its texts, then closes it; starts anew behind the last."""
+
+    def __init__(self, texts: list[bytes]) -> None:
+        super().__init__()
+        self._texts, self._over = texts, False
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._where = self._socket.getsockname()
+        self.address = f"127.0.0.1:{self._where[1]}"
+
+    def run(self) -> None:
+        for text in itertools.cycle(self._texts):
+            connection, _ = self._socket.accept()
+            with connection, suppress(OSError):
+                if self._over:
+                    return
+                connection.recv(1 << 16)
+                connection.sendall(text)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):
+                    pass
+
+    def __enter__(self) -> Hostile:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over = True
+        socket.create_connection(self._where).close()
+        self.join()
+        self._socket.close()
+
+
+def broken(count: int) -> Iterator[bytes]:
+    """Some frames with a changed byte, after a welcome or instead of it."""
+    random = np.random.default_rng(0)
+    frames = [bytes.fromhex(each["hex"]) for each in GOLDEN if each["from"] == "gateway"]
+    welcome = next(each for each in frames if b"welcome" in each)
+    action = framed(encode({"kind": "action", "seq": 1, "action": 1}, Encoding.msgpack))
+    for index in range(count):
+        text = bytearray(frames[random.integers(len(frames))])
+        text[random.integers(len(text))] = random.integers(256)
+        yield (b"", welcome, welcome + action)[index % 3] + text
+
+
+def test_a_hostile_gateway_gets_an_error(play: Play) -> None:
+    with Hostile([b"\xff" * 8, b"\x10\x00\x00\x00short", b"", *broken(300)]) as hostile:
+        lines = play(None, "endure", hostile.address, "100").result()
+    assert len([line for line in lines if not line.startswith("episode")]) == 100
+    assert any("announces 4294967295 bytes" in line for line in lines)
+    assert any("no message" in line for line in lines)

@@ -85,7 +85,7 @@ const programs = {
     const session = await connect(address);
     say("played", await session.episodes(() => episode(session, 3)));
   },
-  // Words are pairs of an option and its value; the last one is the patience.
+  // Words are pairs of an option and its value.
   async refused(address, ...words) {
     const options = { patienceSeconds: 0.1 };
     for (let at = 0; at < words.length; at += 2) options[words[at]] = words[at + 1];
@@ -112,6 +112,18 @@ const programs = {
     const session = await connect(address);
     for (let index = 0; index < 20; index++) await episode(session, 4);
     await session.close();
+  },
+  // Plays until an error comes, and shows it.
+  async endure(address, times) {
+    for (let index = 0; index < Number(times); index++) {
+      try {
+        const session = await connect(address, { patienceSeconds: 0.2 });
+        for (;;) await episode(session, 3);
+      } catch (error) {
+        if (!(error instanceof client.ClientError)) throw error;
+        say(error.message);
+      }
+    }
   },
   // The words are a state and actions; a line for each state that follows.
   async cartpole(state, actions) {
