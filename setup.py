@@ -75,7 +75,7 @@ setup(
     ),
     package_data={
         **{name: ["py.typed"] for name in PACKAGES},
-        "surreal_like.gateway.clients": ["*.js"],
+        "surreal_like.gateway.clients": ["*.js", "*.hpp", "*.cpp"],
     },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,

@@ -21,12 +21,16 @@ from surreal_like.gateway.clients.surreal_client import (
     connect,
 )
 
+# Gymnasium's render mode in which an environment has a window of its own.
+_WINDOW = "human"
+
 
 def drive(
     address: str,
     env_name: str,
     *,
     episodes: int = 0,
+    render: bool = False,
     say: Callable[[str], object] = lambda line: None,
     **options: Any,
 ) -> int:
@@ -36,6 +40,7 @@ def drive(
         address: ``host:port`` of the gateway.
         env_name: such as ``gym:CartPole-v1``.
         episodes: to play; 0: until the run is over.
+        render: True shows the environment in a window.
         say: called with a line for each episode.
         options: of :func:`~surreal_like.gateway.clients.surreal_client.connect`.
 
@@ -44,14 +49,13 @@ def drive(
 
     Raises:
         ConfigError: there is no such environment.
-        UsageError: the gateway refuses this client, or the environment has other specs.
+        UsageError: the gateway refuses this client, or the environment has other specs, or no
+            window.
         SurrealError: the gateway cannot be reached any more.
     """
-    env_config = BASE_ENV_CONFIG.copy()
-    env_config.env_name = env_name
     played = 0
     try:
-        with closing(make_env(env_config)) as env, connect(address, **options) as session:
+        with closing(_make(env_name, render=render)) as env, connect(address, **options) as session:
             for episode in session.episodes():
                 if 0 < episodes <= played:
                     break
@@ -69,6 +73,21 @@ def drive(
     except Unavailable as error:
         raise SurrealError(f"{address} cannot be reached: {error}") from None
     return played
+
+
+def _make(env_name: str, *, render: bool) -> Env:
+    env_config = BASE_ENV_CONFIG.copy()
+    env_config.env_name = env_name
+    env = make_env(env_config)
+    if not render:
+        return env
+    modes = list(env.metadata.get("render_modes") or ())
+    env.close()
+    if _WINDOW not in modes:
+        there = ", ".join(map(str, modes)) or "none"
+        raise UsageError(f"{env_name} has no window: its render modes are {there}; omit --render")
+    env_config.env_args = {"render_mode": _WINDOW}
+    return make_env(env_config)
 
 
 def _play(env: Env, session: Session) -> tuple[float, int]:

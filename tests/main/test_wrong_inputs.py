@@ -114,6 +114,15 @@ WORDS = (
         HELP.format("client"),
     ),
     Wrong(
+        "client in a language of its own",
+        ("client", "--copy", "cobol"),
+        "--copy is 'cobol .', expected one of python, javascript, cpp, then a folder",
+        "",
+    ),
+    Wrong(
+        "client of nothing", ("client", "--env", "x"), "required: HOST:PORT", HELP.format("client")
+    ),
+    Wrong(
         "client without processes",
         ("client", "127.0.0.1:1", "--env", "toy:chain", "--num", "0"),
         "--num is 0, expected 1 or more",

@@ -15,12 +15,14 @@ import pytest
 
 from main.cli import client
 from session.errors import ConfigError, SurrealError, UsageError
+from surreal_like.env.registry import make_env
 from surreal_like.gateway import driving
 from surreal_like.gateway.clients import surreal_client
 from surreal_like.gateway.driving import drive, sendable
 from tests.surreal_like.gateway.rig import Stage, make_stage
 from tests.surreal_like.gateway.test_surreal_client import Playing
 
+FILES = Path(surreal_client.__file__).parent
 ENV = "tests.surreal_like.agent.rig:Count"
 COMMAND = [sys.executable, "-m", "main.cli", "client"]
 # The processes of the command do not look for modules in the working folder.
@@ -112,6 +114,53 @@ def test_the_processes_get_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(driving, "drive_in_processes", lambda n, words: seen.append((n, words)))
     words = ["a:1", "--env", "x", "--num", "3", "--episodes", "2", "--mode", "act"]
-    client.run([*words, "--token", "t"])
+    client.run([*words, "--token", "t", "--fingerprint", "f", "--render"])
     given = ["--env", "x", "--episodes", "2", "--mode", "act", "--name", "", "--token", "t"]
+    given += ["--fingerprint", "f", "--render"]
     assert seen == [(3, ["a:1", *given])]
+
+
+@pytest.mark.parametrize("language", ["python", "javascript", "cpp"])
+def test_a_client_is_copied(
+    language: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a" / "b"
+    assert client.run(["--copy", language, str(folder)]) == 0
+    copied = capsys.readouterr().out.split()
+    assert sorted(copied) == sorted(str(each) for each in folder.iterdir())
+    assert copied[0].startswith(str(folder / "surreal_client."))
+    for each in folder.iterdir():
+        assert each.read_text() == (FILES / each.name).read_text()
+    with pytest.raises(UsageError, match="is there already"):
+        client.run(["--copy", language, str(folder)])
+
+
+def test_every_file_of_a_client_is_copied_by_some_language() -> None:
+    named = {name for names in client._FILES.values() for name in names}
+    there = {each.name for each in FILES.iterdir() if each.is_file()}
+    assert named == there - {"__init__.py"}
+
+
+def test_a_client_is_copied_to_no_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot copy to"):
+        client.run(["--copy", "python", str(tmp_path / "file")])
+
+
+def test_C2_an_environment_has_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def connect(address: str, **options: Any) -> Any:
+        raise surreal_client.Finished("finished")
+
+    monkeypatch.setattr(driving, "connect", connect)
+
+    def make(env_config: Any) -> Any:
+        made.append(make_env(env_config))
+        return made[-1]
+
+    monkeypatch.setattr(driving, "make_env", make)
+    assert drive("a:1", "gym:CartPole-v1", render=True) == 0
+    assert [each.gym_env.render_mode for each in made] == [None, "human"]
+    with pytest.raises(UsageError, match="toy:bandit has no window: its render modes are none"):
+        drive("a:1", "toy:bandit", render=True)

@@ -24,7 +24,7 @@ import pytest
 from session.folder import RunFolder
 from session.launchers.launcher import free_ports
 from session.stream.door import Encoding
-from session.wire.stream import framed
+from session.stream.frame import framed
 from surreal_like.gateway import clients
 from surreal_like.gateway.payloads import DTYPES, decode, encode
 from tests.surreal_like.gateway.rig import Stage, make_stage
@@ -425,6 +425,7 @@ def broken(count: int) -> Iterator[bytes]:
         yield (b"", welcome, welcome + action)[index % 3] + text
 
 
+@pytest.mark.slow
 def test_a_hostile_gateway_gets_an_error(play: Play) -> None:
     with Hostile([b"\xff" * 8, b"\x10\x00\x00\x00short", b"", *broken(300)]) as hostile:
         lines = play(None, "endure", hostile.address, "100").result()

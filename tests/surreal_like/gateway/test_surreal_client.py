@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import ssl
 import subprocess
 import sys
 import threading
@@ -418,3 +421,50 @@ def test_C1_the_file_needs_nothing_but_python(stage: Stage) -> None:
     assert action in (0, 1, 2)
     assert result == [2.0, 2]
     assert second == "[[1, 2, 3], [4, 5, 6]]"
+
+
+# -- TLS
+
+# Self-signed, for 127.0.0.1 and localhost; its key is in the same file.
+CERTIFICATE = Path(__file__).resolve().parents[2] / "session" / "stream" / "certificate.pem"
+_PEM = re.search(r"-----BEGIN CERT.*", CERTIFICATE.read_text(), re.DOTALL)
+assert _PEM is not None
+FINGERPRINT = hashlib.sha256(ssl.PEM_cert_to_DER_cert(_PEM[0])).hexdigest()
+
+
+@pytest.fixture
+def tls_stage() -> Iterator[Stage]:
+    tls = {"cert": str(CERTIFICATE), "key": str(CERTIFICATE)}
+    with make_stage(gateway={"tls": tls}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("write", [str.lower, lambda text: ":".join(chunks(text.upper()))])
+def test_C1_a_pinned_certificate(tls_stage: Stage, write: Callable[[str], str]) -> None:
+    def program(address: str) -> Any:
+        with connect(f"tls://{address}", fingerprint=write(FINGERPRINT)) as session:
+            return episode(session, 3)
+
+    assert Playing(tls_stage, program).result().total == 3.0
+
+
+def chunks(text: str) -> list[str]:
+    return [text[i : i + 2] for i in range(0, len(text), 2)]
+
+
+def test_C1_another_certificate_is_refused(tls_stage: Stage) -> None:
+    def program(address: str) -> Any:
+        return connect(f"tls://{address}", fingerprint="00" * 32)
+
+    with pytest.raises(Refused, match=f"the server has the fingerprint {FINGERPRINT}"):
+        Playing(tls_stage, program).result()
+
+
+def test_C1_without_its_fingerprint_a_self_signed_certificate_is_no_server(
+    tls_stage: Stage,
+) -> None:
+    def program(address: str) -> Any:
+        return connect(f"tls://{address}", patience_seconds=0.1)
+
+    with pytest.raises(Unavailable, match="certificate verify failed"):
+        Playing(tls_stage, program).result()

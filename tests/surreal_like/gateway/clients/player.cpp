@@ -62,8 +62,10 @@ std::string quoted(const std::string& text) {
   std::ostringstream out;
   out << '"';
   for (const char each : text) {
-    if (each == '"' || each == '\\') out << '\\';
-    out << each;
+    char escaped[7];
+    std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned char>(each));
+    if (each == '"' || each == '\\' || (each >= 0 && each < 32)) out << escaped;
+    else out << each;
   }
   out << '"';
   return out.str();
@@ -112,7 +114,7 @@ void decode(const Words&) {
       const Value value = surreal::unpack(data.data(), data.size());
       std::cout << hex(surreal::pack(value)) << " " << shown(value) << "\n";
     } catch (const surreal::ClientError& error) {
-      std::cout << "error " << error.what() << "\n";
+      std::cout << "error " << quoted(error.what()) << "\n";
     }
   }
 }
@@ -218,7 +220,7 @@ void endure(const Words& words) {
       Session session(words.at(0), options);
       for (;;) episode(session, 3);
     } catch (const surreal::ClientError& error) {
-      std::cout << error.what() << std::endl;
+      std::cout << quoted(error.what()) << std::endl;
     }
   }
 }

@@ -39,7 +39,7 @@ const programs = {
         say(hex(pack(value)), JSON.stringify(shown(value)));
       } catch (error) {
         if (!(error instanceof client.ClientError)) throw error;
-        say("error", error.message);
+        say("error", JSON.stringify(error.message));
       }
     }
   },
@@ -121,7 +121,7 @@ const programs = {
         for (;;) await episode(session, 3);
       } catch (error) {
         if (!(error instanceof client.ClientError)) throw error;
-        say(error.message);
+        say(JSON.stringify(error.message));
       }
     }
   },
