@@ -53,6 +53,7 @@ class Component:
         index: number in the name, 0 if it has none.
         binds: endpoints that it binds, such as ``replay-0.experience``.
         connects: endpoints of other components to which it connects.
+        serves: purpose -> TCP port on which it listens for programs from outside; 0: any free one.
         needs_torch: uses PyTorch, so it is forked from the fork server that has imported it.
         resources: limits of its use of the machine.
         restart: limit of its restarts.
@@ -64,6 +65,7 @@ class Component:
     index: int = 0
     binds: tuple[str, ...] = ()
     connects: tuple[str, ...] = ()
+    serves: Mapping[str, int] = field(default_factory=dict, hash=False)
     needs_torch: bool = False
     resources: Resources = field(default_factory=Resources)
     restart: Restart = field(default_factory=Restart)

@@ -112,6 +112,7 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
                 f"main.{kind}",
                 index,
                 connects=(*_of_shards(shards, "experience", "acks"), *scores, *_SHARED),
+                serves=_clients_port(session.gateway.port, index) if scores else {},
                 needs_torch=True,
             )
     for index in range(session.evaluator.num):
@@ -125,6 +126,10 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
         )
     if session.tensorplex.start_tensorboard:
         yield Component("tensorboard", "tensorboard", "main.tensorboard", connects=_SHARED)
+
+
+def _clients_port(port: int, index: int) -> dict[str, int]:
+    return {"clients": port + index if port else 0}
 
 
 def _replay(index: int) -> Component:

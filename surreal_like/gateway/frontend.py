@@ -43,7 +43,7 @@ class Frontend:
         rows: of the sessions.
         policies: act.
         evaluations: of sessions of mode ``evaluate``; None: there is no such mode.
-        index: of the gateway; its port is so much higher.
+        port: for clients; 0: any free one.
 
     Attributes:
         sessions, listener, counters, admission: see their classes.
@@ -56,7 +56,7 @@ class Frontend:
         policies: Policies,
         evaluations: Evaluations | None = None,
         *,
-        index: int = 0,
+        port: int,
     ) -> None:
         config, log, clock = host.config, host.log, host.clock
         gateway = config.session_config.gateway
@@ -90,7 +90,7 @@ class Frontend:
         )
         self.listener = make_listener(
             config,
-            index,
+            port,
             limit_bytes=self._protocol.max_message_bytes,
             healthy=lambda: self.open,
             clock=clock,

@@ -29,13 +29,13 @@ def make_gate(config: Config, folder: RunFolder | None) -> TokenGate | None:
 
 
 def make_listener(
-    config: Config, index: int, *, limit_bytes: int, healthy: Callable[[], bool], clock: Clock
+    config: Config, port: int, *, limit_bytes: int, healthy: Callable[[], bool], clock: Clock
 ) -> Listener:
     """Binds the port of a gateway.
 
     Args:
         config: of the run.
-        index: number of the gateway.
+        port: to bind; 0: any free one.
         limit_bytes: of a message.
         healthy: returns True while newcomers are accepted.
         clock: for deadlines.
@@ -53,7 +53,6 @@ def make_listener(
         healthy=healthy,
     )
     limits = StreamLimits(greeting_seconds=session.security.handshake_seconds)
-    port = gateway.port + index if gateway.port else 0
     cert, key = gateway.tls.cert, gateway.tls.key
     tls = None if cert is None else server_context(cert, key)
     return Listener(gateway.host, port, door=door, clock=clock, limits=limits, tls=tls)

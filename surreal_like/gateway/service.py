@@ -89,7 +89,7 @@ class GatewayService(Service):
             self._recorder,
             self._policies,
             self._evaluations,
-            index=context.component.index,
+            port=context.component.serves["clients"],
         )
         port = self._frontend.listener.port
         context.event("listening", f"clients connect to port {port}")

@@ -131,7 +131,7 @@ class Server:
         self._policies.load(self._checkpoint.read())
         host = ServeHost(config, run, clock, ServeLog(say), secrets.randbits(31))
         rows = NoRows(config, clock.now)
-        self.frontend = Frontend(host, rows, self._policies)
+        self.frontend = Frontend(host, rows, self._policies, port=gateway.port)
         self._poll = select.poll()
         self._poll.register(self.frontend.listener.descriptor, select.POLLIN)
         self._chores_due = Every(seconds=_CHORES_SECONDS, clock=clock.now)

@@ -30,9 +30,14 @@ SMALL: dict[str, Any] = {
     "session_config.gateway.port": 0,
     "session_config.stop": {"env_steps": 200, "eval_episodes": 2},
 }
-RUNS: dict[str, dict[str, Any]] = {
-    "dqn": {"learner_config.replay.min_size": 64, "learner_config.model.hidden_sizes": [16]},
-    "ppo": {"learner_config.model.memory": "lstm"},
+# With continuous actions each change of the memory is seen.
+RUNS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "dqn": (
+        "toy:chain",
+        8,
+        {"learner_config.replay.min_size": 64, "learner_config.model.hidden_sizes": [16]},
+    ),
+    "ppo": ("toy:target", 2, {"learner_config.model.memory": "lstm"}),
 }
 
 
@@ -40,12 +45,13 @@ RUNS: dict[str, dict[str, Any]] = {
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small run that has ended."""
     folder = tmp_path_factory.mktemp("served") / "run"
+    env, _, overrides = RUNS[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
         train(
             algorithm=request.param,
-            env="toy:chain",
-            overrides=SMALL | RUNS[request.param],
+            env=env,
+            overrides=SMALL | overrides,
             launcher="serial",
             folder=folder,
         )
@@ -119,8 +125,10 @@ def caller(server: Server, **hello: Any) -> Iterator[Caller]:
         client.socket.close()
 
 
-def place(number: int) -> Any:
-    return np.eye(8, dtype=np.float32)[number]
+def place(run: RunFolder, number: int) -> Any:
+    """One of eight observations that fit the run."""
+    (size,) = run.read_config().env_config.obs_spec.dim
+    return np.eye(8, dtype=np.float32)[number, :size] + np.float32(0.1 * number)
 
 
 def test_V3_an_answer_is_that_of_the_loaded_policy(run: RunFolder) -> None:
@@ -131,21 +139,21 @@ def test_V3_an_answer_is_that_of_the_loaded_policy(run: RunFolder) -> None:
         for _ in range(2):
             state: Any = None
             # Another session must not change the memory of this one.
-            other.request("reset", place(7))
+            other.request("reset", place(run, 7))
             for step in range(6):
-                expected, state = policy(place(step), state)
+                expected, state = policy(place(run, step), state)
                 fields = {"reward": 0.0} if step else {}
-                answer = one.request("step" if step else "reset", place(step), **fields)
-                assert answer["action"] == expected
-                other.request("step", place(step), reward=0.0)
-            episode = one.request("end", place(0), reward=2.0)
+                answer = one.request("step" if step else "reset", place(run, step), **fields)
+                np.testing.assert_allclose(answer["action"], expected, atol=1e-6)
+                other.request("step", place(run, step), reward=0.0)
+            episode = one.request("end", place(run, 0), reward=2.0)
             assert (episode["return"], episode["length"]) == (2.0, 6)
 
 
 def test_V2_only_the_mode_act_is_there(run: RunFolder) -> None:
     with serving(run, "latest") as (server, _):
         with caller(server) as client:
-            assert client.request("reset", place(0))["version"] > 0
+            assert client.request("reset", place(run, 0))["version"] > 0
         for mode in ("train", "evaluate"):
             client = Caller(server)
             answer = client.ask(kind="hello", v=1, mode=mode)
@@ -180,11 +188,11 @@ def test_V2_a_newer_checkpoint_is_followed_and_a_broken_one_is_skipped(run: RunF
             return lines[-1]
 
         def version() -> int:
-            answer = client.request("step", place(0), reward=1.0)
+            answer = client.request("step", place(run, 0), reward=1.0)
             assert answer["kind"] == "action"
             return int(answer["version"])
 
-        assert client.request("reset", place(0))["version"] == 1000
+        assert client.request("reset", place(run, 0))["version"] == 1000
         add_best(run, 1001)
         assert look() == "checkpoint best: version 1001, 10010 iterations"
         assert version() == 1001
@@ -205,13 +213,14 @@ def test_V2_without_follow_the_checkpoint_stays(run: RunFolder) -> None:
     with serving(run, clock=clock) as (server, _), caller(server) as client:
         add_best(run, 1001)
         clock.seconds += 5.0
-        assert client.request("reset", place(0))["version"] == 1000
+        server.tick()
+        assert client.request("reset", place(run, 0))["version"] == 1000
 
 
 def test_V2_at_the_end_the_clients_are_sent_away(run: RunFolder) -> None:
     server = Server(run, "latest", say=str)
     with caller(server) as client:
-        client.request("reset", place(0))
+        client.request("reset", place(run, 0))
         server.close()
         goodbye = until(lambda: next(client.received(), None))
     assert goodbye == {

@@ -43,6 +43,7 @@ def test_a_gateway_is_a_component_with_torch() -> None:
     first, second = topology.of_kind("gateway")
     assert (first.name, second.name, second.index) == ("gateway-0", "gateway-1", 1)
     assert first.needs_torch
+    assert [dict(first.serves), dict(second.serves)] == [{"clients": 7100}, {"clients": 7101}]
     assert {*first.connects} == {*topology["agent-0"].connects, "learner.control"}
     assert first.metric_id == "gateway/0"
 
