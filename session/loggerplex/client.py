@@ -25,6 +25,7 @@ _WARNINGS = (
     "begins_anew",
     "checkpoint_bad",
     "checkpoint_failed",
+    "client_refused",
     "lost",
     "not_written",
     "refused",

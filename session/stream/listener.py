@@ -7,7 +7,7 @@ import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.process.clock import Clock
@@ -37,13 +37,12 @@ class Listener:
         door: rules of the protocols.
         clock: for deadlines.
         limits: bounds.
+        on_refused: called with address and reason of each connection that is closed by a bound.
         tls: settings of the server; None: no TLS.
 
     Attributes:
         port: bound port.
         refused: connections that were closed at accept, by a bound, or because of TLS.
-        trouble: newest reason of a closed connection and its address, for the log; "" after the
-            owner has cleared it.
 
     Raises:
         ConfigError: the port cannot be bound.
@@ -57,11 +56,12 @@ class Listener:
         door: DoorSettings,
         clock: Clock,
         limits: StreamLimits = _LIMITS,
+        on_refused: Callable[[str, str], object] = lambda host, reason: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.door, self.limits, self.tls = door, limits, tls
         self.refused = 0
-        self.trouble = ""
+        self._on_refused = on_refused
         self.pending = self.looked = False
         self.silent = True
         self._now = clock.now
@@ -150,7 +150,7 @@ class Listener:
     def refuse(self, host: str, reason: str) -> None:
         """Counts a connection that is closed by a bound, with the reason for the log."""
         self.refused += 1
-        self.trouble = f"{host}: {reason}"
+        self._on_refused(host, reason)
 
     def shut_out(self, host: str) -> None:
         """Closes all new connections of an address for a minute."""

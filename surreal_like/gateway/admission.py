@@ -122,11 +122,14 @@ class Admission:
         now, wall = self._clock.now(), self._clock.time()
         name = self._gate.find(hello.token, mode, now=now, wall=wall)
         if name is None:
-            self._log.warning(f"{connection.host}: a wrong token")
             if self._gate.under_attack(now):
                 self._listener.shut_out(connection.host)
             raise Refusal("bad_token", "this token is not valid here")
         return name
+
+    def under_attack(self) -> bool:
+        """Returns True if very many wrong tokens came within the last minute."""
+        return self._gate is not None and self._gate.under_attack(self._clock.now())
 
     def end_revoked(self) -> None:
         """Ends the sessions whose tokens are no longer valid."""

@@ -10,11 +10,11 @@ from session.stream.connection import Connection, Event
 from surreal_like.gateway.admission import Admission, Seeds, send_welcome, shown_spec
 from surreal_like.gateway.answering import Answering
 from surreal_like.gateway.batcher import Batcher
+from surreal_like.gateway.client_curves import ClientCurves
 from surreal_like.gateway.counters import Counters
 from surreal_like.gateway.evaluations import Evaluations
 from surreal_like.gateway.host import Host
 from surreal_like.gateway.messages import (
-    METRIC_NAMES,
     Bye,
     Incoming,
     Metrics,
@@ -27,7 +27,8 @@ from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.port import make_gate, make_listener
 from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.recorder import Rows
-from surreal_like.gateway.replies import send, send_goodbye, send_to
+from surreal_like.gateway.refusal_log import DelayedRefusals, RefusalLog
+from surreal_like.gateway.replies import send, send_goodbye, send_refusal, send_to
 from surreal_like.gateway.session_requests import SessionRequests
 from surreal_like.gateway.sessions import Due, Member, Sessions, Timing
 
@@ -46,7 +47,7 @@ class Frontend:
         port: for clients; 0: any free one.
 
     Attributes:
-        sessions, listener, counters, admission: see their classes.
+        sessions, listener, counters, curves, admission: see their classes.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class Frontend:
         )
         self._session_seconds: float = gateway.session_seconds
         self.counters = Counters()
-        self._curves: dict[str, float] = {}
+        self._refusals = RefusalLog(log, clock.now)
+        self._delayed = DelayedRefusals(clock.now)
+        self.curves = ClientCurves()
         self._batcher = Batcher(gateway.max_batch, gateway.batch_wait_seconds)
         self._seeds = Seeds(host.seed, gateway.max_clients)
         shared: dict[str, Any] = {
@@ -93,6 +96,7 @@ class Frontend:
             port,
             limit_bytes=self._protocol.max_message_bytes,
             healthy=lambda: self.open,
+            on_refused=self._refusals.add,
             clock=clock,
         )
         self.admission = Admission(
@@ -138,9 +142,10 @@ class Frontend:
         connection, payload = event.connection, event.payload
         member: Member | None = connection.owner
         if payload is None and event.fault is None:
+            self._delayed.discard(connection)
             self._lose(member, connection)
             return
-        if connection.closed:
+        if connection.closed or connection in self._delayed:
             return
         try:
             if payload is None:
@@ -158,15 +163,19 @@ class Frontend:
 
     def _refuse(self, connection: Connection, member: Member | None, refusal: Refusal) -> None:
         self.counters.refused += 1
+        self._refusals.add(connection.host, f"{refusal.code}: {refusal.text}")
+        if refusal.code == "bad_token" and self.admission.under_attack():
+            self._delayed.add(connection, refusal)
+            return
         if member is not None:
             member.session.failures += 1
             if member.session.failures >= _FAILURES and not refusal.fatal:
                 refusal = Refusal("too_many_errors", f"{_FAILURES} errors in a row: {refusal.text}")
-        fatal = refusal.fatal or member is None
-        send(connection, {**refusal.fields(), "fatal": fatal})
-        if fatal:
-            connection.close()
+        if refusal.fatal or member is None:
+            send_refusal(connection, refusal)
             self._lose(member, connection)
+        else:
+            send(connection, refusal.fields())
 
     def _lose(self, member: Member | None, connection: Connection) -> None:
         if member is not None and member.connection is connection:
@@ -209,23 +218,10 @@ class Frontend:
             return
         elif isinstance(message, Metrics):
             self.sessions.on_message(member, self._now())
-            self._keep_metrics(member, message)
+            self.curves.add(member, message)
         else:
             raise Refusal("wrong_state", "this connection has a session already")
         member.session.failures = 0
-
-    def _keep_metrics(self, member: Member, message: Metrics) -> None:
-        member.names.update(message.values)
-        if len(member.names) > METRIC_NAMES:
-            member.names.difference_update(message.values)
-            raise Refusal("bad_metric", f"values: more than {METRIC_NAMES} names in this session")
-        for name, value in message.values.items():
-            self._curves[f"client/{member.name}/{name}"] = value
-
-    def pop_curves(self) -> dict[str, float]:
-        """Returns the numbers of clients since the last call, the newest of each name."""
-        curves, self._curves = self._curves, {}
-        return curves
 
     # -- the end of a session
 
@@ -287,12 +283,7 @@ class Frontend:
         for member, what in self.sessions.due(now):
             self._on_due(member, what)
         self.admission.end_revoked()
-        if self.listener.trouble:
-            self._log.warning(self.listener.trouble)
-            self.listener.trouble = ""
-        if self._evaluations is not None and self._evaluations.trouble:
-            self._log.warning(self._evaluations.trouble)
-            self._evaluations.trouble = ""
+        self._delayed.send_due()
 
     def _on_due(self, member: Member, what: Due) -> None:
         if what is Due.left:

@@ -29,7 +29,13 @@ def make_gate(config: Config, folder: RunFolder | None) -> TokenGate | None:
 
 
 def make_listener(
-    config: Config, port: int, *, limit_bytes: int, healthy: Callable[[], bool], clock: Clock
+    config: Config,
+    port: int,
+    *,
+    limit_bytes: int,
+    healthy: Callable[[], bool],
+    on_refused: Callable[[str, str], object],
+    clock: Clock,
 ) -> Listener:
     """Binds the port of a gateway.
 
@@ -38,6 +44,7 @@ def make_listener(
         port: to bind; 0: any free one.
         limit_bytes: of a message.
         healthy: returns True while newcomers are accepted.
+        on_refused: of :class:`~session.stream.listener.Listener`.
         clock: for deadlines.
 
     Raises:
@@ -55,4 +62,12 @@ def make_listener(
     limits = StreamLimits(greeting_seconds=session.security.handshake_seconds)
     cert, key = gateway.tls.cert, gateway.tls.key
     tls = None if cert is None else server_context(cert, key)
-    return Listener(gateway.host, port, door=door, clock=clock, limits=limits, tls=tls)
+    return Listener(
+        gateway.host,
+        port,
+        door=door,
+        clock=clock,
+        limits=limits,
+        on_refused=on_refused,
+        tls=tls,
+    )

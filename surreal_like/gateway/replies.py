@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from session.stream.connection import Connection
 from session.stream.door import Encoding
-from surreal_like.gateway.messages import Fields
+from surreal_like.gateway.messages import Fields, Refusal
 from surreal_like.gateway.payloads import encode
 from surreal_like.gateway.sessions import Busy, Member
 
@@ -26,6 +26,12 @@ def send_busy(connection: Connection, busy: Busy) -> None:
     """Sends a newcomer away for a while."""
     fields = {"reason": busy.reason, "retry_after_seconds": busy.retry_after_seconds}
     send(connection, {"kind": "busy", **fields})
+    connection.close()
+
+
+def send_refusal(connection: Connection, refusal: Refusal) -> None:
+    """Sends an error, and closes the connection."""
+    send(connection, {**refusal.fields(), "fatal": True})
     connection.close()
 
 

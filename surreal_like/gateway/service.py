@@ -221,7 +221,7 @@ class GatewayService(Service):
         self._report.add_curves(values, self._recorder.pop_recent(), 1, env_steps)
 
     def _show_client_curves(self) -> None:
-        curves = self._frontend.pop_curves()
+        curves = self._frontend.curves.pop()
         if curves:
             self._context.tensorplex.add_scalars(curves, self._agent.progress.env_steps)
 
@@ -229,6 +229,9 @@ class GatewayService(Service):
         frontend = self._frontend
         self._recorder.flush(self._now(), sum(each.mode == "train" for each in frontend.sessions))
         frontend.do_chores()
+        if self._evaluations.trouble:
+            self._context.log.warning(self._evaluations.trouble)
+            self._evaluations.trouble = ""
         if self._metrics_due():
             self._show_client_curves()
         if self._table_due():

@@ -35,13 +35,15 @@ Say = Callable[[str], object]
 
 
 class ServeLog:
-    """Shows warnings; events of single sessions are not shown."""
+    """Shows warnings and refused clients; other events of sessions are not shown."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
 
     def event(self, kind: str, detail: str = "") -> None:
-        """Ignores an event of a session."""
+        """Shows that a client was refused."""
+        if kind == "client_refused":
+            self._say(f"refused: {detail}")
 
     def warning(self, text: object) -> None:
         """Shows a warning."""
