@@ -42,7 +42,8 @@ EXTRAS = {
     "plot": ["matplotlib>=3.8"],
     "video": ["imageio[ffmpeg]>=2.34", "gymnasium[classic-control]>=1.1"],
     "notebook": ["jupyterlab>=4.1", "ipywidgets>=8.1", "nbclient>=0.10", "matplotlib>=3.8"],
-    "gateway": ["websockets>=14"],  # browsers as clients
+    # Browsers as clients; certificates.
+    "gateway": ["websockets>=14", "cryptography>=42"],
     "s3": ["s3fs>=2024.2"],
 }
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})

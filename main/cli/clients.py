@@ -1,4 +1,4 @@
-"""``surreal-like clients RUN``: sessions of the clients of a run's gateways, and their tokens."""
+"""``surreal-like clients RUN``: sessions of the clients of a run's gateways, and their keys."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from main.cli.runs import add_run, find_run
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.show.text import MISSING, columns, count, decimal
+from session.stream.certificate import write_certificate
 from session.stream.tokens import days_from, read_tokens, revoke_token, write_token
 
 _EXAMPLES = """examples:
   surreal-like clients latest                                  lists sessions and tokens
   surreal-like clients latest --token robot --mode act         prints a new token, once
   surreal-like clients latest --revoke robot
+  surreal-like clients latest --certificate 10.0.0.5           for session_config.gateway.tls
 
 Tokens are asked for where session_config.gateway.tokens is true.
 """
@@ -37,6 +39,8 @@ def run(argv: Sequence[str]) -> int:
             raise UsageError(f"--days is {given.days:g}, expected 0 or more")
         until = days_from(time.time(), given.days)
         print(write_token(folder, given.token, modes=given.mode, until=until))
+    elif given.certificate is not None:
+        print(_make_certificate(run_folder, given.certificate))
     elif given.revoke is not None:
         revoke_token(folder, given.revoke)
     else:
@@ -48,6 +52,18 @@ def run(argv: Sequence[str]) -> int:
             ]
             print(columns(["token", "modes", "until"], rows))
     return 0
+
+
+def _make_certificate(folder: RunFolder, host: str) -> str:
+    """Makes a certificate for the gateways; returns what the user has to do with it."""
+    certificate, key, fingerprint = write_certificate(folder.keys, host)
+    return (
+        f"{fingerprint}\n"
+        "gateways use it with these settings, from their next start on:\n"
+        f"  session_config.gateway.tls.cert={certificate.absolute()}\n"
+        f"  session_config.gateway.tls.key={key.absolute()}\n"
+        f"clients connect to tls://{host}:PORT with fingerprint={fingerprint}"
+    )
 
 
 def _sessions(folder: RunFolder) -> str:
@@ -87,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--token", metavar="NAME", help="make a token and print it")
     what.add_argument("--revoke", metavar="NAME", help="remove a token: its sessions end")
+    what.add_argument(
+        "--certificate",
+        metavar="HOST",
+        help="make a self-signed certificate",
+    )
     parser.add_argument(
         "--mode",
         action="append",

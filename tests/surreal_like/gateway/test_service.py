@@ -19,7 +19,9 @@ from session.stream.frame import framed
 from session.stream.tokens import revoke_token, write_token
 from surreal_like.experiment.machine import replay_need
 from surreal_like.gateway import admission
+from surreal_like.gateway.clients.surreal_client import connect
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
+from tests.surreal_like.gateway.test_surreal_client import Playing
 
 UNROLLS = {"replay": {"type": "surreal_like.replay.fifo_replay:FIFOReplay"}}
 
@@ -695,6 +697,7 @@ def test_A2_after_many_wrong_tokens_their_address_is_closed_out(guarded: Stage) 
     for client in late:
         assert client.next()["code"] == "bad_token"
         assert client.gone()
+    assert guarded.service._frontend.counters.refused == 21
     (line,) = set(guarded.rig.events("client_refused"))
     assert line == "127.0.0.1: bad_token: this token is not valid here"
     assert guarded.listener._newcomers._shut_out.keys() == {"127.0.0.1"}
@@ -732,6 +735,28 @@ def test_K1_the_table_of_clients(
     guarded.rig.pass_time(4.1)
     assert clients.run([str(run)]) == 0
     assert capsys.readouterr().out == "no sessions\n"
+
+
+def test_A3_the_command_makes_a_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cryptography")
+    monkeypatch.setattr(clients, "find_run", lambda text: RunFolder(tmp_path))
+    assert clients.run(["latest", "--certificate", "127.0.0.1"]) == 0
+    fingerprint, _, cert, key, last = capsys.readouterr().out.splitlines()
+    pair = [Path(line.partition("=")[2]) for line in (cert, key)]
+    assert [path.parent.name for path in pair] == ["keys", "keys"]
+    assert len(fingerprint) == 64
+    assert last.endswith(f"fingerprint={fingerprint}")
+    tls = {"tls": {"cert": str(pair[0]), "key": str(pair[1])}}
+    with make_stage(gateway=tls) as stage:
+        address = f"tls://127.0.0.1:{stage.port}"
+
+        def program(_: str) -> Any:
+            with connect(address, fingerprint=fingerprint) as session:
+                return session.reset([0.0, 0.0])
+
+        assert Playing(stage, program).result() in (0, 1, 2)
 
 
 def corrupted(data: bytes, rng: np.random.Generator) -> bytes:
