@@ -77,6 +77,7 @@ setup(
     package_data={
         **{name: ["py.typed"] for name in PACKAGES},
         "surreal_like.gateway.clients": ["*.js", "*.hpp", "*.cpp"],
+        "surreal_like.gateway.page": ["*.html", "*.js"],
     },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import websocket
+from PIL import Image
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -37,7 +39,8 @@ class Page:
         self._number = 0
         self.requested: list[str] = []
         self.complaints: list[str] = []
-        for domain in ("Page", "Network", "Runtime"):
+        self.console: list[str] = []
+        for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
@@ -57,6 +60,8 @@ class Page:
             self.requested.append(said["params"]["request"]["url"])
         if said.get("method") == "Network.webSocketCreated":
             self.requested.append(said["params"]["url"])
+        if said.get("method") in ("Runtime.consoleAPICalled", "Log.entryAdded"):
+            self.console.append(json.dumps(said["params"])[:500])
         if said.get("method") == "Runtime.exceptionThrown":
             self.complaints.append(json.dumps(said["params"]["exceptionDetails"])[:500])
 
@@ -96,6 +101,16 @@ class Page:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def keep(page: Page, name: str) -> None:
+    """Write what is seen into the folder that the caller of the test names, if he names one."""
+    if folder := os.environ.get("SURREAL_LIKE_PICTURES"):
+        path = Path(__file__).resolve().parents[1] / folder / name
+        page.picture(path)
+        with Image.open(path) as image:
+            few = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
 
 
 @contextmanager

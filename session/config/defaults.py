@@ -241,6 +241,8 @@ BASE_SESSION_CONFIG = Config(
             "origins": [],
             # Names of this machine that may stand in the address of a browser.
             "hosts": [],
+            # Serve a page with CartPoles that learn in the browser.
+            "page": False,
             # Threads for the computations of one gateway [threads].
             "threads": 1,
         },

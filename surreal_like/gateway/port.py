@@ -1,4 +1,4 @@
-"""Port of a gateway, and the check of its clients' tokens, from the settings of a run."""
+"""Port of a gateway, its page, and the check of its clients' tokens, from a run's settings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from session.stream.limits import StreamLimits
 from session.stream.listener import Listener
 from session.stream.tls import server_context
 from session.stream.tokens import TokenGate
+from surreal_like.gateway.page import read_pages
 
 
 def make_gate(config: Config, folder: RunFolder | None) -> TokenGate | None:
@@ -57,6 +58,7 @@ def make_listener(
         host=gateway.host,
         hosts=tuple(gateway.hosts),
         origins=tuple(gateway.origins),
+        pages=read_pages() if gateway.page else {},
         healthy=healthy,
     )
     limits = StreamLimits(greeting_seconds=session.security.handshake_seconds)
@@ -71,3 +73,10 @@ def make_listener(
         on_refused=on_refused,
         tls=tls,
     )
+
+
+def page_address(config: Config, port: int) -> str:
+    """Returns the address of the page of a gateway, for a browser on this machine."""
+    gateway = config.session_config.gateway
+    host = f"[{gateway.host}]" if ":" in gateway.host else gateway.host
+    return f"http{'' if gateway.tls.cert is None else 's'}://{host}:{port}/"

@@ -19,6 +19,7 @@ from surreal_like.agent.mode import AgentMode
 from surreal_like.gateway.evaluations import Evaluations
 from surreal_like.gateway.frontend import Frontend
 from surreal_like.gateway.policies import MakeAgent, Policies
+from surreal_like.gateway.port import page_address
 from surreal_like.gateway.recorder import Recorder
 from surreal_like.gateway.sessions import shown
 from surreal_like.ps.client import ParameterClient
@@ -92,7 +93,8 @@ class GatewayService(Service):
             port=context.component.serves["clients"],
         )
         port = self._frontend.listener.port
-        context.event("listening", f"clients connect to port {port}")
+        page = f"; the page: {page_address(config, port)}" if gateway.page else ""
+        context.event("listening", f"clients connect to port {port}{page}")
 
     # -- the frame of a service
 

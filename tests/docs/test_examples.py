@@ -82,6 +82,7 @@ SHOWN = {
         "the loop of learner.py, where test_scripts.py puts it",
     ],
     "timesteps.md": ["one line of a loss"],
+    "your_own_client.md": ["tests/docs/test_your_own_client.py runs it, beside a gateway"] * 3,
 }
 
 

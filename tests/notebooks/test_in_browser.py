@@ -7,21 +7,18 @@ The picture in docs/images is what this test has seen last; it is made with
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from session.folder import RunFolder
-from tests.browser import WAIT_SECONDS, Page, browser
+from tests.browser import WAIT_SECONDS, browser, keep
 from tests.notebooks.lab import Notebook, copy_notebooks, lab
 
 # Up to the cell that shows the dashboard.
 CELLS = 6
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.timeout(1800)]
 
 IMAGE = "[...document.querySelectorAll('.jp-OutputArea-output img')][0]"
@@ -36,16 +33,6 @@ def wait(until: Callable[[], object]) -> None:
 
 def runs(notebook: Notebook, name: str) -> bool:
     return notebook.rows().get(name, {}).get("state") == "running"
-
-
-def keep(page: Page, name: str) -> None:
-    """Write what is seen into the folder that the caller of the test names, if he names one."""
-    if folder := os.environ.get("SURREAL_LIKE_PICTURES"):
-        path = ROOT / folder / name
-        page.picture(path)
-        with Image.open(path) as image:
-            few = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
-        few.save(path, optimize=True)
 
 
 def test_dashboard_lives_in_jupyterlab(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UPDATES = 60
 FEWER = {"pong_ppo": 3, "pong_impala": 6}
 # Its environments run in clients of their own.
-ELSEWHERE = ("cartpole_remote",)
+ELSEWHERE = ("cartpole_browser", "cartpole_remote")
 
 
 def digest(checkout: Path, config: Path, folder: Path) -> str:

@@ -9,7 +9,8 @@ from tests.runs.command import ROOT, Train, clean
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 # Shown elsewhere: by the tests of runs, and by benchmarks, for they take minutes and more.
-ELSEWHERE = {"cartpole_dqn", "cartpole_remote", "lunarlander_ppo", "pong_impala", "pong_ppo"}
+ELSEWHERE = {"cartpole_browser", "cartpole_dqn", "cartpole_remote"}
+ELSEWHERE |= {"lunarlander_ppo", "pong_impala", "pong_ppo"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -45,12 +45,13 @@ export class CartPole {
   }
 }
 
-/** Plays one episode; returns its {total, length}. */
-export async function playEpisode(session, pole = new CartPole()) {
+/** Plays one episode, and awaits `moved()` after each step; returns its {total, length}. */
+export async function playEpisode(session, pole = new CartPole(), moved = () => {}) {
   let action = await session.reset(pole.state);
   for (;;) {
     const { reward, terminated, truncated } = pole.step(action);
     const observation = pole.state;
+    await moved();
     if (terminated) return session.end(reward, { observation });
     if (truncated) return session.end(reward, { observation, truncated });
     action = await session.step(reward, observation);

@@ -1,0 +1,67 @@
+"""The page of a gateway; tests/runs/test_gateway_page.py learns in it."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+from functools import partial
+
+import pytest
+
+from surreal_like.gateway.page import read_pages
+from surreal_like.gateway.port import page_address
+from tests.surreal_like.agent.rig import make_config
+from tests.surreal_like.gateway.rig import Stage, make_stage
+from tests.surreal_like.gateway.test_surreal_client import Playing
+
+
+def get(address: str) -> tuple[str, bytes]:
+    with urllib.request.urlopen(address, timeout=10.0) as answer:
+        return answer.headers["Content-Type"], answer.read()
+
+
+def fetched(path: str, address: str) -> tuple[str, bytes]:
+    return get(f"http://{address}{path}")
+
+
+def listening(stage: Stage) -> str:
+    """The detail of the event of the port."""
+    stage.rig.until(lambda: stage.rig.events("listening"))
+    return stage.rig.events("listening")[0]
+
+
+def test_C7_the_gateway_serves_the_page() -> None:
+    with make_stage(gateway={"page": True}) as stage:
+        address = listening(stage).partition("; the page: ")[2]
+        assert address == f"http://127.0.0.1:{stage.port}/"
+        for path, page in read_pages().items():
+            found = Playing(stage, partial(fetched, path)).result()
+            assert found == (page.content_type, page.body)
+
+
+def test_C7_without_the_setting_there_is_none() -> None:
+    with make_stage() as stage:
+        assert "page" not in listening(stage)
+        with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+            Playing(stage, lambda address: get(f"http://{address}/")).result()
+        caught.value.close()
+
+
+def test_C7_every_file_that_is_named_is_served() -> None:
+    pages = read_pages()
+    for page in pages.values():
+        named = re.findall(rb'(?:from "\./|src=")([\w.]+)"', page.body)
+        assert {f"/{name.decode()}" for name in named} <= pages.keys()
+    assert len(pages) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "address"),
+    [
+        ({}, "http://127.0.0.1:7100/"),
+        ({"host": "::1", "tls": {"cert": "a", "key": "b"}}, "https://[::1]:7100/"),
+    ],
+)
+def test_the_address_of_the_page(changes: dict[str, object], address: str) -> None:
+    assert page_address(make_config(gateway=changes), 7100) == address
