@@ -11,7 +11,7 @@ import torch
 from session import nest
 from session.errors import ConfigError
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow.flow import Operator
+from surreal_like.dataflow.flow import Operator, name_of
 from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of
 from surreal_like.dataflow.rows import (
     flat_actions,
@@ -319,29 +319,35 @@ def learn_moments(*networks: ObsModule) -> Operator:
     return Operator("learn_moments", learn)
 
 
-def every(updates: int, *operators: Operator) -> Operator:
+def every(
+    updates: int, *operators: Callable[[Any], Any], learner: Learner | None = None
+) -> Operator:
     """Returns an operator that applies others only where `learner.iteration % updates` is 0.
 
     Counted over the whole run, so a restored learner continues the rhythm.
 
     Args:
         updates: 1: always.
-        operators: at least one of them works on a learner, such as `train_one_step`.
+        operators: operators, or functions of items.
+        learner: whose iteration is meant; None: that of the first operator that works on one, such
+            as `train_one_step`.
 
     Raises:
-        ConfigError: no operator works on a learner, or `updates` is below 1.
+        ConfigError: there is no learner, or `updates` is below 1.
     """
-    learners = [each.learner for each in operators if each.learner is not None]
-    if updates < 1 or not learners:
-        raise ConfigError(f"every({updates}): needs 1 or more, and an operator with a learner")
+    learners = [getattr(each, "learner", None) for each in operators]
+    counted = next((each for each in (learner, *learners) if each is not None), None)
+    names = " -> ".join(map(name_of, operators))
+    if updates < 1 or counted is None:
+        raise ConfigError(
+            f"every({updates}, {names}) needs 1 or more, and an operator that works on a learner: "
+            "give learner=learner"
+        )
 
     def apply(item: Any) -> Any:
-        if learners[0].iteration % updates == 0:
+        if counted.iteration % updates == 0:
             for operator in operators:
-                item = operator.function(item)
+                item = operator(item)
         return item
 
-    names = " -> ".join(each.name for each in operators)
-    return Operator(
-        names if updates == 1 else f"every({updates}, {names})", apply, learner=learners[0]
-    )
+    return Operator(names if updates == 1 else f"every({updates}, {names})", apply, learner=counted)

@@ -55,6 +55,10 @@ def check_plan(
         flow = learner.flow
     except ValueError as error:
         raise ConfigError(f"the execution plan cannot be built: {error}") from None
+    except SurrealError:
+        raise
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return columns
     # Only a plan can be checked, and only with the columns of a replay of this library.
     if agent is not None and replay.__module__.startswith("surreal_like.") and _is_planned(learner):
         columns = _pull_zeros(learner, flow, _zeros(agent, bool(replay.overlap), config))

@@ -367,8 +367,24 @@ def test_every_follows_the_iteration() -> None:
     assert calls == [0, 3, 6]
     assert operator.name == "every(3, train_one_step -> update_target)"
     for updates, operators in ((0, [operator]), (2, [count])):
-        with pytest.raises(ConfigError, match="needs 1 or more, and an operator with a learner"):
+        with pytest.raises(
+            ConfigError, match="needs 1 or more, and an operator .* learner=learner"
+        ):
             every(updates, *operators)
+
+
+def test_every_takes_plain_functions() -> None:
+    learner, seen = make(DQN), []
+
+    def see(item: str) -> str:
+        seen.append((learner.iteration, item))
+        return item
+
+    operator = every(2, see, learner=learner)
+    for learner.iteration in range(4):
+        assert operator("item") == "item"
+    assert seen == [(0, "item"), (2, "item")]
+    assert operator.name == "every(2, see)"
 
 
 def test_priorities_are_sent_of_batches_as_they_came() -> None:

@@ -76,6 +76,10 @@ def both(learner):
 
 def buggy(learner):
     return rollouts(learner).for_each(lambda batch: 1 / 0).for_each(train_one_step(learner))
+
+
+def unbuilt(learner):
+    return rollouts(learner).for_each(train_one_step(learner, passes=1 / 0))
 '''
 
 
@@ -91,7 +95,7 @@ def resolved(place: str, algorithm: str = "impala") -> Config:
     return resolve(read_experiment(None, words, algorithm=algorithm, env_name="toy:chain"))
 
 
-@pytest.mark.parametrize("name", ["fresh_and_again", "extended", "buggy", "twice"])
+@pytest.mark.parametrize("name", ["fresh_and_again", "extended", "buggy", "unbuilt", "twice"])
 def test_plans_that_may_work_are_accepted(file: Path, name: str) -> None:
     state = torch.get_rng_state()
     config = resolved(f"{file}:{name}")
