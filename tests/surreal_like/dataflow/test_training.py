@@ -367,9 +367,7 @@ def test_every_follows_the_iteration() -> None:
     assert calls == [0, 3, 6]
     assert operator.name == "every(3, train_one_step -> update_target)"
     for updates, operators in ((0, [operator]), (2, [count])):
-        with pytest.raises(
-            ConfigError, match="needs 1 or more, and an operator .* learner=learner"
-        ):
+        with pytest.raises(ConfigError, match=r"needs 1 or more, and .* learner=learner"):
             every(updates, *operators)
 
 
