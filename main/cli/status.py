@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -53,7 +54,8 @@ def _show(text: str, *, over: bool) -> None:
 
 
 def _page(view: RunView) -> str:
-    lines = [overview(view)]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    lines = [overview(view, width)]
     if view.launcher == "kubernetes" and view.running and view.folder.over:
         lines += ["", _idle(view)]
     supervisor = view.components.get("supervisor")

@@ -60,7 +60,8 @@ def summary(ended: Run, width: int = 0) -> list[str]:
     indent, lines = _laid_out([row for row in rows if row[1]], width)
     # Commands are not wrapped, so that a user can copy them in one piece.
     commands = [f"{' ' * indent}{command}" for command in _next(ended)]
-    return [outcome(result), *lines, "next".ljust(indent) + commands[0].lstrip(), *commands[1:]]
+    first = _wrapped(outcome(result), width)
+    return [*first, *lines, "next".ljust(indent) + commands[0].lstrip(), *commands[1:]]
 
 
 def _laid_out(rows: list[list[str]], width: int) -> tuple[int, list[str]]:
@@ -71,10 +72,13 @@ def _laid_out(rows: list[list[str]], width: int) -> tuple[int, list[str]]:
     indent = max(len(label) for label, _ in rows) + 3
     lines = []
     for label, text in rows:
-        room = max(width - indent, _LEAST_WIDTH) if width else len(text)
-        parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+        parts = _wrapped(text, max(width - indent, _LEAST_WIDTH) if width else 0)
         lines += [f"{'' if i else label:<{indent}}{part}" for i, part in enumerate(parts)]
     return indent, lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width or len(text), break_long_words=False, break_on_hyphens=False)
 
 
 def outcome(result: Mapping[str, Any]) -> str:
@@ -92,7 +96,7 @@ def outcome(result: Mapping[str, Any]) -> str:
     if "env_steps" in result:
         time = took(result, counted=_is_counted(result))
         words += f" after {time} and {count(result['env_steps'])} env steps"
-    return f"{words}: {reason}"
+    return words if reason == result.get("status") else f"{words}: {reason}"
 
 
 def _is_counted(result: Mapping[str, Any]) -> bool:

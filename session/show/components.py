@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ STYLES = {
     State.failed: "bold red",
     State.dead: "bold red",
 }
+# Columns that a narrow terminal does without, the first one first.
+LEFT_OUT = ("memory", "last beat", "lag")
 _RIGHT = ("memory", "pid", "restarts")
 # An older death does not explain the present state.
 _DEATH_MATTERS_SECONDS = 600.0
@@ -127,13 +129,20 @@ def cells(row: ComponentRow) -> list[str]:
     ]
 
 
-def component_cells(rows: Iterable[ComponentRow]) -> tuple[list[str], list[int], list[list[str]]]:
+def component_cells(
+    rows: Iterable[ComponentRow], *, without: Collection[str] = ()
+) -> tuple[list[str], list[int], list[list[str]]]:
     """Returns titles, indices of the right-aligned columns, and the texts of all rows.
 
     Empty columns are left out, for example most columns of a finished run.
+
+    Args:
+        rows: of the components.
+        without: titles of further columns to leave out.
     """
     table = [cells(row) for row in rows]
-    full = [i for i in range(len(HEAD)) if any(row[i] not in ("", MISSING) for row in table)]
+    wanted = [i for i, title in enumerate(HEAD) if title not in without]
+    full = [i for i in wanted if any(row[i] not in ("", MISSING) for row in table)]
     head = [HEAD[i] for i in full]
     right = [place for place, i in enumerate(full) if HEAD[i] in _RIGHT]
     return head, right, [[row[i] for i in full] for row in table]

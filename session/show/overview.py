@@ -6,7 +6,7 @@ import os
 from itertools import zip_longest
 from typing import NamedTuple
 
-from session.show.components import component_cells
+from session.show.components import LEFT_OUT, component_cells
 from session.show.progress import shown_evaluations
 from session.show.run_view import Budget, RunView
 from session.show.text import bar, columns, count, decimal, duration, percent, rate
@@ -123,19 +123,34 @@ def _budget(view: RunView, budget: Budget, seconds: float | None) -> str:
     return text
 
 
-def overview(view: RunView) -> str:
-    """Lays out all that there is to show of a run, as lines of text."""
+def overview(view: RunView, width: int = 0) -> str:
+    """Lays out all that there is to show of a run, as lines of text.
+
+    Args:
+        view: the state of the run.
+        width: of the terminal, in characters; 0: lines may have any length.
+    """
     going = view.state == "running"
     standstill = view.line.get("standstill") if going else ""
     pages = [f"{name}: {address}" for name, address in view.pages.read().items()]
     first = [heading(view), state_line(view), standstill, view.missing_metric(), *pages]
     limits = conditions(view) if going and view.line else []
     bars = [[name, bar(share, BAR_WIDTH), text] for name, share, text in limits]
-    head, right, rows = component_cells(view.components.values())
+    table = _component_table(view, width)
     blocks = [
         "\n".join(filter(None, first)),
         columns([], numbers_table(view), right=(1, 2, 4), gap=_GAP),
         columns([], bars, gap=_GAP),
-        columns(head, rows, right=right),
+        table,
     ]
     return "\n\n".join(filter(None, blocks))
+
+
+def _component_table(view: RunView, width: int) -> str:
+    """Lays out the components; leaves out columns that the terminal is too narrow for."""
+    for unwanted in range(len(LEFT_OUT) + 1):
+        shown = component_cells(view.components.values(), without=LEFT_OUT[:unwanted])
+        table = columns(shown[0], shown[2], right=shown[1])
+        if not width or max(map(len, table.split("\n"))) <= width:
+            break
+    return table

@@ -61,6 +61,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> None:
             f"failed after 00:12 and 46,300 env steps: {BUDGET['reason']}",
         ),
         (UNSTARTED, "interrupted: before the learner"),
+        ({**UNSTARTED, "reason": "interrupted"}, "interrupted"),
         (
             COUNTED,
             "solved at 11.8 s of counted time and 46,300 env steps, 00:18 in all: "
@@ -113,8 +114,9 @@ def test_of_counted_time_no_waiting_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_long_text_goes_on_below_itself(tmp_path: Path) -> None:
-    first, *lines = summary(Run(tmp_path, SOLVED), width=60)
-    assert first == outcome(SOLVED)
+    lines = summary(Run(tmp_path, SOLVED), width=60)
+    assert " ".join(lines[:2]) == outcome(SOLVED)
+    assert max(map(len, lines[:2])) <= 60
     place = lines.index("experience            10 rows pushed = 7 inserted + 1")
     assert lines[place + 1] == " " * 22 + "dropped + 2 holes; each sampled 8.2"
     # A path is never broken: it is there to be copied.

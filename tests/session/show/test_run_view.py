@@ -13,6 +13,7 @@ from session.launchers.status import ComponentStatus
 from session.process.component import Component, Topology
 from session.process.heartbeat import Beat, write_beat
 from session.process.state import State
+from session.show.components import ComponentRow
 from session.show.overview import overview, share_of
 from session.show.run_view import RunView
 from tests.session.fake_run import FakeRun
@@ -155,6 +156,21 @@ def test_the_overview_has_numbers_conditions_and_components(made: Made) -> None:
         "budget  ━━━━━━━━━━──────────────  00:40 of 01:40",
     ]
     assert components.splitlines()[1].split() == ["ps", "starting", "0"]
+
+
+def test_a_narrow_terminal_does_without_some_columns_of_components(made: Made) -> None:
+    work = "rows in 1,234/s, rows out 12,345/s"
+    made.view.components = {
+        "replay-0": ComponentRow(
+            "replay-0", State.running, 12345, 0.5, 0, None, "", work=work, rss_bytes=5e7
+        )
+    }
+    whole = overview(made.view).splitlines()[-2:]
+    assert overview(made.view, 200).splitlines()[-2:] == whole
+    narrow = overview(made.view, 80).splitlines()[-2:]
+    assert max(map(len, whole)) > 80 >= max(map(len, narrow))
+    assert narrow[0].split() == ["component", "state", "work", "pid", "restarts"]
+    assert work in narrow[1]
 
 
 def test_the_overview_of_a_run_that_is_over_has_its_outcome_and_no_budgets(made: Made) -> None:
