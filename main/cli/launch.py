@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.parser import Parser
+from session.program import path_from_here
 from session.show.text import columns
 from session.tensorplex.pages import Pages
 from surreal_like.join.agents import join_line
@@ -29,7 +29,7 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_intermixed_args(argv)
     with run_detached(request_of(given), _Notes()) as launched:
-        print("\n".join(next_steps(_name(launched.folder.path), given.on)))
+        print("\n".join(next_steps(path_from_here(launched.folder.path), given.on)))
         if (line := join_line(launched.folder)) is not None:
             print(f"agents on another machine, once:\n{line}")
         for name, address in Pages(launched.folder).wait(_PAGES_SECONDS).items():
@@ -90,9 +90,3 @@ def next_steps(run: str, on: str) -> list[str]:
         shown = "windows" if on == "tmux" else "live table"
         rows.insert(2, [shown, f"surreal-like attach {run}"])
     return [f"run {run} goes on by itself, on {on}", columns([], rows)]
-
-
-def _name(path: Path) -> str:
-    """Returns a path as a user would write it."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative

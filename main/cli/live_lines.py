@@ -52,7 +52,7 @@ class Lines(RunObserver):
     def on_event(self, event: Event) -> None:
         """Writes an event of the supervisor as a line."""
         if is_news(event):
-            self.on_message(supervisor_line(event))
+            self.on_message(str(event))
 
     def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Writes new events, and progress if its interval has passed."""
@@ -77,12 +77,6 @@ def is_news(event: Event) -> bool:
     """Returns False for the end of a component and for a stop that the user has just requested."""
     asked = event.kind == "stop" and event.detail == INTERRUPTED
     return event.kind != "ended" and not asked
-
-
-def supervisor_line(event: Event) -> str:
-    """Formats an event of the supervisor as one line."""
-    words = (event.component or "run", event.kind, event.detail)
-    return ": ".join(word for word in words if word)
 
 
 def event_line(event: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from main.cli.live_lines import is_news, news_lines, supervisor_line
+from main.cli.live_lines import is_news, news_lines
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event
@@ -64,7 +64,7 @@ class LiveTable(RunObserver):
     def on_event(self, event: Event) -> None:
         """Writes an event of the launcher above the table."""
         if is_news(event):
-            self._write(supervisor_line(event), "yellow")
+            self._write(str(event), "yellow")
 
     def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Draws the table again if something in it has changed."""

@@ -49,7 +49,7 @@ def run_supervisor(module: str, preload: Preload, argv: Sequence[str] | None = N
         names = [component.name for component in topology]
         terminal.show(f"supervising {len(names)} components: {', '.join(names)}")
         launcher = _make_supervisor(config, topology, folder, preload)
-        outcome = supervise(launcher, lambda event: terminal.show(_line(event)))
+        outcome = supervise(launcher, lambda event: terminal.show(str(event)))
     except SurrealError as error:
         sys.stderr.write(f"supervisor: {error}\n")
         return error.exit_code
@@ -66,11 +66,6 @@ def _make_supervisor(
     from session.launchers.local import LocalLauncher
 
     return LocalLauncher(config, topology, folder, preload=preload)
-
-
-def _line(event: Event) -> str:
-    words = (event.component or "run", event.kind, event.detail)
-    return ": ".join(word for word in words if word)
 
 
 def supervise(

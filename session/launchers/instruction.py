@@ -48,6 +48,9 @@ class Event:
     kind: str
     detail: str = ""
 
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.component or "run", self.kind, self.detail)))
+
 
 Instruction = Start | Signal | Stop | Event
 

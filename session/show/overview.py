@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from itertools import zip_longest
 from typing import NamedTuple
 
+from session.program import path_from_here
 from session.show.components import LEFT_OUT, component_cells
 from session.show.progress import shown_evaluations
 from session.show.run_view import Budget, RunView
@@ -32,9 +32,7 @@ class Number(NamedTuple):
 
 def heading(view: RunView, *words: str) -> str:
     """Lays out title, further words and folder of a run."""
-    relative = os.path.relpath(view.folder.path)
-    folder = str(view.folder) if relative.startswith("..") else relative
-    return " · ".join([view.title, *filter(None, words), folder])
+    return " · ".join([view.title, *filter(None, words), path_from_here(view.folder.path)])
 
 
 def state_line(view: RunView) -> str:
