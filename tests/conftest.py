@@ -77,6 +77,15 @@ def find_kubectl() -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= (1, 22)
 
 
+def find_node() -> bool:
+    """Return whether there is a Node that takes ES modules without a package.json (20.19)."""
+    if not find_program("node"):
+        return False
+    done = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=30)
+    version = re.match(r"v(\d+)\.(\d+)", done.stdout)
+    return version is not None and (int(version[1]), int(version[2])) >= (20, 19)
+
+
 GROUPS = {
     "slow": Group(lambda: True, ""),
     "root": Group(lambda: os.geteuid() == 0, "not root: run as root"),
@@ -89,7 +98,9 @@ GROUPS = {
         lambda: find_program("chromium", "chromium-browser", "google-chrome"),
         "no Chromium: install Debian's package chromium",
     ),
-    "node": Group(lambda: find_program("node"), "no Node: install Debian's package nodejs"),
+    "node": Group(
+        find_node, "no Node 20.19 or newer: install one as nodejs.org says (Debian 12's is older)"
+    ),
     "gxx": Group(lambda: find_program("g++"), "no g++: install Debian's package g++"),
 }
 

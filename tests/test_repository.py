@@ -2,10 +2,13 @@
 
 import ast
 import re
+import runpy
 import shutil
 import subprocess
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,3 +107,26 @@ def test_every_requirement_is_pinned() -> None:
 def test_pins_are_plain_versions() -> None:
     assert pins()["torch"] == "2.13.0"
     assert PIN.fullmatch("torch==2.13.0+" + "cpu") is None
+
+
+# -- what is installed ---------------------------------------------------------------------------
+
+
+def test_every_file_of_a_package_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("setuptools.setup", given.update)
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
+    patterns = {
+        f"{package.replace('.', '/')}/{pattern}"
+        for package, found in given["package_data"].items()
+        for pattern in found
+        if package in given["packages"]
+    }
+    paths = [path.relative_to(ROOT) for path in tracked_files()]
+    data = [
+        each for each in paths if each.parts[0] in given["package_data"] and each.suffix != ".py"
+    ]
+    assert Path("surreal_like/gateway/clients/surreal_client.hpp") in data
+    left_out = [each for each in data if not any(fnmatch(each.as_posix(), p) for p in patterns)]
+    assert left_out == []

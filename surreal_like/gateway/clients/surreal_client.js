@@ -2,7 +2,7 @@
  * Client of a surreal_like gateway: an environment in a browser or in Node drives an agent.
  *
  * This file may be copied; it is an ES module and needs nothing else: a browser, or Node 20 or
- * newer (where the folder has no package.json with "type": "module", name it surreal_client.mjs).
+ * newer (before 20.19 in a folder with a package.json that says "type": "module").
  * The protocol is in docs/gateway.md.
  *
  *     import { connect } from "./surreal_client.js";
