@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from main.cli import client
 from session.launchers.launcher import free_ports
 from tests.runs.command import CARTPOLE, ROOT, Process, Train, balanced, clean
 
@@ -64,6 +67,43 @@ def test_cartpole_is_solved_by_clients_alone(run_folder: Path) -> None:
     assert clean(train.result)
     names = {event["component"] for event in train.events_of("client_joined")}
     assert names == {"gateway-0"}
+
+
+@pytest.mark.slow
+@pytest.mark.node
+@pytest.mark.gxx
+@pytest.mark.timeout(300)
+def test_C5_clients_in_three_languages_solve_it_together(run_folder: Path) -> None:
+    folder = run_folder.parent / "examples"
+    for language in ("python", "javascript", "cpp"):
+        client.run(["--copy", language, str(folder)])
+    compiled = [str(folder / "cartpole.cpp"), "-o", str(folder / "cartpole")]
+    subprocess.run(["g++", "-std=c++17", "-O2", *compiled], check=True)
+    port, words = gateway()
+    address = f"127.0.0.1:{port}"
+    examples = [["node", str(folder / "cartpole.js"), address], [str(folder / "cartpole"), address]]
+    with (
+        Train(run_folder, CARTPOLE, "--quiet", *words) as train,
+        clients(4, port, run_folder.parent) as players,
+        ExitStack() as stack,
+    ):
+        players += [
+            stack.enter_context(Process(argv, folder / f"player-{name}-{index}.txt"))
+            for name, argv in enumerate(examples)
+            for index in range(4)
+        ]
+        # The table of `surreal-like clients`.
+        train.until(lambda: len(sessions(run_folder)) == 12)
+        assert train.wait(200) == 0, train.words
+        assert [each.wait(20) for each in players] == [0] * 12, said(players)
+    assert train.result["goal_met"] is True
+    assert clean(train.result)
+
+
+def sessions(run_folder: Path) -> list[Any]:
+    """The sessions of the only gateway, as it has written them last."""
+    path = run_folder / "gateway" / "gateway-0.json"
+    return list(json.loads(path.read_text())["sessions"]) if path.exists() else []
 
 
 @pytest.mark.slow

@@ -628,7 +628,7 @@ class Session {
   ~Session() {
     try {
       close();
-    } catch (...) {  // there is nobody to tell
+    } catch (...) {  // a destructor reports no errors
     }
   }
   Session(const Session&) = delete;
