@@ -29,6 +29,7 @@ _PUMP_SECONDS = 0.01
 _CHORES_SECONDS = 0.05
 _METRICS_SECONDS = 0.1
 _TABLE_SECONDS = 1.0
+_IN_STATUS = ("latency_p50_seconds", "batch")
 # Of the grace period, for the last acks.
 _LAST_ACKS_SECONDS = 3.0
 
@@ -70,6 +71,8 @@ class GatewayService(Service):
         self._leaving = Leaving(context, self._recorder.sender, self._fetcher.client)
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_until: float | None = None
+        # Of the newest report.
+        self._times: dict[str, float] = {}
         self._report = Report(context, session.tensorplex.update_schedule.agent)
         self._pump_due, self._chores_due, self._metrics_due, self._table_due = (
             Every(seconds=seconds, clock=clock.now)
@@ -190,6 +193,7 @@ class GatewayService(Service):
             "unacked_bytes": float(sender.window.unacked_bytes),
             "env_steps": float(sender.env_steps),
             "sessions": float(len(self._frontend.sessions)),
+            **{name: self._times[name] for name in _IN_STATUS if name in self._times},
         }
 
     def _account(self) -> dict[str, Any]:
@@ -205,8 +209,9 @@ class GatewayService(Service):
     def _report_curves(self) -> None:
         window, frontend = self._recorder.sender.window, self._frontend
         counters = frontend.counters
+        self._times = counters.times.pop()
         values = {
-            **counters.times.pop(),
+            **self._times,
             "version_lag": float(self._fetcher.lag),
             "sessions": float(len(frontend.sessions)),
             "episodes_cut": float(counters.cut),
