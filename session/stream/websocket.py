@@ -72,7 +72,8 @@ class WebSocketDoor:
                 protocol.send_response(response)
                 if protocol.subprotocol is not None:
                     self.encoding = SUBPROTOCOLS[protocol.subprotocol]
-            elif isinstance(event, Frame):
+            elif isinstance(event, Frame) and self.encoding is not None:
+                # Frames after a refused request are ignored: the connection is closed.
                 self._frames.append(event)
 
     def next(self) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import traceback
 from typing import Any
 
 from session.errors import OversizeError
@@ -160,6 +161,10 @@ class Frontend:
                 self._receive(member, message)
         except Refusal as refusal:
             self._refuse(connection, member, refusal)
+        except Exception:  # noqa: BLE001 - a defect here must not end the other sessions
+            self._log.warning(traceback.format_exc())
+            text = "a defect of the gateway, whose log has the details"
+            self._refuse(connection, member, Refusal("internal", text))
 
     def _refuse(self, connection: Connection, member: Member | None, refusal: Refusal) -> None:
         self.counters.refused += 1

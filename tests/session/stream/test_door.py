@@ -194,6 +194,19 @@ def test_P3_another_subprotocol_is_refused_with_both_names(offered: str) -> None
     assert "surreal.v1.msgpack or surreal.v1.json" in answer
 
 
+def test_P3_messages_after_a_refused_request_are_ignored() -> None:
+    way = Doorway(SETTINGS)
+    request = (
+        b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        b"Sec-WebSocket-Protocol: other\r\n\r\n"
+    )
+    way.feed(request + b"\x82\x82" + bytes(4) + b"{}")
+    assert way.opened().next() is None
+    assert b" 400 " in way.opened().answers()
+    assert way.opened().over
+
+
 @pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
 def test_P3_the_other_kind_of_message_is_refused(name: str) -> None:
     client, way = websocket(name)

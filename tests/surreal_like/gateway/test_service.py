@@ -20,6 +20,8 @@ from session.stream.tokens import revoke_token, write_token
 from surreal_like.experiment.machine import replay_need
 from surreal_like.gateway import admission
 from surreal_like.gateway.clients.surreal_client import connect
+from surreal_like.gateway.messages import Request
+from surreal_like.gateway.sessions import Member
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 from tests.surreal_like.gateway.test_surreal_client import Playing
 
@@ -248,6 +250,28 @@ def test_P9_a_message_that_is_too_large_ends_the_connection_and_not_the_session(
     assert "the limit is 65616" in answer["message"]
     assert client.gone()
     assert Client(stage).hello(resume=resume)["resumed"]
+
+
+def test_P9_a_defect_ends_one_connection_and_no_other_session(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy, other = stage.client(), stage.client()
+    healthy.request("reset")
+    receive = stage.service._frontend._requests.receive
+
+    def broken(member: Member, request: Request) -> bool:
+        return receive(member, request) if member.number == 1 else bool(1 // 0)
+
+    monkeypatch.setattr(stage.service._frontend._requests, "receive", broken)
+    answer = other.request("reset")
+    assert (answer["code"], answer["fatal"]) == ("internal", True)
+    assert other.gone()
+    assert healthy.request("step")["kind"] == "action"
+
+    def logged() -> bool:
+        return any("ZeroDivisionError" in each.get("text", "") for each in stage.rig.records)
+
+    stage.rig.until(logged)
 
 
 def test_P2_the_other_encoding_is_malformed(stage: Stage) -> None:
