@@ -45,7 +45,7 @@ HIDDEN_SIZES = [312, 312]
 AGENTS = 4
 # Rounds and duration of the runs.
 RUNS = 3
-RUN_SECONDS = 12.0
+RUN_SECONDS = 15.0
 
 
 def microseconds(call: Callable[[], object], seconds: float) -> float:
@@ -163,7 +163,8 @@ def gradients(given: Given) -> Found:
     """Measures the gradients of a whole run beside those of agents that send none."""
     seconds = RUN_SECONDS
     stop = f"session_config.stop={{seconds: {seconds}}}"
-    words = (f"session_config.agent.num={AGENTS}", "session_config.evaluator.num=0", stop)
+    report = "session_config.learner.report_seconds=0.5"
+    words = (f"session_config.agent.num={AGENTS}", "session_config.evaluator.num=0", stop, report)
     folders = (given.folder / f"run-{number}" for number in count())
 
     def run() -> float:
