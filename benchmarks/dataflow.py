@@ -3,6 +3,7 @@
 Prints tables and JSON, and writes benchmarks/results/dataflow.json; about two minutes.
 
     python benchmarks/dataflow.py [--rounds 5] [--seconds 0.3] [--only operators check gradient]
+    python benchmarks/dataflow.py --before CHECKOUT     also updates of learners, now and before
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ CALLS = 1000
 # About 100,000 parameters.
 HIDDEN_SIZES = [312, 312]
 AGENTS = 4
+LEARNERS = ("cartpole_dqn", "cartpole_ppo", "cartpole_impala", "pendulum_sac", "pendulum_td3")
 # Rounds and duration of the runs.
 RUNS = 3
 RUN_SECONDS = 15.0
@@ -196,20 +198,50 @@ def gradients(given: Given) -> Found:
         return measure(group, min(RUNS, given.rounds))
 
 
+def learners(given: Given) -> Found:
+    """Measures the updates of learners beside those of another checkout."""
+    assert given.before is not None  # else it is left out
+    script = str(HERE / "ours" / "learning.py")
+    with ExitStack() as stack:
+        now, before = (
+            stack.enter_context(Worker(sys.executable, script, str(folder)))
+            for folder in (HERE.parent, given.before)
+        )
+
+        def learn(worker: Worker) -> dict[str, float]:
+            asked = {"seconds": given.seconds}
+            return {name: rate(worker.ask("learn", name=name, **asked)) for name in LEARNERS}
+
+        learn(now), learn(before)  # starts their processes
+        sides = [
+            Side("now", "this checkout", "Learner.learn", partial(learn, now)),
+            Side("before", "the other one", "Learner.learn", partial(learn, before)),
+        ]
+        lines = [
+            Line(f"configs/{name}.yaml", f"now {name}", (f"before {name}",), "0.97, aim 1")
+            for name in LEARNERS
+        ]
+        about = "One batch again and again, one thread, processor time."
+        group = Group("Updates", "batches/s", "more", about, sides, lines)
+        return measure(group, given.rounds)
+
+
 GROUPS = {
     "operators": operators,
     "check": check,
     "gradient": gradient,
     "gradients": gradients,
+    "learners": learners,
 }
 
 
 def main() -> None:
     """Measures, prints the tables and writes the results."""
     torch.set_num_threads(1)
-    with arguments(__doc__, seconds=0.3, rounds=5, parts=tuple(GROUPS)) as given:
-        found = [GROUPS[part](given) for part in given.parts]
-        if len(found) == len(GROUPS):
+    with arguments(__doc__, seconds=0.3, rounds=5, parts=tuple(GROUPS), compares=True) as given:
+        parts = [part for part in given.parts if part != "learners" or given.before]
+        found = [GROUPS[part](given) for part in parts]
+        if len(given.parts) == len(GROUPS):
             keep("dataflow", found, given.versions, given.left_out)
         else:
             print(tables({"groups": found}))

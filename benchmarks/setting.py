@@ -30,6 +30,7 @@ class Given:
         versions: package -> version, of all peers.
         left_out: peer -> reason.
         parts: parts to measure.
+        before: another checkout to compare with; None: there is none.
     """
 
     rounds: int
@@ -39,6 +40,7 @@ class Given:
     versions: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
+    before: Path | None = None
 
 
 @contextmanager
@@ -48,6 +50,7 @@ def arguments(
     seconds: float = 0.3,
     rounds: int = 15,
     parts: tuple[str, ...] = (),
+    compares: bool = False,
 ) -> Iterator[Given]:
     """Parses the command line and installs the peers, which takes minutes the first time.
 
@@ -57,6 +60,7 @@ def arguments(
         seconds: default duration of a round.
         rounds: default number.
         parts: parts that may be measured alone.
+        compares: True if it can compare with another checkout.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -70,6 +74,8 @@ def arguments(
     parser.add_argument("--no-peers", action="store_true", help="only our side")
     if parts:
         parser.add_argument("--only", nargs="+", choices=parts, help="parts; the rest is not kept")
+    if compares:
+        parser.add_argument("--before", type=Path, help="another checkout to compare with")
     given = parser.parse_args()
     only = getattr(given, "only", None)
     # On SIGTERM, exit handlers end all started processes.
@@ -77,6 +83,7 @@ def arguments(
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:
         found = Given(given.rounds, given.seconds, Path(folder))
         found.parts = tuple(only or parts)
+        found.before = getattr(given, "before", None)
         for peer in () if given.no_peers else peers:
             try:
                 python = install(peer, given.scratch)
