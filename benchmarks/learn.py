@@ -76,6 +76,7 @@ def without_hindsight(config: str) -> Row:
 ROWS = (
     row("cartpole_ppo", 475.0, 15.0),
     row("cartpole_dqn", 475.0, 20.0),
+    row("cartpole_apex", 475.0, 60.0),
     row("cartpole_impala", 475.0, 40.0),
     row("cartpole_a3c", 475.0, 60.0),
     row("memory_ppo", 0.95, 60.0),
@@ -84,6 +85,8 @@ ROWS = (
     without_memory("memory_impala"),
     row("memory_a3c", 0.95, 90.0),
     without_memory("memory_a3c"),
+    row("memory_r2d2", 0.95, 120.0),
+    Row("memory_r2d2, no LSTM", "memory_r2d2", 0.95, 120.0, ("algorithm=dqn",), below=0.6),
     row("target_a3c", -0.16, 90.0),
     row("bitflip_dqn", -6.9, 60.0),
     without_hindsight("bitflip_dqn"),

@@ -81,8 +81,37 @@ BASE_LEARNER_CONFIG = Config(
                     # For piecewise: [[step, value], ...], steps rising.
                     "points": [],
                 },
+                # First priority of a row: highest (of all so far), or acting: its error by the
+                # values that the agent computed; for DQN.
+                "initial": "highest",
                 # Minimum priority of a row.
                 "epsilon": 1e-6,
+                # Priority of a sequence: this share of its largest error, the rest of the mean.
+                "eta": 0.9,
+            },
+            # Sequences of SequenceReplay; batch_size and min_size count them, capacity rows.
+            "sequence": {
+                # Learned steps of a sequence [steps].
+                "length": 40,
+                # Steps before them that only compute the state of the network [steps].
+                "burn_in": 20,
+                # Steps of an episode between the starts of two sequences, at most length [steps].
+                "period": 20,
+            },
+            # Training in turns: rows are collected, then learned from, and none come meanwhile.
+            # For one shard of UniformReplay, PrioritizedReplay or SequenceReplay, without
+            # samples_per_insert and min_size.
+            "iteration": {
+                # Steps of each environment before each training [steps]; 0: off.
+                "unroll_length": 0,
+                # Batches of a training; or passes, if it covers all rows.
+                "num_updates_per_train_iter": 1,
+                # A training covers all rows, each once in a pass, in batches of about batch_size.
+                "whole_replay_buffer_training": False,
+                # Rows are removed after the training that covered them.
+                "clear_replay_buffer": False,
+                # Rows to collect in addition before the first training [rows].
+                "initial_collect_steps": 0,
             },
             # Goals relabelled in hindsight, in UniformReplay and PrioritizedReplay: a sampled row
             # gets a goal that was achieved later, and the reward for that goal.
@@ -558,6 +587,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "learner_config.gradients_at": ("learner", "agent"),
         "learner_config.replay.when_full": ("block", "drop_oldest"),
+        "learner_config.replay.priority.initial": ("highest", "acting"),
         "learner_config.replay.hindsight.strategy": ("future", "final", "episode"),
         "env_config.vector": ("native", "sync", "process"),
         "session_config.at_end": ("exit", "idle"),

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from surreal_like.learner.base import Learner
 
 _SESSION = Config({"session_config": BASE_SESSION_CONFIG})
-_WHAT = ("single rows", "whole unrolls")
+_WHAT = {
+    "rows": "single rows",
+    "unrolls": "whole unrolls",
+    "sequences": "sequences of episodes",
+}
 
 
 class Algorithm:
@@ -42,6 +46,8 @@ class Algorithm:
     actions: ClassVar[tuple[str, ...]] = ("discrete", "multi_discrete", "continuous")
     # If True, continuous actions must have finite bounds on all sides.
     bounded: ClassVar[bool] = False
+    # If True, agents send values of actions where `replay.priority.initial` is acting.
+    sends_values: ClassVar[bool] = False
     # Values that replace defaults of `session_config`, with the same nesting.
     session_config: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
@@ -106,20 +112,33 @@ class Algorithm:
 
     @classmethod
     def check_replay(cls, learner_config: Mapping[str, Any]) -> None:
-        """Raises ConfigError, with both sides, if the configured replay gives other batches.
+        """Raises ConfigError, with both sides, if the configured replay does not fit.
 
-        Some kinds of replay give single rows, others whole unrolls, time first. The algorithm needs
-        the batches of the kind named in its own `replay`.
+        Some kinds of replay give single rows, others whole unrolls or sequences, time
+        first. The algorithm needs the batches of the kind named in its own `replay`. First
+        priorities by acting need agents that send values, and a replay that reads them.
         """
         from surreal_like.replay.base import load_replay_class
 
         wanted = load_replay_class({"replay": {"type": cls.replay}})
         given = load_replay_class(learner_config)
-        if given.overlap != wanted.overlap:
+        # Gradients are made of unrolls.
+        kinds = [_WHAT["unrolls" if each.overlap else each.gives()] for each in (wanted, given)]
+        if kinds[0] != kinds[1]:
             raise ConfigError(
-                f"{cls.__name__} learns from {_WHAT[wanted.overlap]}, as {wanted.__name__} gives, "
-                f"but learner_config.replay.type is {given.__name__}, which gives "
-                f"{_WHAT[given.overlap]}"
+                f"{cls.__name__} learns from {kinds[0]}, as {wanted.__name__} gives, "
+                f"but learner_config.replay.type is {given.__name__}, which gives {kinds[1]}"
+            )
+        priority = (learner_config.get("replay") or {}).get("priority") or {}
+        if priority.get("initial") == "acting" and not (cls.sends_values and given.reads_values):
+            reason = (
+                f"{given.__name__} has no such priorities"
+                if cls.sends_values
+                else f"agents of {cls.__name__} send no values of actions"
+            )
+            raise ConfigError(
+                f"learner_config.replay.priority.initial is acting, but {reason}: set it to "
+                "highest, or use dqn with PrioritizedReplay"
             )
 
 

@@ -13,7 +13,7 @@ class Registration(NamedTuple):
     Args:
         path: dotted path of its class.
         actions: supported action specs.
-        learns_from: content of a batch: rows, or unrolls.
+        learns_from: content of a batch: rows, unrolls or sequences.
         bounded: continuous actions must have finite bounds.
         memory: supported values of `learner_config.model.memory`, besides none.
     """
@@ -27,6 +27,8 @@ class Registration(NamedTuple):
     @property
     def replay(self) -> tuple[str, ...]:
         """Names of the replays of this library that give such batches."""
+        if self.learns_from == "sequences":
+            return ("SequenceReplay",)
         rows = self.learns_from == "rows"
         return ("UniformReplay", "PrioritizedReplay") if rows else ("FIFOReplay",)
 
@@ -45,6 +47,9 @@ _REGISTERED: Mapping[str, Registration] = MappingProxyType(
             "surreal_like.algorithm.impala:Impala", _ANY, "unrolls", memory=_CORES
         ),
         "ppo": Registration("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls", memory=_CORES),
+        "r2d2": Registration(
+            "surreal_like.algorithm.r2d2:R2D2", ("discrete",), "sequences", memory=_CORES
+        ),
         "sac": Registration(
             "surreal_like.algorithm.sac:SAC", ("continuous",), "rows", bounded=True
         ),

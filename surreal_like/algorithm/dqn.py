@@ -8,6 +8,7 @@ et al. 2017 (categorical); Dabney et al. 2018 (quantile); Fortunato et al. 2018 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -57,6 +58,35 @@ from surreal_like.network.q_network import DISTRIBUTION_CONFIG, Q_NETWORK_CONFIG
 Losses = tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]
 
 
+# The keys of `learner_config.algo.target`.
+TARGET_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # hard: a copy every `period` updates; soft: moves by the share `tau` at each
+        # update.
+        "mode": "hard",
+        # Of a hard target [updates].
+        "period": 100,
+        # Of a soft target.
+        "tau": 0.005,
+    }
+)
+
+# The keys of `learner_config.algo` for exploration.
+EPSILON_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # Share of random actions while training: a schedule.
+        "epsilon": dict(SCHEDULE_CONFIG),
+        # Reduces exploration from agent to agent: epsilon ** (1 + alpha i / (N - 1)).
+        "epsilon_alpha": 0.0,
+        # That N; an agent i >= N explores as agent i modulo N; 0: number of agents at the
+        # launch.
+        "epsilon_agents": 0,
+        # Share of random actions in the mode eval_stochastic.
+        "eval_epsilon": 0.01,
+    }
+)
+
+
 def default_config() -> Config:
     """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
@@ -79,24 +109,8 @@ def default_config() -> Config:
                 # Gradients with a larger norm are scaled to this norm; 0: never.
                 "max_grad_norm": 10.0,
                 # Updates of the target network from the online network.
-                "target": {
-                    # hard: a copy every `period` updates; soft: moves by the share `tau` at each
-                    # update.
-                    "mode": "hard",
-                    # Of a hard target [updates].
-                    "period": 100,
-                    # Of a soft target.
-                    "tau": 0.005,
-                },
-                # Share of random actions while training: a schedule.
-                "epsilon": dict(SCHEDULE_CONFIG),
-                # Reduces exploration from agent to agent: epsilon ** (1 + alpha i / (N - 1)).
-                "epsilon_alpha": 0.0,
-                # That N; an agent i >= N explores as agent i modulo N; 0: number of agents at the
-                # launch.
-                "epsilon_agents": 0,
-                # Share of random actions in the mode eval_stochastic.
-                "eval_epsilon": 0.01,
+                "target": dict(TARGET_CONFIG),
+                **EPSILON_CONFIG,
             },
             "replay": {
                 # Size of one batch of the learner [rows].
@@ -136,13 +150,34 @@ class DQNAgent(Agent):
         self.schedule = make_schedule(algo.epsilon, "learner_config.algo.epsilon")
         self.epsilon_alpha: float = algo.epsilon_alpha
         self.epsilon_agents: int = algo.epsilon_agents or self.num_agents
+        acting = self.learner_config.replay.priority.initial == "acting"
+        if acting and self.q_network.kind == "categorical":
+            raise ConfigError(
+                "learner_config.replay.priority.initial is acting, but with algo.distribution.kind "
+                "categorical priorities are divergences, not errors of values: set initial to "
+                "highest, or kind to quantile or none"
+            )
+        self.sends_values = acting and self.agent_mode is AgentMode.training
         stochastic = self.agent_mode == AgentMode.eval_stochastic
         self.eval_epsilon: float = algo.eval_epsilon if stochastic else 0.0
         self._epsilon_at: tuple[Progress | None, float] = (None, 0.0)
 
-    def act(self, obs: Any) -> npt.NDArray[np.int64]:
-        """Returns the actions `[N]` of observations `[N, ...]`."""
-        greedy: npt.NDArray[np.int64] = self.q_network(obs).argmax(1).cpu().numpy()
+    def act(self, obs: Any) -> Any:
+        """Returns the actions `[N]` of observations `[N, ...]`.
+
+        With `priority.initial: acting`, in training, also the values of the taken and of the best
+        actions, the columns `q_taken` and `q_greedy`.
+        """
+        q_values = self.q_network(obs)
+        actions = self.explore(q_values)
+        if not self.sends_values:
+            return actions
+        taken = taken_value(q_values, torch.from_numpy(actions))
+        return actions, {"q_taken": taken.numpy(), "q_greedy": greedy_value(q_values).numpy()}
+
+    def explore(self, q_values: torch.Tensor) -> npt.NDArray[np.int64]:
+        """Returns actions `[N]` from values `[N, A]`, a share of epsilon of them random."""
+        greedy: npt.NDArray[np.int64] = q_values.argmax(1).cpu().numpy()
         epsilon = self.epsilon
         return epsilon_greedy(greedy, self.num_actions, epsilon, self.rng) if epsilon else greedy
 
@@ -281,5 +316,6 @@ class DQN(Algorithm):
     agent = DQNAgent
     learner = DQNLearner
     actions = ("discrete",)
+    sends_values = True
     # Short chunks, few unacked: rows that wait there come from old parameters.
     session_config = MappingProxyType({"sender": {"flush_iteration": 16, "max_unacked_chunks": 2}})

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from surreal_like.learner.base import Learner
 
 # What replay gives -> the source of it.
-_SOURCES = {"rows": "replay", "unrolls": "rollouts", "gradients": "async_gradients"}
+_SOURCES = {
+    "rows": "replay",
+    "sequences": "replay",
+    "unrolls": "rollouts",
+    "gradients": "async_gradients",
+}
+_BATCHES = {"rows": "single rows", "sequences": "sequences", "unrolls": "whole unrolls"}
 
 
 def from_items(items: Iterable[Any]) -> Flow:
@@ -90,36 +96,36 @@ def replay(source: Learner | LocalReplay, *, batch_size: int | None = None) -> F
         batch_size: of a LocalReplay.
 
     Raises:
-        ConfigError: replay gives whole unrolls.
+        ConfigError: replay gives whole unrolls or gradients.
         ValueError: a LocalReplay needs a batch size of 1 or more, a learner has its own.
     """
     if isinstance(source, LocalReplay):
         return DrawnLocally(source, batch_size or 0)
     if batch_size is not None:
         raise ValueError("replay(learner) has no batch_size: set learner_config.replay.batch_size")
-    check_kind(source, "replay", "rows")
+    check_kind(source, "replay", "rows", "sequences")
     return with_parts(source, _Received("replay", source))
 
 
-def check_kind(learner: Learner, name: str, wanted: str) -> None:
+def check_kind(learner: Learner, name: str, *wanted: str) -> None:
     """Raises ConfigError, with the remedy, unless a learner's replay gives what a source needs.
 
     Args:
         learner: of the plan.
         name: of the source.
-        wanted: rows, unrolls or gradients.
+        wanted: rows, sequences, unrolls or gradients.
     """
     config = learner.learner_config
     kind = load_replay_class(config)
-    if kind.gives() == wanted:
+    if kind.gives() in wanted:
         return
-    if "gradients" in (wanted, kind.gives()):
+    if "gradients" in (*wanted, kind.gives()):
         key, given = "gradients_at", config.get("gradients_at", "learner")
-        remedy = f"set that to {'agent' if wanted == 'gradients' else 'learner'}"
+        remedy = f"set that to {'agent' if 'gradients' in wanted else 'learner'}"
         what = f"which gives {kind.gives()}"
     else:
         key, given, remedy = "replay.type", kind.__name__, "set another type"
-        what = f"which gives {'whole unrolls' if kind.overlap else 'single rows'}"
+        what = f"which gives {_BATCHES[kind.gives()]}"
     raise ConfigError(
         f"the plan has {name}(learner), but learner_config.{key} is {given}, {what}: "
         f"use {_SOURCES[kind.gives()]}(learner), or {remedy}"

@@ -26,7 +26,7 @@ from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.base import Replay
 from surreal_like.replay.column_spec import manifest_of
 
-# Steps and streams of the unroll, or rows.
+# Steps and streams of the unroll, or rows; a sequence has its own number of steps.
 _STEPS, _STREAMS = 3, 2
 
 
@@ -61,7 +61,7 @@ def check_plan(
         return columns
     # Only a plan can be checked, and only with the columns of a replay of this library.
     if agent is not None and replay.__module__.startswith("surreal_like.") and _is_planned(learner):
-        columns = _pull_zeros(learner, flow, _zeros(agent, bool(replay.overlap), config))
+        columns = _pull_zeros(learner, flow, _zeros(agent, replay.gives(), config))
     if not flow.trains and not learner.updates:
         raise ConfigError(
             "the execution plan trains nothing: it needs train_one_step or apply_gradients"
@@ -102,9 +102,12 @@ def _columns_of_gradient(learner: Learner, flow: Flow, batch: Batch) -> dict[str
     return {}
 
 
-def _zeros(agent: Agent, unrolls: bool, config: Config) -> Batch | None:
+def _zeros(agent: Agent, gives: str, config: Config) -> Batch | None:
     """Returns a batch as replay gives it, all observations and rewards 0; None without actions."""
-    env = config.env_config
+    env, unrolls, burn_in, count = config.env_config, gives != "rows", 0, _STEPS
+    if gives == "sequences":
+        sequence = config.learner_config.replay.sequence
+        burn_in, count = sequence.burn_in, sequence.burn_in + sequence.length
     spec = parse_obs_spec(env.obs_spec)
     obs = nest.map(lambda leaf: to_tensor(leaf.zeros(_STREAMS)), spec)
     agent.first = np.ones(_STREAMS, np.bool_)
@@ -115,17 +118,17 @@ def _zeros(agent: Agent, unrolls: bool, config: Config) -> Batch | None:
         return None
     extras = dict(result[1]) if isinstance(result, tuple) else {}
     actions = to_tensor(parse_action_spec(env.action_spec).array.zeros(_STREAMS))
-    chunk = _chunk(agent, obs, actions, extras)
+    chunk = _chunk(agent, obs, actions, extras, count)
     if chunk is None:
         return None
-    steps = slice(_STEPS) if unrolls else 0
-    lead = (_STEPS, _STREAMS) if unrolls else (_STREAMS,)
+    steps = slice(count) if unrolls else 0
+    lead = (count, _STREAMS) if unrolls else (_STREAMS,)
     columns = {name: torch.from_numpy(column)[steps] for name, column in chunk.columns.items()}
     batch = make_batch(
         {
             **{name: each for name, each in columns.items() if name.startswith("extras/")},
-            **nest.flatten(actions if not unrolls else _spread(actions, _STEPS), "actions"),
-            **nest.flatten(obs if not unrolls else _spread(obs, _STEPS + 1), "obs"),
+            **nest.flatten(actions if not unrolls else _spread(actions, count), "actions"),
+            **nest.flatten(obs if not unrolls else _spread(obs, count + 1), "obs"),
             "rewards": columns["reward"],
             "discounts": torch.ones(lead),
             "dones": torch.zeros(lead),
@@ -133,10 +136,13 @@ def _zeros(agent: Agent, unrolls: bool, config: Config) -> Batch | None:
         }
     )
     if unrolls:
-        first = torch.zeros(_STEPS + 1, _STREAMS, dtype=torch.bool)
-        replayed = torch.zeros(_STREAMS, dtype=torch.bool)
-        return Batch(batch, first=first, mask=torch.ones(lead), replayed=replayed)
-    rows = {"weights": torch.ones(lead), "indices": torch.arange(_STREAMS)}
+        first = torch.zeros(count + 1, _STREAMS, dtype=torch.bool)
+        mask = (torch.arange(count) >= burn_in).float().unsqueeze(1).expand(lead)
+        batch = Batch(batch, first=first, mask=mask.clone())
+    rows = {"weights": torch.ones(_STREAMS), "indices": torch.arange(_STREAMS)}
+    if unrolls:
+        replayed = {"replayed": torch.zeros(_STREAMS, dtype=torch.bool)}
+        return Batch(batch, **(rows if gives == "sequences" else replayed))
     return Batch(batch, obs_next=nest.map(torch.clone, obs), **rows)
 
 
@@ -144,9 +150,9 @@ def _spread(tensors: Any, rows: int) -> Any:
     return nest.map(lambda x: x.expand(rows, *x.shape).clone(), tensors)
 
 
-def _chunk(agent: Agent, obs: Any, actions: Any, extras: Any) -> Chunk | None:
+def _chunk(agent: Agent, obs: Any, actions: Any, extras: Any, steps: int) -> Chunk | None:
     """Returns rows of zeros as the agent sends them; None if its code raises an error."""
-    rows = _STEPS + 1
+    rows = steps + 1
     lead = (rows, _STREAMS)
     columns: dict[str, nest.Array] = {
         "step_type": np.full(lead, StepType.MID, np.uint8),

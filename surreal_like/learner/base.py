@@ -375,8 +375,10 @@ class Learner:
             context.clock,
             shards=replay.replay_shards,
             batch_size=replay.batch_size,
-            # Unrolls: one batch per request, because prefetched batches would only age here.
-            batches_per_request=1 if kind.overlap else session.learner.batches_per_request,
+            # Unrolls would only age here; sequences are large, and time comes first in them.
+            batches_per_request=1
+            if kind.gives() != "rows"
+            else session.learner.batches_per_request,
             requests_in_flight=session.learner.prefetch_requests,
             collate=kind.collate(self.learner_config),
             consumes=kind.consumes,

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import torch
 
+from surreal_like.loss.returns import n_step_returns
+from surreal_like.loss.value import rescale, unscale
+
 
 def sequence_means(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Returns the mean `[B]` of `x` `[L, B]` over the rows of mask 1; 0 for a sequence of none."""
@@ -30,3 +33,26 @@ def sequence_priority(td_error: torch.Tensor, mask: torch.Tensor, eta: float = 0
     """
     size = td_error.detach().abs() * mask
     return eta * size.amax(0) + (1.0 - eta) * sequence_means(size, mask)
+
+
+@torch.no_grad()
+def rescaled_targets(
+    rewards: torch.Tensor,
+    discounts: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    n: int,
+    mask: torch.Tensor | None = None,
+    epsilon: float = 1e-3,
+) -> torch.Tensor:
+    """Returns n-step targets `[L, B]` of rescaled values: Kapturowski et al. 2019, equation 1.
+
+    Args:
+        rewards, discounts, mask: `[L, B]`, as of `n_step_returns`.
+        values: rescaled values of all rows, `[L + 1, B]`.
+        n: steps, fewer at the end of an episode or of the sequence.
+        epsilon: of `rescale`; 0: values are not rescaled.
+    """
+    plain = unscale(values, epsilon) if epsilon else values
+    targets = n_step_returns(rewards, discounts, plain[:-1], plain[-1], n=n, mask=mask)
+    return rescale(targets, epsilon) if epsilon else targets

@@ -2,7 +2,7 @@
 
 With n-step transitions `r_t` is the discounted sum of the n rewards, and `discount_t` is the factor
 of the value n steps later: gamma**n, or 0 after a termination. B is the batch, A the actions.
-Errors and losses are elementwise, so `[T, B]` also works where `[B]` is written.
+All works along the last axis, so `[T, B]` also works where `[B]` is written.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from torch.nn import functional
 
 def taken_value(q_tm1: torch.Tensor, a_tm1: torch.Tensor) -> torch.Tensor:
     """Returns the values `[B]` of actions `a_tm1` `[B]`, int64, from values `q_tm1` `[B, A]`."""
-    return q_tm1.gather(1, a_tm1.unsqueeze(1)).squeeze(1)
+    return q_tm1.gather(-1, a_tm1.unsqueeze(-1)).squeeze(-1)
 
 
 def greedy_value(q_t: torch.Tensor) -> torch.Tensor:
     """Returns the largest value `[B]` of `q_t` `[B, A]`: Mnih et al. 2015, equation 2."""
-    return q_t.amax(1)
+    return q_t.amax(-1)
 
 
 def double_q_value(q_t: torch.Tensor, selector_t: torch.Tensor) -> torch.Tensor:
@@ -27,7 +27,7 @@ def double_q_value(q_t: torch.Tensor, selector_t: torch.Tensor) -> torch.Tensor:
     With the target network's values and the online network's selector it is double Q-learning:
     van Hasselt et al. 2016, equation 4.
     """
-    return taken_value(q_t, selector_t.argmax(1))
+    return taken_value(q_t, selector_t.argmax(-1))
 
 
 def td_target(r_t: torch.Tensor, discount_t: torch.Tensor, v_t: torch.Tensor) -> torch.Tensor:
@@ -97,4 +97,4 @@ def conservative_loss(q_tm1: torch.Tensor, a_tm1: torch.Tensor) -> torch.Tensor:
 
     It lowers values of actions that the data does not contain: Kumar et al. 2020, equation 4.
     """
-    return q_tm1.logsumexp(1) - taken_value(q_tm1, a_tm1)
+    return q_tm1.logsumexp(-1) - taken_value(q_tm1, a_tm1)

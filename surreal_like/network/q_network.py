@@ -15,6 +15,7 @@ from session.errors import ConfigError
 from surreal_like.network.head import DuelingHead, make_stream
 from surreal_like.network.noisy import Noise, NoisyLinear
 from surreal_like.network.obs_module import ObsModule
+from surreal_like.network.recurrent import make_core
 from surreal_like.network.torso import TORSO_CONFIG, LinearFactory, make_torso
 
 # The keys of `learner_config.model` for a QNetwork.
@@ -26,6 +27,19 @@ Q_NETWORK_CONFIG: Mapping[str, Any] = MappingProxyType(
         # Initial noise of all linear layers behind the encoder, which explores instead of epsilon:
         # 0.5 in the paper; 0: none.
         "noisy": 0.0,
+    }
+)
+
+# The keys of `learner_config.model` for a RecurrentQNetwork.
+RECURRENT_Q_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        **TORSO_CONFIG,
+        # Widths of the hidden layers of each stream of the head: two streams if dueling.
+        "head_sizes": [],
+        # Recurrent core between torso and head: lstm or gru.
+        "memory": "lstm",
+        # Units of the recurrent core.
+        "memory_size": 64,
     }
 )
 
@@ -87,7 +101,7 @@ class QNetwork(ObsModule):
         if model["noisy"]:
             linear = partial(NoisyLinear, sigma=model["noisy"], noise=self.noise)
         self.torso = make_torso(obs_spec, model, linear=linear)
-        width, outputs = self.torso.out_features, _outputs(distribution)
+        width, outputs = self.make_core(model), _outputs(distribution)
         self._shape = (num_actions, outputs)
         names = {"hidden_sizes": "head_sizes", "activation": "activation"}
         hidden = {name: model[key] for name, key in names.items()} | {"linear": linear}
@@ -100,6 +114,10 @@ class QNetwork(ObsModule):
             self.head = linear(width, num_actions * outputs)
         self.atoms: torch.Tensor
         self.register_buffer("atoms", _atoms(distribution), persistent=False)
+
+    def make_core(self, model: Mapping[str, Any]) -> int:
+        """Builds what is between torso and head, here nothing; returns the width of the head."""
+        return self.torso.out_features
 
     def forward(self, obs: Any) -> torch.Tensor:
         """Returns Q, float32 `[B, num_actions]`: of a distribution its means."""
@@ -129,6 +147,91 @@ class QNetwork(ObsModule):
         if self.kind == "quantile":
             return outputs.mean(-1)
         return outputs.softmax(-1) @ self.atoms
+
+
+class RecurrentQNetwork(QNetwork):
+    """Computes the values of all actions from sequences of observations.
+
+    Args:
+        obs_spec, num_actions, dueling: as of :class:`QNetwork`.
+        model: the keys of `RECURRENT_Q_CONFIG`.
+
+    Attributes:
+        core: recurrent core between torso and head.
+
+    Raises:
+        ConfigError: a setting is out of range, or there is no memory.
+    """
+
+    def __init__(
+        self,
+        obs_spec: Mapping[str, Any],
+        num_actions: int,
+        *,
+        model: Mapping[str, Any],
+        dueling: bool = False,
+    ) -> None:
+        super().__init__(obs_spec, num_actions, model={**model, "noisy": 0.0}, dueling=dueling)
+
+    def make_core(self, model: Mapping[str, Any]) -> int:
+        """Builds the recurrent core; returns its width."""
+        if not model["memory"]:
+            raise ConfigError(
+                "learner_config.model.memory is empty, but values of sequences need a memory: set "
+                "it to lstm or gru, or algorithm to dqn"
+            )
+        self.core = make_core(model["memory"], self.torso.out_features, model["memory_size"])
+        return self.core.out_features
+
+    def forward(self, obs: Any) -> torch.Tensor:
+        """Raises ValueError: single observations are not sufficient."""
+        raise ValueError("a network with a memory looks at sequences: call unroll() or act()")
+
+    def unroll(
+        self, obs: Any, state: torch.Tensor, first: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns Q `[T, B, num_actions]` of sequences, and the state after their last row.
+
+        Args:
+            obs: nest of tensors `[T, B, ...]`.
+            state: before the first row, `[B, state_size]`.
+            first: bool `[T, B]`, True where an episode begins.
+        """
+        with self.parameter_lock:
+            features, state = self._remember(obs, state, first)
+            q_values: torch.Tensor = self.head(features.flatten(0, 1))
+        return q_values.view(*first.shape, -1), state
+
+    def burn_in(self, obs: Any, state: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        """Returns the state after sequences, `[B, state_size]`; arguments as of `unroll`."""
+        if not len(first):
+            return state
+        with self.parameter_lock:
+            return self._remember(obs, state, first)[1]
+
+    def _remember(
+        self, obs: Any, state: torch.Tensor, first: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = nest.map(lambda x: x.flatten(0, 1), self.seen(obs))
+        features: torch.Tensor = self.torso(rows)
+        found: tuple[torch.Tensor, torch.Tensor] = self.core(
+            features.view(*first.shape, -1), state, first
+        )
+        return found
+
+    def act(
+        self, obs: Any, state: torch.Tensor, first: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns Q `[N, num_actions]` and the next state, at one row of each stream.
+
+        Args:
+            obs: nest of tensors `[N, ...]`.
+            state: `[N, state_size]`.
+            first: bool `[N]`, True where an episode begins.
+        """
+        row = nest.map(lambda x: x.unsqueeze(0), obs)
+        q_values, state = self.unroll(row, state, first.unsqueeze(0))
+        return q_values[0], state
 
 
 def _outputs(distribution: Mapping[str, Any]) -> int:

@@ -165,7 +165,7 @@ class AgeSelector(UniformSelector):
         return numbers.compress(self.is_ready(numbers))
 
     def _choose_listed(self, weights: npt.NDArray[np.float64], batch_size: int) -> Rows:
-        numbers = self._listed()
+        numbers = self.listed()
         ends = np.cumsum(np.repeat(weights, self._runs.ready))
         return numbers[self._drawn(ends, batch_size)]
 

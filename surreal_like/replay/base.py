@@ -44,6 +44,8 @@ class Replay:
         takes_priorities: whether :meth:`update_priorities` has an effect; the learner reads it.
         consumes: whether a row is sampled only once.
         relabels: whether it can give rows the goals of later rows.
+        iterates: whether it can collect and train in turns.
+        reads_values: whether it can make first priorities of the values that agents send.
         log: records what the replay does.
         tensorplex: metrics, ``tensorplex.add_scalar(tag, value, step)``.
         clock: source of times.
@@ -59,11 +61,14 @@ class Replay:
     takes_priorities: bool = False
     consumes: bool = False
     relabels: bool = False
+    iterates: bool = False
+    reads_values: bool = False
 
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
     ) -> None:
         self._require_relabelling(learner_config)
+        self._require_iterating(learner_config)
         self.learner_config = learner_config
         self.env_config = env_config
         self.session_config = session_config
@@ -86,6 +91,17 @@ class Replay:
                 f"learner_config.replay.hindsight.proportion is {proportion:g}, but "
                 f"{type(self).__name__} relabels no goals: set it to 0, or "
                 "learner_config.replay.type to UniformReplay or PrioritizedReplay"
+            )
+
+    def _require_iterating(self, learner_config: Mapping[str, Any]) -> None:
+        """Raises ConfigError if it should collect and train in turns and cannot do that."""
+        section = (learner_config.get("replay") or {}).get("iteration") or {}
+        length = section.get("unroll_length", 0)
+        if length and not self.iterates:
+            raise ConfigError(
+                f"learner_config.replay.iteration.unroll_length is {length}, but "
+                f"{type(self).__name__} has no iterations: set it to 0; algorithms that learn from "
+                "unrolls, with algo.synchronous, learn in turns without it"
             )
 
     # -- overridden by an author -----------------------------------------------------------------
@@ -120,7 +136,7 @@ class Replay:
 
     @classmethod
     def gives(cls) -> str:
-        """Returns the content of a batch: rows, unrolls or gradients."""
+        """Returns the content of a batch: rows, unrolls, sequences or gradients."""
         return "unrolls" if cls.overlap else "rows"
 
     # -- called by a server ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.n_step_view import View
-from surreal_like.replay.sequence_view import SequenceView, Stacker
+from surreal_like.replay.sequence_view import Stacker, UnrollView
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.transform.reward import make_reward_transform
 
@@ -55,7 +55,7 @@ class ChunkSamples:
             return settings.make_view(self._learner_config, self._env_config)
         rows, streams = chunk.shape
         algo = self._learner_config.algo
-        return SequenceView(
+        return UnrollView(
             rows - 1,
             streams,
             algo.gamma,

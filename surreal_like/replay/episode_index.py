@@ -54,7 +54,7 @@ class EpisodeIndex:
         """
         self.evict(storage.oldest)
         steps, streams = numbers.shape
-        before, continues = _predecessors(storage, numbers[0])
+        before, continues = predecessors(storage, numbers[0])
         begins = np.ones(numbers.shape, np.bool_)
         begins[0] = ~continues | (step_type[0] == FIRST)
         begins[1:] = (step_type[:-1] == LAST) | (step_type[1:] == FIRST)
@@ -88,7 +88,7 @@ class EpisodeIndex:
         if not len(numbers):
             return index
         first = storage.take("step_type", storage.locate(numbers)) == FIRST
-        before, continues = _predecessors(storage, numbers)
+        before, continues = predecessors(storage, numbers)
         continues &= ~first
         owners: list[int] = []
         rows = (numbers.tolist(), before.tolist(), continues.tolist(), first.tolist())
@@ -220,7 +220,7 @@ class EpisodeIndex:
         return low
 
 
-def _predecessors(storage: ColumnStorage, numbers: Rows) -> tuple[Rows, npt.NDArray[np.bool_]]:
+def predecessors(storage: ColumnStorage, numbers: Rows) -> tuple[Rows, npt.NDArray[np.bool_]]:
     """Returns the previous rows' numbers, and flags of those that exist in the same episode."""
     at = storage.locate(numbers)
     before, there = storage.step_back(at)

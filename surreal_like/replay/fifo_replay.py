@@ -14,7 +14,7 @@ from surreal_like.replay.column_spec import Manifest
 from surreal_like.replay.fifo_selector import FIFOSelector
 from surreal_like.replay.limiter import Limiter
 from surreal_like.replay.selector import Sample
-from surreal_like.replay.sequence_view import SequenceView, Stacker
+from surreal_like.replay.sequence_view import Stacker, UnrollView
 from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
 from surreal_like.replay.table import Table
 from surreal_like.replay.unroll_plan import plan_unrolls
@@ -42,7 +42,7 @@ class FIFOReplay(Table):
 
     overlap = 1
     consumes = True
-    relabels = False
+    relabels = iterates = False
     selector: FIFOSelector
     # Columns of a row; None: those of the first chunk.
     _manifest: Manifest | None = None
@@ -76,7 +76,7 @@ class FIFOReplay(Table):
         self._lead = (frames - 1) * plan.num_envs
         self._rows_each = self._lead + (plan.steps + 1) * plan.num_envs
         transform = make_reward_transform(algo)
-        self.view = SequenceView(
+        self.view = UnrollView(
             plan.steps, plan.num_envs, algo["gamma"], transform=transform, frame_stack=frames
         )
 

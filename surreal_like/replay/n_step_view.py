@@ -101,6 +101,10 @@ class View(ABC):
     def ready_rows(self, storage: ColumnStorage) -> Flags:
         """Flags the sampleable rows, ``[rows]``, the oldest first; for a restored ring."""
 
+    def needed_from(self, storage: ColumnStorage) -> int:
+        """Returns the oldest row that samples yet to come may need; the next number if none."""
+        return storage.next_number
+
     @abstractmethod
     def versions(self, storage: ColumnStorage, numbers: Rows) -> Rows:
         """Returns the oldest version that acted in each sample, ``[B]`` int64."""
@@ -217,15 +221,30 @@ class NStepView(View):
     def ready_rows(self, storage: ColumnStorage) -> Flags:
         if not len(storage):
             return np.zeros(0, np.bool_)
-        end = storage.locate(np.arange(storage.oldest, storage.next_number))
+        start = storage.locate(np.arange(storage.oldest, storage.next_number))
+        ends = storage.take("step_type", start) == LAST
+        flags: Flags = ~ends & ~self._lacking(storage, start)
+        return flags & self._stacks.complete(storage, start)
+
+    def _lacking(self, storage: ColumnStorage, end: Rows) -> Flags:
+        """True at positions of rows that lack successors; LAST needs none."""
         going: Flags = storage.take("step_type", end) != LAST
-        ready = going & self._stacks.complete(storage, end)
+        lacking = np.zeros(len(end), np.bool_)
         for _ in range(self.n):
             distance = storage.distance(end)
-            ready &= ~going | (distance > 0)
+            lacking |= going & (distance == 0)
             end = end + distance * going
             going &= storage.take("step_type", end) != LAST
-        return ready
+        return lacking
+
+    def needed_from(self, storage: ColumnStorage) -> int:
+        if not len(storage):
+            return storage.next_number
+        rows = storage.locate(np.arange(storage.oldest, storage.next_number))
+        rows = rows[self._lacking(storage, rows)]
+        rows = rows[self._stacks.complete(storage, rows)]
+        needed = storage.number(self._stacks.positions(storage, rows))
+        return int(needed.min(initial=storage.next_number))
 
     def versions(self, storage: ColumnStorage, numbers: Rows) -> Rows:
         """Returns the versions that acted at the rows."""

@@ -179,6 +179,11 @@ class RingSelector(Selector):
         self._size -= gone
         return gone
 
+    def listed(self) -> Rows:
+        """Returns the numbers of all sampleable rows."""
+        numbers = np.arange(self._oldest, self._next_number)
+        return numbers.compress(self.is_ready(numbers))
+
     def sample(self, batch_size: int) -> Sample:
         """Draws rows, with replacement; raises SurrealError if none is sampleable."""
         if not self._size:
@@ -222,7 +227,7 @@ class UniformSelector(RingSelector):
         span = self._next_number - self._oldest
         tries = int(1.1 * batch_size * span / self._size) + 8
         if tries > span:
-            listed = self._listed()
+            listed = self.listed()
             return listed[self._integers(len(listed), batch_size)]
         kept = self._try(tries, span)
         while len(kept) < batch_size:
@@ -236,7 +241,3 @@ class UniformSelector(RingSelector):
     def _integers(self, end: int, rows: int) -> Rows:
         # twice as fast as Generator.integers, and as uniform while 2**53 is far above `end`
         return (self._generator.random(rows) * end).astype(np.int64)
-
-    def _listed(self) -> Rows:
-        numbers = np.arange(self._oldest, self._next_number)
-        return numbers.compress(self.is_ready(numbers))

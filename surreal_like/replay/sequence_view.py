@@ -8,17 +8,21 @@ first row included, and :class:`Stacker` makes the stacks where the batch is use
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.batch import Columns
 from surreal_like.data.frames import stack_rows
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.n_step_view import FIRST, LAST, Flags, View
-from surreal_like.replay.storage import ColumnStorage, Empty
+from surreal_like.replay.episode_index import predecessors
+from surreal_like.replay.frame_stacks import FrameStacks
+from surreal_like.replay.n_step_view import FIRST, LAST, Flags, NStepView, View
+from surreal_like.replay.storage import ColumnStorage, Empty, spans
 from surreal_like.replay.stream_table import Rows
 from surreal_like.transform.reward import RewardTransform
 
@@ -26,17 +30,188 @@ _OF_STEPS = ("action", "extras", "version")
 
 
 class SequenceView(View):
-    """Makes the first row of each whole unroll the start of a sequence of T steps.
+    """Makes every ``period``-th row of an episode the start of a sequence within this episode.
 
-    A sequence is known by its first row, so any selector may choose among them. The state of a
-    recurrent network is a column; its value at row 0 is that before the sequence.
+    A sequence that starts at step s of its episode has the rows s - burn_in to s + length. Rows
+    outside the episode are padding: copies of the nearest row in it. It can be sampled when row
+    s + length or LAST has come, and as long as all of its rows are here. LAST starts none.
+
+    A sequence is known by row s, so any selector may choose among them. The state of a recurrent
+    network is a column; its value at row 0 is that before the first row that is no padding.
+
+    Args:
+        length: learned steps.
+        gamma: discount per step, multiplied with the environment's own.
+        burn_in: steps before, in which only the state of the network is computed.
+        period: steps between two starts, 1 to ``length``; 0: ``length``.
+        transform: of single rewards.
+        frame_stack: frames of an observation; with 1 it is the one of its row.
+
+    Raises:
+        ConfigError: there would be steps between the sequences.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        gamma: float,
+        *,
+        burn_in: int = 0,
+        period: int = 0,
+        transform: RewardTransform | None = None,
+        frame_stack: int = 1,
+    ) -> None:
+        self.period = period or length
+        if self.period > length:
+            raise ConfigError(
+                f"replay.sequence.period is {self.period}, but length is {length}: steps between "
+                "two sequences would never be learned from; lower the period"
+            )
+        self.length = self.rows_each = length
+        self.n = -(-length // self.period)
+        self.burn_in = burn_in
+        self._gamma = np.float32(gamma)
+        self._transform = transform or RewardTransform()
+        self._frames = frame_stack - 1
+        before = burn_in + frame_stack
+        self._rows = NStepView(length, gamma, frame_stack=before)
+        self._stacks = FrameStacks(before)
+        self.lead = before - 1
+        self._step: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # in the episode, of each slot
+
+    @property
+    def waiting(self) -> int:
+        """Rows of one stream that lack later or older rows at any time."""
+        return self._rows.waiting
+
+    def check(self, chunk: Chunk) -> None:
+        """Raises DataError for an unroll."""
+        self._rows.check(chunk)
+
+    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+        return self._rows.losing(storage, oldest)
+
+    def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
+        """Finds the starts that an insert has made sampleable; counts the steps of episodes."""
+        if not len(self._step):
+            self._step = np.zeros(storage.capacity, np.int32)
+        steps = self._count(storage, numbers, step_type)
+        flat = steps.reshape(-1)
+        for slots, part in spans(int(numbers[0, 0]), len(flat), len(self._step)):
+            self._step[slots] = flat[part]
+        flags, earlier = self._rows.ready(storage, numbers, step_type)
+        starts = self._step[earlier % len(self._step)] % self.period == 0
+        return flags & (steps % self.period == 0), earlier[starts]
+
+    def _count(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> Rows:
+        """Returns the steps of new rows in their episodes; an episode that was cut begins anew."""
+        before, continues = predecessors(storage, numbers[0])
+        begins = np.ones(numbers.shape, np.bool_)
+        begins[1:] = (step_type[:-1] == LAST) | (step_type[1:] == FIRST)
+        time = np.arange(len(numbers))[:, None]
+        steps: Rows = time - np.maximum.accumulate(np.where(begins, time, 0), axis=0)
+        continues &= step_type[0] != FIRST
+        steps += _until(begins) * np.where(continues, self._step[before % len(self._step)] + 1, 0)
+        return steps
+
+    def ready_rows(self, storage: ColumnStorage) -> Flags:
+        numbers = np.arange(storage.oldest, storage.next_number)
+        ready = self._rows.ready_rows(storage)
+        if len(numbers):
+            ready &= self._step[numbers % len(self._step)] % self.period == 0
+        return ready
+
+    def needed_from(self, storage: ColumnStorage) -> int:
+        return self._rows.needed_from(storage)
+
+    def versions(self, storage: ColumnStorage, numbers: Rows) -> Rows:
+        """Returns the oldest version that acted in each sequence, ``[B]`` int64."""
+        rows = self.window(storage, numbers)[self._frames :]
+        oldest: Rows = storage.take("version", rows).min(axis=0)
+        return oldest
+
+    def window(self, storage: ColumnStorage, numbers: Rows) -> Rows:
+        """Returns positions of the rows that sequences see, ``[k - 1 + L + 1, B]``.
+
+        k is the size of a stack of frames, L is ``burn_in + length``.
+        """
+        end = storage.locate(numbers)
+        rows = [*self._stacks.positions(storage, end).reshape(len(end), -1).T]
+        going = np.ones(len(end), np.bool_)
+        for _ in range(self.length):
+            end = end + storage.distance(end) * going
+            going &= storage.take("step_type", end) != LAST
+            rows.append(end)
+        return np.stack(rows)
+
+    def gather(
+        self, storage: ColumnStorage, numbers: Rows, empty: Empty | None = None
+    ) -> dict[str, Array]:
+        """Returns the sequences that start at some rows, side by side; see :meth:`View.gather`.
+
+        Returns:
+            Time first, T = L. ``obs`` (``obs/<path>``) and ``first`` bool (an episode begins there)
+            ``[T + 1, B, ...]`` (with stacks of k the single frames ``[k - 1 + T + 1, B, ...]``, see
+            :class:`Stacker`); ``actions``, ``extras/<name>`` and ``version`` ``[T, B, ...]``;
+            ``rewards`` of the actions, ``discounts`` (gamma included), ``dones`` (1 where the step
+            ends in a termination) and ``mask`` (0 in the burn-in, and at rows that no action was
+            taken from: an episode had ended) float32 ``[T, B]``.
+        """
+        storage.require(numbers)
+        seen = self.window(storage, numbers)
+        rows = seen[self._frames :]
+        after, acted = rows[1:], rows[:-1]
+        step_type, discount = storage.take("step_type", rows), storage.take("discount", after)
+        ended = step_type[1:] == LAST
+        first = step_type == FIRST
+        # Of the copies of a first row only the last one, the row itself, begins the episode.
+        first[: self.burn_in] &= rows[: self.burn_in] != rows[1 : self.burn_in + 1]
+        mask = (step_type[:-1] != LAST).astype(np.float32)
+        mask[: self.burn_in] = 0.0
+        batch: dict[str, Array] = {
+            "first": first,
+            "rewards": self._transform(storage.take("reward", after)),
+            "discounts": self._gamma * discount,
+            "dones": (ended & (discount == 0.0)).astype(np.float32),
+            "mask": mask,
+        }
+        for name in storage.names:
+            kind, slash, path = name.partition("/")
+            if kind == "obs":
+                batch[name] = storage.take(name, seen, empty)
+            elif kind in _OF_STEPS:
+                name_here = f"actions{slash}{path}" if kind == "action" else name
+                batch[name_here] = storage.take(name, acted)
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        """The steps of all slots, as far as the ring was filled."""
+        return {"steps": self._step}
+
+    def restore(self, state: Mapping[str, Any], storage: ColumnStorage) -> None:
+        self._step = np.zeros(storage.capacity, np.int32)
+        saved = np.asarray(state["steps"], np.int32)
+        numbers = np.arange(storage.oldest, storage.next_number)
+        if len(numbers):
+            self._step[numbers % storage.capacity] = saved[numbers % len(saved)]
+
+
+def _until(flags: Flags) -> Flags:
+    """True before the first True of each column, after row 0, which does not count."""
+    found = flags.copy()
+    found[0] = False
+    return ~np.logical_or.accumulate(found, axis=0)
+
+
+class UnrollView(SequenceView):
+    """Makes the first row of each whole unroll the start of the sequence of its T steps.
+
+    An unroll is one chunk, and may hold several episodes.
 
     Args:
         steps: T.
         streams: N, the streams of a chunk.
-        gamma: discount per step, multiplied with the environment's own.
-        transform: of single rewards.
-        frame_stack: frames of an observation; with 1 it is the one of its row.
+        gamma, transform, frame_stack: as of :class:`SequenceView`.
     """
 
     def __init__(
@@ -48,21 +223,19 @@ class SequenceView(View):
         transform: RewardTransform | None = None,
         frame_stack: int = 1,
     ) -> None:
-        self.rows_each = steps
+        super().__init__(steps, gamma, transform=transform, frame_stack=frame_stack)
+        self.n, self.lead = 1, 0
         self._streams = streams
-        # An unroll is one chunk, whose rows of a stream are N apart: no link need be read.
+        # The rows of a stream are N apart: no link need be read.
         self._places = np.arange(1 - frame_stack, steps + 1)[:, None] * streams
-        self._gamma = np.float32(gamma)
-        self._transform = transform or RewardTransform()
-        self._frames = frame_stack - 1
 
     def check(self, chunk: Chunk) -> None:
         """Raises DataError unless the chunk is an unroll of T steps, with the frames before it."""
         rows, streams = chunk.shape
-        if (rows - 1, streams) != (self.rows_each, self._streams):
+        if (rows - 1, streams) != (self.length, self._streams):
             raise DataError(
                 f"unroll of {rows - 1} steps x {streams} streams, expected "
-                f"{self.rows_each} x {self._streams}"
+                f"{self.length} x {self._streams}"
             )
         observed = [name for name in chunk.columns if name.partition("/")[0] == "obs"]
         found = {name: len(lead) for name, lead in chunk.lead_in.items()}
@@ -72,6 +245,10 @@ class SequenceView(View):
                 f"{self._frames} of {', '.join(observed)}: env_config.frame_stack must be the same "
                 "everywhere"
             )
+
+    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+        """Returns nothing: unrolls are evicted as a whole."""
+        return np.zeros(0, np.int64)
 
     def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
         """Flags the first rows of a new unroll, ``[T + 1, N]``; no earlier row was waiting."""
@@ -87,51 +264,17 @@ class SequenceView(View):
         flags: Flags = (place >= 0) & (place < self._streams)
         return flags
 
-    def versions(self, storage: ColumnStorage, numbers: Rows) -> Rows:
-        """Returns the oldest version that acted in each sequence, ``[B]`` int64."""
-        rows = self.window(storage, numbers)[self._frames :]
-        oldest: Rows = storage.take("version", rows).min(axis=0)
-        return oldest
-
     def window(self, storage: ColumnStorage, numbers: Rows) -> Rows:
-        """Returns positions of the rows that sequences see, ``[k - 1 + T + 1, B]``."""
+        """Returns positions of the rows that unrolls see, ``[k - 1 + T + 1, B]``."""
         rows: Rows = storage.locate(numbers) + self._places
         return rows
 
-    def gather(
-        self, storage: ColumnStorage, numbers: Rows, empty: Empty | None = None
-    ) -> dict[str, Array]:
-        """Returns the sequences that start at some rows, side by side; see :meth:`View.gather`.
+    def state(self) -> dict[str, Any]:
+        """Returns nothing: unrolls need no count of steps."""
+        return {}
 
-        Returns:
-            Time first. ``obs`` (``obs/<path>``) and ``first`` bool (an episode begins there)
-            ``[T + 1, B, ...]`` (with stacks of k the single frames ``[k - 1 + T + 1, B, ...]``, see
-            :class:`Stacker`); ``actions``, ``extras/<name>`` and ``version`` ``[T, B, ...]``;
-            ``rewards`` of the actions, ``discounts`` (gamma included), ``dones`` (1 where the step
-            ends in a termination) and ``mask`` (0 at rows that no action was taken from: an episode
-            had ended) float32 ``[T, B]``.
-        """
-        storage.require(numbers)
-        seen = self.window(storage, numbers)
-        rows = seen[self._frames :]
-        after, acted = rows[1:], rows[:-1]
-        step_type, discount = storage.take("step_type", rows), storage.take("discount", after)
-        ended = step_type[1:] == LAST
-        batch: dict[str, Array] = {
-            "first": step_type == FIRST,
-            "rewards": self._transform(storage.take("reward", after)),
-            "discounts": self._gamma * discount,
-            "dones": (ended & (discount == 0.0)).astype(np.float32),
-            "mask": (step_type[:-1] != LAST).astype(np.float32),
-        }
-        for name in storage.names:
-            kind, slash, path = name.partition("/")
-            if kind == "obs":
-                batch[name] = storage.take(name, seen, empty)
-            elif kind in _OF_STEPS:
-                name_here = f"actions{slash}{path}" if kind == "action" else name
-                batch[name_here] = storage.take(name, acted)
-        return batch
+    def restore(self, state: Mapping[str, Any], storage: ColumnStorage) -> None:
+        """Restores nothing."""
 
 
 class Stacker:

@@ -15,7 +15,9 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.age_selector import AgeRule, Versions
 from surreal_like.replay.base import Replay
+from surreal_like.replay.epoch_selector import EpochSelector
 from surreal_like.replay.hindsight import make_hindsight_view
+from surreal_like.replay.iteration import Iteration, make_iteration
 from surreal_like.replay.limiter import Limiter
 from surreal_like.replay.n_step_view import View
 from surreal_like.replay.selector import Sample, Selector
@@ -35,13 +37,14 @@ class Table(Replay):
         storage: the rows, one column each.
         selector: chooses among the sampleable rows; :meth:`make_selector` is what a kind overrides.
         limiter: decides when rows may go in and out.
+        turns: decides it where rows are collected and learned from in turns; else None.
         view: makes the batch of the chosen rows and their neighbours.
 
     Raises:
         ConfigError: the settings must deadlock, or are another replay's.
     """
 
-    relabels = True
+    relabels = iterates = True
 
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
@@ -67,13 +70,20 @@ class Table(Replay):
         capacity = settings.shard_of(replay["capacity"], self.learner_config)
         self._waiting_rows = settings.waiting_rows(*configs, n=view.waiting)
         self._waiting_words = settings.waiting_words(*configs[1:], n=view.waiting)
-        self.limiter: Limiter = Limiter(**settings.limits(*configs, n=view.n))
+        self.turns = make_iteration(*configs, waiting=self._waiting_rows)
+        limits = settings.limits(*configs, n=view.n)
+        if self.turns is not None:
+            limits["min_size"] = 1
+        self.limiter: Limiter = Limiter(**limits)
         self._capacity = capacity
         self._max_bytes = settings.shard_of(replay["max_bytes"], self.learner_config)
         settings.require_none_replayed(self.learner_config)
         self._require_room(capacity)
         self.storage = ColumnStorage(capacity, self._max_bytes)
-        self.selector = self.make_selector(capacity, settings.default_seed(self.session_config))
+        seed = settings.default_seed(self.session_config)
+        self.selector = self.make_selector(capacity, seed)
+        if self.turns is not None:
+            self.selector = EpochSelector(self.selector, self.turns, seed=seed)
 
     def make_view(self) -> None:
         """Makes the view: here of transitions over n steps, with goals in hindsight if wanted."""
@@ -108,7 +118,9 @@ class Table(Replay):
             self.env_config,
             self.session_config,
             row_bytes=row_bytes - LINK_BYTES,
-            rows=self.learner_config["replay"]["batch_size"] * batches,
+            rows=self.learner_config["replay"]["batch_size"]
+            * self.batches_at_once(batches)
+            * self.view.rows_each,
         )
 
     def _require_room(self, rows: int, why: str = "") -> None:
@@ -148,14 +160,20 @@ class Table(Replay):
         self._clear(losing)
         ready, earlier = self.view.ready(storage, numbers, chunk.columns["step_type"])
         before = len(self.selector)
-        self.selector.mark(int(numbers[0, 0]), ready)
-        self.selector.mark_earlier(earlier)
+        self.mark(numbers, ready, earlier)
         self.limiter.insert(len(self.selector) - before)
         self.limiter.require_start(storage.next_number, storage.capacity)
+        if self.turns is not None:
+            self.turns.insert(steps * streams)
         if self._rule["max_age_seconds"]:
             self._ages.append((storage.next_number, self.clock.now()))
         if self._minds_versions:
             self.newest_version = max(self.newest_version, int(chunk.columns["version"].max()))
+
+    def mark(self, numbers: Rows, ready: npt.NDArray[np.bool_], earlier: Rows) -> None:
+        """Adds new rows ``[T, N]`` to the selector, with flags, and earlier rows now sampleable."""
+        self.selector.mark(int(numbers[0, 0]), ready)
+        self.selector.mark_earlier(earlier)
 
     def _clear(self, losing: Rows) -> None:
         """Removes evicted rows, and rows that need them for their stacks, from the selector."""
@@ -185,7 +203,26 @@ class Table(Replay):
         Raises:
             DataError: a row has been evicted since.
         """
-        return {**self.view.gather(self.storage, sample.numbers, self.empty), **sample.columns}
+        batch = {**self.view.gather(self.storage, sample.numbers, self.empty), **sample.columns}
+        if self.turns is not None and self.turns.over:
+            self._end_training(self.turns)
+        return batch
+
+    def _end_training(self, iteration: Iteration) -> None:
+        """Collects again; removes the rows that were learned from, if that is wanted."""
+        iteration.end()
+        if not iteration.clear:
+            return
+        # Rows that lack successors, and what these need, stay: their turn comes next time.
+        self.limiter.evict(self.selector.unmark(self.selector.listed()))
+        oldest = self.view.needed_from(self.storage)
+        losing = self.view.losing(self.storage, oldest)
+        self.storage.evict(oldest)
+        self._clear(losing)
+
+    def batches_at_once(self, asked: int) -> int:
+        """One in training iterations, whose batches have several sizes."""
+        return asked if self.turns is None else 1
 
     def rows_in(self, batch_size: int) -> int:
         """Returns how many rows of the newest batch count as sampled."""
@@ -207,6 +244,8 @@ class Table(Replay):
         their age.
         """
         storage = self.storage
+        if self.turns is not None and self.turns.training:
+            return 0
         oldest = storage.oldest
         if self._rule["max_rows"]:
             oldest = max(oldest, storage.next_number - self._rule["max_rows"])
@@ -240,10 +279,14 @@ class Table(Replay):
 
     def can_insert(self) -> bool:
         """True if the limiter allows another chunk, or if no row can be drawn without it."""
+        if self.turns is not None:
+            return self.turns.can_insert(len(self.selector))
         return self.limiter.can_insert() or not self.selector.drawable
 
     def can_sample(self, batch_size: int) -> bool:
         """True if there is enough to sample from and the limiter allows so many rows."""
+        if self.turns is not None:
+            return self.turns.can_sample(len(self.selector))
         self.limiter.expect(request_rows=batch_size)
         enough = self.start_sample_condition() and self.selector.drawable > 0
         return enough and self.limiter.can_sample(self.selector.fresh(batch_size))
@@ -288,7 +331,13 @@ class Table(Replay):
         The arrays are views on the ring: write or copy them before the next insert.
         """
         now = self.clock.now()
+        phase: dict[str, Any] = {}
+        if self.turns is not None:
+            ready = self.storage.oldest + np.flatnonzero(self.view.ready_rows(self.storage))
+            learned = np.setdiff1d(ready, self.selector.listed())
+            phase = {"iteration": self.turns.state(), "learned": learned}
         return {
+            **phase,
             "storage": self.storage.state(),
             "selector": self.selector.state(),
             "limiter": self.limiter.state(),
@@ -304,6 +353,10 @@ class Table(Replay):
         self.view.restore(state["view"], storage)
         ready = self.view.ready_rows(storage)
         self.selector.restore(state["selector"], storage.oldest, ready)
+        if self.turns is not None and "iteration" in state:
+            self.turns.restore(state["iteration"])
+            learned = np.asarray(state["learned"], np.int64)
+            self.selector.unmark(learned[learned >= storage.oldest])
         self.limiter.restore({**state["limiter"], "size": len(self.selector)})
         now = self.clock.now()
         self._ages = deque((end, now - age) for end, age in state["ages"])

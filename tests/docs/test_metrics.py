@@ -247,9 +247,14 @@ def test_progress_has_exactly_the_fields_of_the_glossary(dqn: Ended, own: Ended)
 @pytest.mark.parametrize("name", sorted({*list_algorithms()} - {"dqn"}))
 def test_what_other_learners_report_is_in_the_glossary(name: str) -> None:
     algorithm = find_algorithm(name)
-    unrolls = describe_algorithms()[name].learns_from == "unrolls"
-    learner = algorithm.learner(**algorithm_configs(algorithm, DISCRETE if unrolls else ACTION))
-    batch = make_batch(DISCRETE) if unrolls else make_transitions()
+    rows = describe_algorithms()[name].learns_from == "rows"
+    options = {"replay": {"sequence": {"burn_in": 1}}, "model": {"hidden_sizes": [4]}}
+    made = algorithm_configs(algorithm, ACTION if rows else DISCRETE, learner=options)
+    learner = algorithm.learner(**made)
+    batch = make_transitions() if rows else make_batch(DISCRETE)
+    if describe_algorithms()[name].learns_from == "sequences":
+        batch["weights"] = torch.ones(batch.rewards.shape[1])
+        batch.extras["memory"] = torch.zeros(*batch.rewards.shape, 128)
     reported = {("learner", f"learn/{key}") for key in (learner.learn(batch) or {})}
     assert reported == listed(f"### {name.upper()}")
 

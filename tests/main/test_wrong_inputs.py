@@ -29,6 +29,8 @@ TYPE = "learner_config.replay.type=surreal_like.replay."
 # What learns from unrolls has the queue of them by default.
 FIFO = "algorithm=impala"
 PRIORITIZED = f"{TYPE}prioritized_replay:PrioritizedReplay"
+R2D2 = ("train", "--on", "serial", "--algorithm", "r2d2", "--env", "toy:recall")
+ITERATING = f"{TYPE}uniform_replay:UniformReplay"
 NO_ENVIRONMENT = "class Nothing:\n    pass\n"
 
 
@@ -420,6 +422,127 @@ RESOLVED = (
         "raise max_bytes or lower batch_size",
     ),
     replay("samples for each unroll", FIFO, "samples_per_insert=2", "each row once", "set it to 0"),
+    Wrong(
+        "steps between sequences",
+        (*R2D2, "learner_config.replay.sequence={length: 10, period: 11}"),
+        "replay.sequence.period is 11, but length is 10",
+        "lower the period",
+    ),
+    Wrong(
+        "no step of a sequence",
+        (*R2D2, "learner_config.replay.sequence.period=0"),
+        "learner_config.replay.sequence.period is 0",
+        "1 or more",
+    ),
+    Wrong(
+        "a negative burn-in",
+        (*R2D2, "learner_config.replay.sequence.burn_in=-1"),
+        "learner_config.replay.sequence.burn_in is -1",
+        "0 or more",
+    ),
+    Wrong(
+        "few sequences",
+        (*R2D2, "learner_config.replay={capacity: 1000, min_size: 100}"),
+        "min_size is 100 sequences, but 1000 rows of capacity",
+        "lower min_size",
+    ),
+    setting(
+        "sequences for DQN",
+        f"{TYPE}sequence_replay:SequenceReplay",
+        "DQN learns from single rows",
+        "SequenceReplay, which gives sequences of episodes",
+    ),
+    Wrong(
+        "rows for R2D2",
+        (*R2D2, f"{TYPE}uniform_replay:UniformReplay"),
+        "R2D2 learns from sequences of episodes",
+        "UniformReplay, which gives single rows",
+    ),
+    Wrong(
+        "R2D2 without memory",
+        (*R2D2, "learner_config.model.memory=''"),
+        "learner_config.model.memory is empty",
+        "set it to lstm or gru",
+    ),
+    Wrong(
+        "goals in sequences",
+        (*R2D2, "learner_config.replay.hindsight.proportion=0.5"),
+        "SequenceReplay relabels no goals",
+        "set it to 0",
+    ),
+    Wrong(
+        "first priorities of actions without values",
+        (
+            *("train", "--on", "serial", "--algorithm", "sac", "--env", "gym:Pendulum-v1"),
+            PRIORITIZED,
+            "learner_config.replay.priority.initial=acting",
+        ),
+        "agents of SAC send no values of actions",
+        "use dqn with PrioritizedReplay",
+    ),
+    setting(
+        "first priorities without any",
+        "learner_config.replay.priority.initial=acting",
+        "UniformReplay has no such priorities",
+        "set it to highest",
+    ),
+    Wrong(
+        "first priorities of divergences",
+        (
+            *(*SERIAL, PRIORITIZED, "learner_config.replay.priority.initial=acting"),
+            "learner_config.algo.distribution.kind=categorical",
+        ),
+        "priorities are divergences",
+        "set initial to highest",
+    ),
+    setting(
+        "unknown first priorities",
+        "learner_config.replay.priority.initial=actin",
+        "'actin', expected one of highest, acting",
+        "did you mean acting?",
+    ),
+    replay(
+        "iterations of a queue",
+        FIFO,
+        "iteration.unroll_length=32",
+        "FIFOReplay has no iterations",
+        "set it to 0",
+    ),
+    replay(
+        "iterations over shards",
+        ITERATING,
+        "iteration.unroll_length=40 replay_shards=2 samples_per_insert=0",
+        "iterations need one shard",
+        "set replay_shards to 1",
+    ),
+    replay(
+        "iterations with a rate",
+        ITERATING,
+        "iteration.unroll_length=40 samples_per_insert=4",
+        "samples_per_insert is 4: an iteration itself says how much is learned",
+        "set samples_per_insert to 0",
+    ),
+    replay(
+        "iterations of parts of chunks",
+        ITERATING,
+        "iteration.unroll_length=41 samples_per_insert=0",
+        "unroll_length is 41, but session_config.sender.flush_iteration is",
+        "set one to a multiple of the other",
+    ),
+    replay(
+        "rows that go unlearned",
+        ITERATING,
+        "iteration.unroll_length=40 iteration.clear_replay_buffer=true samples_per_insert=0",
+        "clear_replay_buffer is true, but whole_replay_buffer_training is false",
+        "set both to true",
+    ),
+    replay(
+        "iterations beyond the replay",
+        ITERATING,
+        "iteration.unroll_length=40000 samples_per_insert=0",
+        "rows are more than replay.capacity",
+        "raise the capacity",
+    ),
     replay("age of no unrolls", FIFO, "age.max_versions=9", "proportion is 0", "max_version_lag"),
     replay("age of priorities", PRIORITIZED, "age.max_versions=9", "is for UniformReplay", "to 0"),
     replay("odd beta", PRIORITIZED, "priority.beta.kind=liner", "'liner'", "constant, linear"),

@@ -369,3 +369,30 @@ def test_the_step_size_follows_its_schedule() -> None:
     learner.env_steps, before = 1000, learner.q_network.hash()
     assert learner.learn(make_batch())["learning_rate"] == 0.0
     assert learner.q_network.hash() == before
+
+
+ACTING = {"replay": {"priority": {"initial": "acting"}}}
+
+
+def test_agents_send_the_values_of_which_first_priorities_are_made() -> None:
+    options = configs(learner=ACTING, epsilon={"start": 0.5, "kind": "constant"})
+    agent = DQNAgent(**options, agent_id=0, agent_mode="training")
+    obs = make_obs(VECTOR, 40)
+    actions, extras = agent.act(obs)
+    q_values = agent.q_network(obs).numpy()
+    assert extras["q_taken"].dtype == extras["q_greedy"].dtype == np.float32
+    assert extras["q_taken"].tolist() == q_values[np.arange(40), actions].tolist()
+    assert extras["q_greedy"].tolist() == q_values.max(1).tolist()
+    assert (extras["q_taken"] < extras["q_greedy"]).any()
+    for mode, learner in (("eval_deterministic", ACTING), ("training", None)):
+        agent = DQNAgent(**configs(learner=learner), agent_id=0, agent_mode=mode)
+        assert agent.act(obs).shape == (40,)
+
+
+def test_first_priorities_of_divergences_are_refused() -> None:
+    """P2."""
+    options = configs(learner=ACTING, distribution={"kind": "categorical"})
+    with pytest.raises(ConfigError, match=r"initial is acting, but .* are divergences"):
+        DQNAgent(**options, agent_id=0, agent_mode="training")
+    options = configs(learner=ACTING, distribution={"kind": "quantile"})
+    assert DQNAgent(**options, agent_id=0, agent_mode="training").sends_values

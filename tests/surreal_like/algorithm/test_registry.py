@@ -12,10 +12,11 @@ from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
+from surreal_like.replay.sequence_replay import SequenceReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from tests.surreal_like.algorithm.unrolls import configs
 
-KINDS = (FIFOReplay, PrioritizedReplay, UniformReplay)
+KINDS = (FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay)
 
 OWN_FILE = """
 from surreal_like import Agent, Algorithm, Learner
@@ -44,7 +45,7 @@ def test_the_description_of_an_algorithm_is_true() -> None:
         algorithm = find_algorithm(name)
         assert entry.actions == algorithm.actions
         kind = load_replay_class({"replay": {"type": algorithm.replay}})
-        assert entry.learns_from == ("unrolls" if kind.overlap else "rows")
+        assert entry.learns_from == kind.gives()
         assert entry.bounded == algorithm.bounded
         assert bool(entry.memory) == ("memory" in algorithm.default_config().model)
         for replay in entry.replay:

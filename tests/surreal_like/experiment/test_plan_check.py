@@ -11,8 +11,11 @@ import torch
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like.algorithm.impala import Impala
+from surreal_like.algorithm.r2d2 import R2D2
 from surreal_like.algorithm.registry import find_plan
+from surreal_like.experiment.plan_check import check_plan
 from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.replay.sequence_replay import SequenceReplay
 from tests.runs.command import CARTPOLE, Train, clean
 from tests.surreal_like.algorithm.unrolls import DISCRETE, configs, make_batch
 
@@ -128,6 +131,18 @@ def test_others_are_refused_in_one_line(file: Path, place: str, words: str) -> N
     with pytest.raises(ConfigError, match=words) as refused:
         resolved(place.format(file=file))
     assert "\n" not in str(refused.value)
+
+
+def test_sequences_of_zeros_have_the_size_of_the_config() -> None:
+    config = resolve(read_experiment(None, [], algorithm="r2d2", env_name="toy:recall"))
+    names = ("learner_config", "env_config", "session_config")
+    given = {name: config[name] for name in names}
+    learner = R2D2.learner(**given)
+    agent = R2D2.agent(**given, agent_id=0, agent_mode="training")
+    check_plan(learner, agent, SequenceReplay, config)
+    [trained] = learner.updates
+    assert trained.batch.mask.sum(0).tolist() == [40.0, 40.0]
+    assert trained.batch.obs.shape[0] == 61
 
 
 def test_the_ratio_of_new_and_old_batches_is_exact(file: Path) -> None:

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.errors import ConfigError
+from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
 from surreal_like.replay.round_robin import WeightedRoundRobin
 from tests.examples import examples
@@ -175,3 +177,70 @@ def test_shards_together_draw_and_weigh_as_one_table_would(seed: int) -> None:
     # The mean is one less than the rows, the variance twice that: five deviations.
     freedom = len(shares) - 1
     assert statistic < freedom + 5 * (2 * freedom) ** 0.5
+
+
+TAKEN = [1.0, 0.5, 2.0, 0.0, 0.3, 0.0]
+GREEDY = [1.2, 0.9, 2.5, 0.4, 0.8, 7.0]
+TERMINATION = [1.9116, 1.0732, 0.09, 0.1, 0.7]
+TRUNCATION = [1.9116, 1.0732, 5.013, 5.57, 7.0]
+
+
+def acted(*texts: str, first: int = 0, **changed: Any) -> Chunk:
+    """Rows of two streams with the values that an agent had, from row ``first`` on."""
+    rows = slice(first, first + len(texts[0]))
+    chunk = chunk_of(*texts, rewards=[0.0, 1.0, 0.0, 2.0, -1.0, 1.0][rows], **changed)
+    for name, numbers in (("taken", TAKEN), ("greedy", GREEDY)):
+        column = np.repeat(np.float32(numbers)[rows, None], len(texts), 1)
+        chunk.columns[f"extras/q_{name}"] = column
+    return chunk
+
+
+def acting(**changed: Any) -> PrioritizedReplay:
+    priority = {"alpha": 1.0, "initial": "acting", "epsilon": 1e-6}
+    options = {"capacity": 64, "min_size": 1, "priority": priority}
+    return PrioritizedReplay(**configs(algo={"n_step": 3, "gamma": 0.9}, **options | changed))
+
+
+@pytest.mark.parametrize("cut", [6, 4, 2, 1])
+def test_first_priorities_are_the_errors_of_the_acting_values(cut: int) -> None:
+    """P1: of n-step transitions, in whatever chunks their rows come."""
+    replay = acting()
+    texts = ("FMMMMT", "FMMMMU")
+    for number, first in enumerate(range(0, 6, cut)):
+        part = [text[first : first + cut] for text in texts]
+        replay.insert(acted(*part, first=first, sequence=number + 1))
+    masses = replay.state()["selector"]["masses"].reshape(6, 2)
+    assert masses[:5, 0].tolist() == pytest.approx(TERMINATION, rel=1e-5)
+    assert masses[:5, 1].tolist() == pytest.approx(TRUNCATION, rel=1e-5)
+    assert masses[5].tolist() == [0.0, 0.0]
+    replay.update_priorities(np.array([0]), np.array([3.0], np.float32))
+    assert replay.state()["selector"]["masses"][0] == 3.0
+
+
+def test_rewards_beyond_all_numbers_give_a_finite_priority() -> None:
+    replay = acting()
+    chunk = acted("FMMMMT")
+    chunk.columns["reward"][1:] = 3e38
+    with np.errstate(over="ignore"):
+        replay.insert(chunk)
+    assert np.isfinite(replay.mass)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (None, "'extras/q_greedy' is missing"),
+        (np.zeros((6, 1)), r"is float64 \[6, 1\], not float32 \[6, 1\]"),
+        (np.zeros((6, 1, 2), np.float32), r"is float32 \[6, 1, 2\], not"),
+        (np.full((6, 1), np.nan, np.float32), "has a value that is not finite"),
+    ],
+)
+def test_chunks_without_values_are_refused(column: Any, words: str) -> None:
+    replay, chunk = acting(), acted("FMMMMT")
+    del chunk.columns["extras/q_greedy"]
+    if column is not None:
+        chunk.columns["extras/q_greedy"] = column
+    with pytest.raises(DataError, match=words):
+        replay.insert(chunk)
+    assert len(replay.storage) == 0
+    assert make().insert(chunk) is None  # type: ignore[func-returns-value]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surreal_like.replay.sequence_view import SequenceView, Stacker
+from surreal_like.replay.sequence_view import Stacker, UnrollView
 from surreal_like.replay.storage import ColumnStorage
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of, columns_of
 
@@ -29,7 +29,7 @@ def test_every_row_by_hand(text: str) -> None:
     unrolls = ([text, text], [text, text])
     storage, starts = stored(*unrolls)
     steps = len(text) - 1
-    view = SequenceView(steps, 2, GAMMA)
+    view = UnrollView(steps, 2, GAMMA)
     batch = view.gather(storage, starts[:3])
     assert batch["obs/position"].shape == (steps + 1, 3, 2)
     for name, dtype in DTYPES.items():
@@ -59,7 +59,7 @@ def test_every_row_by_hand(text: str) -> None:
 
 @pytest.mark.parametrize("frames", [1, 3])
 def test_windows_and_first_rows_of_a_full_ring(frames: int) -> None:
-    view = SequenceView(3, 2, GAMMA, frame_stack=frames)
+    view = UnrollView(3, 2, GAMMA, frame_stack=frames)
     each = 2 * (frames - 1 + 4)
     storage, starts = ColumnStorage(2 * each), []
     for sequence in range(1, 4):

@@ -1,0 +1,222 @@
+"""R2D2: double, dueling, n-step Q-learning of a recurrent network from stored sequences.
+
+Kapturowski et al. 2019, Recurrent Experience Replay in Distributed Reinforcement Learning. Rows
+carry the state that the agent had before them; the burn-in of a sequence makes it newer. Values are
+compressed: Pohlen et al. 2018, Observe and Look Further.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from session import nest
+from session.config import Config
+from session.errors import ConfigError
+from surreal_like.agent.mode import AgentMode
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, TARGET_CONFIG, DQNAgent
+from surreal_like.data.batch import Batch
+from surreal_like.dataflow import (
+    Flow,
+    Loss,
+    learn_moments,
+    replay,
+    train_one_step,
+    update_priorities,
+    update_target,
+)
+from surreal_like.dataflow.rows import state_before
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.learner.base import Learner
+from surreal_like.learner.target import TargetNetwork
+from surreal_like.loss.policy import masked_mean
+from surreal_like.loss.sequence import rescaled_targets, sequence_loss, sequence_priority
+from surreal_like.loss.value import double_q_value, greedy_value, taken_value, td_error
+from surreal_like.network.module import Module
+from surreal_like.network.q_network import RECURRENT_Q_CONFIG, RecurrentQNetwork
+
+
+def default_config() -> Config:
+    """Returns the defaults that agent and learner add to `learner_config`."""
+    return Config(
+        {
+            "algo": {
+                # Number of rewards summed before the bootstrap value, fewer at the end of a
+                # sequence [steps].
+                "n_step": 5,
+                # Choose the next action with the online network, value it with the target network.
+                "double": True,
+                # Split Q into the value of the state and the advantages of the actions.
+                "dueling": True,
+                # Learn sign(x) (sqrt(|x| + 1) - 1) + rescale x instead of values x; 0: values.
+                "rescale": 1e-3,
+                # Step size of Adam: a schedule.
+                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
+                # Added to the root of Adam's second moment.
+                "adam_epsilon": 1e-8,
+                # Gradients with a larger norm are scaled to this norm; 0: never.
+                "max_grad_norm": 10.0,
+                # Updates of the target network from the online network.
+                "target": dict(TARGET_CONFIG),
+                **EPSILON_CONFIG,
+            },
+            "replay": {
+                # Size of one batch of the learner [sequences].
+                "batch_size": 32,
+                # Sequences that can be sampled before sampling begins [sequences].
+                "min_size": 100,
+                # Average number of times that each sequence is sampled.
+                "samples_per_insert": 4.0,
+            },
+            "model": dict(RECURRENT_Q_CONFIG),
+        }
+    )
+
+
+def make_network(learner_config: Config, env_config: Config) -> RecurrentQNetwork:
+    """Builds the network; agent and learner use the same one."""
+    return RecurrentQNetwork(
+        env_config.obs_spec,
+        env_config.action_spec.dim[0],
+        model=learner_config.model,
+        dueling=learner_config.algo.dueling,
+    )
+
+
+class R2D2Agent(DQNAgent):
+    """Acts as that of DQN, with a state; the state before each row is the column `memory`."""
+
+    q_network: RecurrentQNetwork
+    make_model = staticmethod(make_network)
+
+    def act(self, obs: Any) -> Any:
+        """Returns the actions `[N]` of observations `[N, ...]`; in training also the column."""
+        before = self.initial_state(len(self.first)) if self.state is None else self.state
+        q_values, self.state = self.q_network.act(obs, before, torch.from_numpy(self.first))
+        actions = self.explore(q_values)
+        if self.agent_mode is not AgentMode.training:
+            return actions
+        return actions, {"memory": before.numpy()}
+
+    def initial_state(self, n: int) -> torch.Tensor:
+        """Returns zeros `[n, state_size]`."""
+        return self.q_network.core.initial_state(n)
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """Returns the defaults of `learner_config`."""
+        return default_config()
+
+
+class R2D2Learner(Learner):
+    """Moves Q of the learned rows of sequences towards n-step targets in the same sequence.
+
+    Attributes:
+        burn_in: rows of a sequence before the learned ones.
+    """
+
+    make_model = staticmethod(make_network)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        algo = self.learner_config.algo
+        if algo.rescale < 0:
+            raise ConfigError(f"learner_config.algo.rescale is {algo.rescale}, below 0")
+        self.n_step: int = algo.n_step
+        self.double: bool = algo.double
+        self.rescale: float = algo.rescale
+        self.burn_in: int = self.learner_config.replay.sequence.burn_in
+        self.eta: float = self.learner_config.replay.priority.eta
+        self.q_network = self.make_model(self.learner_config, self.env_config).to(self.device)
+        self.add_optimizer(
+            "optimizer",
+            self.q_network,
+            algo.learning_rate,
+            max_grad_norm=algo.max_grad_norm,
+            epsilon=algo.adam_epsilon,
+        )
+        self.target = TargetNetwork(self.q_network, **algo.target)
+
+    def execution_plan(self) -> Flow:
+        """Makes one update from each batch of sequences."""
+        return (
+            replay(self)
+            .for_each(train_one_step(self))
+            .for_each(learn_moments(self.q_network))
+            .for_each(update_target(self.target))
+            .for_each(update_priorities(self))
+        )
+
+    def loss(self, batch: Batch) -> Loss:
+        """Returns the loss of a batch of sequences, with their priorities."""
+        start = self.burn_in
+        q, state = self.values(self.q_network, batch)
+        with torch.no_grad():
+            target_q, _ = self.values(self.target.module, batch)
+            v = double_q_value(target_q, q) if self.double else greedy_value(target_q)
+        mask = batch.mask[start:]
+        targets = rescaled_targets(
+            batch.rewards[start:],
+            batch.discounts[start:],
+            v,
+            n=self.n_step,
+            mask=mask,
+            epsilon=self.rescale,
+        )
+        q_taken = taken_value(q[:-1], batch.actions[start:])
+        delta = td_error(q_taken, targets)
+        metrics = {
+            "td_error": masked_mean(delta.detach().abs(), mask),
+            "mean_q": masked_mean(q_taken.detach(), mask),
+            "state_drift": self.state_drift(batch, state),
+        }
+        return Loss(
+            sequence_loss(delta, mask, batch.weights),
+            metrics,
+            sequence_priority(delta, mask, self.eta),
+        )
+
+    def values(self, network: RecurrentQNetwork, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns Q `[L + 1, B, A]` behind the burn-in, and the state there, `[B, state_size]`."""
+        start, state = self.burn_in, state_before(batch)
+        assert state is not None  # agents send it with each row
+        with torch.no_grad():
+            head = nest.map(lambda x: x[:start], batch.obs)
+            state = network.burn_in(head, state, batch.first[:start])
+        tail = nest.map(lambda x: x[start:], batch.obs)
+        q_values, _ = network.unroll(tail, state, batch.first[start:])
+        return q_values, state
+
+    def state_drift(self, batch: Batch, state: torch.Tensor) -> torch.Tensor:
+        """Returns how far stored states are from those of the burn-in, relative to the latter.
+
+        A mean over sequences that do not start with their episode.
+        """
+        stored = batch.extras["memory"][self.burn_in]
+        drift = (stored - state).norm(dim=1) / state.norm(dim=1).clamp(min=1e-6)
+        return masked_mean(drift, (~batch.first[self.burn_in]).float())
+
+    def module_dict(self) -> dict[str, Module]:
+        """Returns the network that agents act with."""
+        return {"q_network": self.q_network}
+
+    def saveables(self) -> dict[str, Any]:
+        """Returns name -> state that a checkpoint has in addition to the parameters."""
+        return {**super().saveables(), "target": self.target}
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """Returns the defaults of `learner_config`."""
+        return default_config()
+
+
+class R2D2(Algorithm):
+    """Recurrent Q-learning from stored sequences, for discrete actions."""
+
+    agent = R2D2Agent
+    learner = R2D2Learner
+    actions = ("discrete",)
+    replay = "surreal_like.replay.sequence_replay:SequenceReplay"
+    session_config = DQN.session_config

@@ -1,0 +1,169 @@
+"""Training iterations: replay collects rows, then gives batches of them, in turns."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from session.config import Config
+from session.errors import ConfigError
+from surreal_like.replay.age_selector import AgeRule
+
+_KEY = "learner_config.replay.iteration"
+
+
+class Iteration:
+    """Decides whether rows go in or batches go out; uses no clock and no socket.
+
+    It collects until enough rows have been inserted since the last training, and something can be
+    sampled; then it trains: nothing goes in until the last batch has gone out.
+
+    Args:
+        collect: rows to insert before each training.
+        first: rows to insert in addition before the first one.
+        updates: batches of a training; with ``whole`` passes over all sampleable rows.
+        whole: a training consists of such passes.
+        clear: its rows are removed after it.
+
+    Attributes:
+        number: trainings that have ended.
+        training: False while it collects.
+    """
+
+    def __init__(
+        self,
+        collect: int,
+        *,
+        first: int = 0,
+        updates: int = 1,
+        whole: bool = False,
+        clear: bool = False,
+    ) -> None:
+        self.whole, self.clear = whole, clear
+        self.number = 0
+        self.training = False
+        self._collect, self._first, self._updates = collect, first, updates
+        self._inserted = 0
+        self._sizes: deque[int] = deque()
+
+    @staticmethod
+    def sizes(rows: int, batch_size: int) -> list[int]:
+        """Returns the sizes of the batches of one pass: about ``batch_size``, almost equal."""
+        each, larger = divmod(rows, max(1, rows // batch_size))
+        count = max(1, rows // batch_size)
+        return [each + 1] * larger + [each] * (count - larger)
+
+    @property
+    def due(self) -> int:
+        """Rows to insert before the next training."""
+        return self._collect + (0 if self.number else self._first)
+
+    @property
+    def over(self) -> bool:
+        """True if the last batch of a training has gone out."""
+        return self.training and not self._sizes
+
+    def can_insert(self, sampleable: int) -> bool:
+        """True if another chunk may be inserted, while so many samples are possible."""
+        return not self.training and (self._inserted < self.due or not sampleable)
+
+    def can_sample(self, sampleable: int) -> bool:
+        """True if the next batch may go out."""
+        return self.training or (self._inserted >= self.due and sampleable > 0)
+
+    def insert(self, rows: int) -> None:
+        """Counts inserted rows."""
+        self._inserted += rows
+
+    def begin(self, sampleable: int, batch_size: int) -> None:
+        """Begins a training, with so many possible samples."""
+        one_pass = self.sizes(sampleable, batch_size) if self.whole else [batch_size]
+        self._sizes.extend(one_pass * self._updates)
+        self.training = True
+
+    def take(self) -> int:
+        """Returns the size of the next batch."""
+        return self._sizes.popleft()
+
+    def end(self) -> None:
+        """Ends a training: collects anew."""
+        self.number += 1
+        self._inserted, self.training = 0, False
+
+    def state(self) -> dict[str, Any]:
+        """The counts, as plain values."""
+        return {
+            "number": self.number,
+            "training": self.training,
+            "inserted": self._inserted,
+            "sizes": [*self._sizes],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state` gave."""
+        self.number, self.training = state["number"], state["training"]
+        self._inserted, self._sizes = state["inserted"], deque(state["sizes"])
+
+
+def make_iteration(
+    learner_config: Config, env_config: Config, session_config: Config, *, waiting: int
+) -> Iteration | None:
+    """Makes the iteration of ``learner_config.replay.iteration``; None where it is off.
+
+    Args:
+        learner_config, env_config, session_config: of the experiment.
+        waiting: rows that cannot be sampled at any time.
+
+    Raises:
+        ConfigError: it does not go with other settings.
+    """
+    replay = learner_config["replay"]
+    how = replay["iteration"]
+    length, each = how["unroll_length"], session_config["sender"]["flush_iteration"]
+    if not length:
+        return None
+    is_on = f"{_KEY}.unroll_length is {length}, but"
+    if replay["replay_shards"] > 1:
+        raise ConfigError(
+            f"{is_on} replay_shards is {replay['replay_shards']}: iterations need one shard; set "
+            "replay_shards to 1"
+        )
+    if replay["samples_per_insert"]:
+        raise ConfigError(
+            f"{is_on} samples_per_insert is {replay['samples_per_insert']:g}: an iteration itself "
+            "says how much is learned; set samples_per_insert to 0"
+        )
+    if length % each:
+        raise ConfigError(
+            f"{is_on} session_config.sender.flush_iteration is {each}: agents send rows in chunks "
+            f"of {each} steps; set one to a multiple of the other"
+        )
+    if how["clear_replay_buffer"] and not how["whole_replay_buffer_training"]:
+        raise ConfigError(
+            f"{_KEY}.clear_replay_buffer is true, but whole_replay_buffer_training is false: rows "
+            "would go that were never learned from; set both to true"
+        )
+    streams = session_config["agent"]["num"] * env_config["num_envs"]
+    if not streams:
+        raise ConfigError(f"{is_on} session_config.agent.num is 0: there is nothing to wait for")
+    first = how["initial_collect_steps"]
+    needed = length * streams + first + waiting
+    if needed > replay["capacity"]:
+        raise ConfigError(
+            f"{is_on} {length} x {streams} environments + initial_collect_steps {first} + "
+            f"{waiting} rows that wait for others = {needed} rows are more than replay.capacity "
+            f"{replay['capacity']}: raise the capacity"
+        )
+    if AgeRule.of(replay).matters:
+        raise ConfigError(
+            f"{is_on} learner_config.replay.age has a rule: an iteration learns from all rows "
+            "alike; set both of its numbers to 0"
+        )
+    return Iteration(
+        length * streams,
+        first=first,
+        updates=how["num_updates_per_train_iter"],
+        whole=how["whole_replay_buffer_training"],
+        clear=how["clear_replay_buffer"],
+    )
