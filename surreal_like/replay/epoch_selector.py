@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surreal_like.replay.iteration import Iteration
-from surreal_like.replay.selector import Flags, RingSelector, Sample, Selector
+from surreal_like.replay.selector import Flags, Sample, Selector
 from surreal_like.replay.stream_table import Rows
 
 
@@ -25,7 +25,7 @@ class EpochSelector(Selector):
         seed: of the generator.
     """
 
-    def __init__(self, drawing: RingSelector, iteration: Iteration, *, seed: int = 0) -> None:
+    def __init__(self, drawing: Selector, iteration: Iteration, *, seed: int = 0) -> None:
         super().__init__(seed=seed)
         self._drawing, self._iteration = drawing, iteration
         # What is left of the present pass.
@@ -52,7 +52,6 @@ class EpochSelector(Selector):
         return self._drawing.evict(oldest)
 
     def listed(self) -> Rows:
-        """Returns the numbers of all sampleable rows."""
         return self._drawing.listed()
 
     def sample(self, batch_size: int) -> Sample:

@@ -69,6 +69,10 @@ class FIFOSelector(Selector):
         """Number of samples in the queue."""
         return (len(self._groups) - self._given) * self._group
 
+    def listed(self) -> Rows:
+        firsts = np.array([group.first for group in self._groups[self._given :]], np.int64)
+        return (firsts[:, None] + np.arange(self._group)).reshape(-1)
+
     @property
     def waiting(self) -> int:
         """Number of groups in the queue."""

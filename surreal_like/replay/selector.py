@@ -76,6 +76,10 @@ class Selector(ABC):
     def evict(self, oldest: int) -> int:
         """Removes rows older than ``oldest``; returns how many of them were sampleable."""
 
+    @abstractmethod
+    def listed(self) -> Rows:
+        """Returns the numbers of all sampleable rows."""
+
     def fresh(self, batch_size: int) -> int:
         """Returns how many sampleable rows a batch of this size needs."""
         return batch_size
@@ -180,7 +184,6 @@ class RingSelector(Selector):
         return gone
 
     def listed(self) -> Rows:
-        """Returns the numbers of all sampleable rows."""
         numbers = np.arange(self._oldest, self._next_number)
         return numbers.compress(self.is_ready(numbers))
 

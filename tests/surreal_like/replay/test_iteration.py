@@ -20,8 +20,8 @@ from surreal_like.replay.uniform_replay import UniformReplay
 from tests.surreal_like.replay.chunks import Sender, chunk_of, counting
 from tests.surreal_like.replay.configs import configs
 
-WHOLE = {"whole_replay_buffer_training": True}
-CLEAR = {**WHOLE, "clear_replay_buffer": True}
+WHOLE: dict[str, Any] = {"whole_replay_buffer_training": True}
+CLEAR: dict[str, Any] = {**WHOLE, "clear_replay_buffer": True}
 KINDS = [UniformReplay, PrioritizedReplay, SequenceReplay]
 
 
@@ -169,7 +169,7 @@ def test_after_clearing_each_row_is_learned_from_in_one_iteration(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_snapshot_keeps_the_turn(kind: type[Table]) -> None:
-    replay, other = (make(kind, unroll_length=16, **CLEAR) for _ in range(2))
+    replay, other = (make(kind, **CLEAR, unroll_length=16) for _ in range(2))
     sender = Sender("a", 2, Random(4), counting())
     collect(replay, sender)
     trained(replay)
