@@ -45,6 +45,7 @@ class Table(Replay):
     """
 
     relabels = iterates = True
+    turns: Iteration | None = None
 
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
