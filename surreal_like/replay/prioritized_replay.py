@@ -50,7 +50,7 @@ class PrioritizedReplay(Table):
 
     @property
     def _acting(self) -> bool:
-        return self.learner_config["replay"]["priority"].get("initial") == "acting"
+        return bool(self.learner_config["replay"]["priority"].get("initial") == "acting")
 
     def mark(self, numbers: Rows, ready: npt.NDArray[np.bool_], earlier: Rows) -> None:
         """Adds rows to the selector, with their first priorities."""
