@@ -110,11 +110,11 @@ def test_view_equals_its_twin(
     length, burn_in, period = how
     twin, traffic = Twin(50), Traffic(seed)
     table = Sequences(length, 50, burn_in=burn_in, period=period)
-    for who, what, steps in operations:
+    for sender, what, steps in operations:
         if what == "evict":
             table.evict(table.storage.oldest + 3 * steps)
             twin.evict(table.storage.oldest)
-        for chunk in traffic.arrivals(who, what, steps):
+        for chunk in traffic.arrivals(sender, what, steps):
             known = twin.next_number
             twin.insert(chunk)
             table.insert(chunk)
