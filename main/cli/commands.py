@@ -40,6 +40,13 @@ COMMANDS = (
         "main.cli.launch",
     ),
     Command(
+        "tune",
+        "run",
+        "FILE.yaml [key=value]",
+        "run many trials of one experiment",
+        "main.cli.tune",
+    ),
+    Command(
         "plan",
         "run",
         "CONFIG.yaml [key=value]",

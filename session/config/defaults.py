@@ -295,6 +295,12 @@ BASE_SESSION_CONFIG = Config(
         "learner": {
             # Time between two lines of progress.jsonl [seconds].
             "report_seconds": 1.0,
+            # Time between two reports of a trial to its tuning; 0: never. Set by `tune` only.
+            "report_every": 0.0,
+            # Unit of that time: env_steps, iterations or seconds.
+            "report_by": "env_steps",
+            # A trial without an answer of its tuning for this time saves and ends [seconds].
+            "report_timeout_seconds": 600.0,
             # Outstanding requests for batches, over all shards [requests].
             "prefetch_requests": 2,
             # Batches in the reply to one request [batches].
@@ -591,6 +597,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "learner_config.replay.hindsight.strategy": ("future", "final", "episode"),
         "env_config.vector": ("native", "sync", "process"),
         "session_config.at_end": ("exit", "idle"),
+        "session_config.learner.report_by": ("env_steps", "iterations", "seconds"),
         "session_config.evaluator.mode": ("eval_deterministic", "eval_stochastic"),
         "session_config.sender.cut": ("steps", "episodes"),
         "session_config.gateway.when_full": ("wait", "act"),

@@ -286,7 +286,9 @@ class ForkServers:
             os.killpg(self._servers[heavy].group, signal.SIGKILL)
 
     def close(self) -> None:
-        """Ends the servers; what they have forked must have ended."""
+        """Ends the servers, once; what they have forked must have ended."""
+        if self._output.closed:
+            return
         for server in self._servers.values():
             server.lines.stream.close()
         self._servers.clear()

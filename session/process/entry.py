@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import select
 import signal
 import sys
 import time
@@ -21,8 +19,9 @@ from session.errors import DeadlineError, SurrealError, UsageError, describe
 from session.folder import RunFolder
 from session.loggerplex.terminal import Terminal
 from session.process.clock import WallClock
-from session.process.component import LIFELINE, Topology
+from session.process.component import Topology
 from session.process.context import Context, Launch
+from session.process.lifeline import Lifeline
 from session.process.malloc import keep_freed_memory
 from session.process.periodic import Every
 from session.process.service import Build, Frame
@@ -84,10 +83,10 @@ def _run(frame: Frame) -> int:
         frame.context.warn = lambda text: sys.stderr.write(f"{name}: {text}\n")
         terminal = Terminal(-1)
     frame.context.log.show(terminal.record)
-    lifeline = _Lifeline(frame.context)
+    orphaned = _Orphaned(frame.context)
     try:
         while not frame.finished:
-            lifeline.watch()
+            orphaned.watch()
             if not frame.step():
                 frame.idle()
     except SurrealError as error:
@@ -120,20 +119,16 @@ def _handle_signals(context: Context) -> None:
         signal.signal(number, stop)
 
 
-class _Lifeline:
+class _Orphaned:
     """Stops a component whose launcher has died, detected by the closed pipe from the launcher."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._poller = select.poll()
+        self._lifeline = Lifeline()
         self._due = Every(seconds=_LIFELINE_SECONDS, clock=time.monotonic)
-        self._watching = LIFELINE in os.environ
-        if self._watching:
-            self._poller.register(int(os.environ[LIFELINE]), select.POLLIN | select.POLLHUP)
 
     def watch(self) -> None:
-        if self._watching and self._due() and self._poller.poll(0):
-            self._watching = False
+        if not self._context.orphaned and self._due() and self._lifeline.broken:
             # No supervisor is left that could start it again.
             self._context.orphaned = self._context.ends_run = True
             self._context.stopping = True

@@ -19,6 +19,7 @@ from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
 from surreal_like.coordinator.control import Control, Flat, requests
 from surreal_like.coordinator.progress_log import ProgressLog
+from surreal_like.coordinator.reporter import LEFT, Reporter
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.shutdown import Shutdown, ended_before
 from surreal_like.coordinator.standstill import Standstill, explain, reported, shortest
@@ -29,6 +30,8 @@ from surreal_like.run.resume import begins_anew
 _JUDGE_SECONDS = 0.1
 _ACCOUNTS_SECONDS = 0.25
 _ENDING_SHARE = 0.6
+# A trial reports at multiples of environment steps, so it counts them often.
+_TRIAL_COUNTS_SECONDS = 0.01
 
 
 class Worker(Protocol):
@@ -73,6 +76,9 @@ class Worker(Protocol):
 
     def publish(self, reason: str, *, final: bool = False) -> None:
         """Publishes the current weights."""
+
+    def ask_counts(self) -> None:
+        """Requests the counts of every replay shard; :meth:`counts` returns them later."""
 
     def drain(self) -> None:
         """Asks every replay shard to accept all experience from now on."""
@@ -125,6 +131,8 @@ class RunCoordinator:
         self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
         self._ending: Shutdown | None = None
+        self._reporter = Reporter.of(context, folder, self.record.progress())
+        self._trial_counts_due = Every(seconds=_TRIAL_COUNTS_SECONDS, clock=clock.now)
 
     def _restore(self, state: Mapping[str, Any] | None) -> None:
         worker, record, event = self._worker, self.record, self._context.event
@@ -199,6 +207,8 @@ class RunCoordinator:
 
     def tick(self) -> None:
         """Judges and reports when it is due."""
+        if self._reporter is not None and self._trial_counts_due():
+            self._worker.ask_counts()
         if self._judge_due():
             self.judge()
         if self._report.due():
@@ -236,6 +246,25 @@ class RunCoordinator:
             self.fail(learned["error"])
         if learned["updates"] and self.record.iterations == self._session.stop.iterations:
             self.judge()
+        if learned["updates"] and self._reporter is not None:
+            self._report_to_tuning(self._reporter)
+
+    def _report_to_tuning(self, reporter: Reporter) -> None:
+        """Reports if it is time, and obeys the answer; a goal or budget of the run goes first."""
+        self._count()
+        if self._ending is not None or not reporter.due(self.record.progress()):
+            return
+        self.judge()
+        if self._ending is not None:
+            return
+        self.report(reporter.begin(self.record.progress()))
+        while (answer := reporter.ask(self._report.line)).kind == "save":
+            self.save()
+        if answer.kind == "stop":
+            goal_met = False if self.record.judge.has_goal else None
+            self.end(Verdict("stopped", goal_met, answer.fields["reason"]))
+        elif answer.kind == "leave":
+            self.end(Verdict("interrupted", None, LEFT))
 
     def _on_update(self, update: Mapping[str, Any]) -> None:
         record = self.record
@@ -290,8 +319,12 @@ class RunCoordinator:
             self._write_result(Verdict("running", None, ""))
         return path
 
-    def report(self) -> None:
-        """Writes a line of progress."""
+    def report(self, number: int | None = None) -> None:
+        """Writes a line of progress.
+
+        Args:
+            number: of the report to a tuning, None for a line of the run's own.
+        """
         worker, record = self._worker, self.record
         self._count()
         record.plan = worker.plan_counts()
@@ -304,11 +337,14 @@ class RunCoordinator:
             worker.version,
             worker.counts().values(),
             standstill=self._look_for_standstill(),
+            report=number,
         )
 
     def close(self) -> None:
         """Writes the last lines of progress."""
         self._report.close()
+        if self._reporter is not None:
+            self._reporter.close()
 
     def _count(self) -> None:
         record, worker = self.record, self._worker

@@ -72,6 +72,7 @@ class ProgressLog:
         counts: Iterable[Mapping[str, Any]],
         *,
         standstill: str | None = None,
+        report: int | None = None,
     ) -> None:
         """Writes a line with the state of the run.
 
@@ -80,11 +81,14 @@ class ProgressLog:
             version: newest publication.
             counts: of all replay shards.
             standstill: the component that waits, and for what, if the run stands still.
+            report: number of the report to the tuning of which this run is a trial.
         """
         line = self._record.line(iteration, version, counts)
         line["waiting_share"] = self._waiting_share()
         line["learn"] = recent_means(self._updates)
         line["standstill"] = standstill
+        if report is not None:
+            line["report"] = report
         # While the disk is full, lines wait in memory; the error must not end the run.
         self._file.add((json.dumps(line) + "\n").encode())
         self._file.flush()

@@ -126,6 +126,10 @@ class LearnerWorker:
             "iteration": float(self._learner.iteration),
         }
 
+    def ask_counts(self) -> None:
+        """Requests the counts of every replay shard; :meth:`counts` returns them later."""
+        self._learner.replay.ask_counts()
+
     def drain(self) -> None:
         """Asks every replay shard to accept all experience from now on."""
         self._learner.replay.drain()

@@ -14,6 +14,8 @@ from session.folder import RunFolder
 from surreal_like.run.code_snapshot import own_files
 
 RUNS = Path("runs")
+# State of a tuning, in its folder.
+TUNING = "tuning.json"
 
 
 def experiment_name(path: str | Path | None, user: Config) -> str:
@@ -82,6 +84,11 @@ def newest_path(name: str | None) -> Path:
         wanted = f"{RUNS}/{name}-*" if name is not None else f"{RUNS}/"
         raise UsageError(f"no run to resume: there is none in {wanted}; name one with --folder")
     return max(paths, key=lambda path: (path / "config.yaml").stat().st_mtime)
+
+
+def tuned(path: Path) -> bool:
+    """Returns True for the folder of a tuning that goes on."""
+    return (path / TUNING).is_file() and RunFolder(path).in_use
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from surreal_like.experiment.resolve import defaults, extended, read_experiment,
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.run.code_snapshot import in_snapshot, keep_code
-from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused
+from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused, tuned
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.plan import Plan
 from surreal_like.run.resume import (
@@ -52,6 +52,7 @@ class RunRequest:
     Args:
         launcher: ``serial``, ``local``, ``tmux`` or ``kubernetes``.
         started: start time of the command, seconds since 1970.
+        trial: name of the trial that the run is in a tuning; empty: none.
 
     The others are those of :func:`surreal_like.train` and :func:`surreal_like.launch`.
 
@@ -75,6 +76,7 @@ class RunRequest:
     checkpoint: str | int | None = None
     start_from: str | Path | None = None
     started: float = field(default_factory=time.time)
+    trial: str = ""
 
     def __post_init__(self) -> None:
         if self.checkpoint is not None and not self.resume:
@@ -193,6 +195,11 @@ class RunRequest:
             path = newest_path(name)
         elif path is None:
             path = user.session_config.get("folder") or None
+        if path is not None and not self.trial and tuned(Path(path).parent):
+            raise UsageError(
+                f"{path} belongs to a tuning that runs; stop that first, or begin another run "
+                f"with its networks: --from {path}"
+            )
         with held(Path(path) if path else None, name=name, resume=self.resume) as folder:
             watch.prepare(folder.path)
             yield folder
@@ -252,6 +259,8 @@ class RunRequest:
             run["seconds_before"] = reached(folder, "wall_seconds")
         config.session_config.folder = str(folder.path)
         config["run"] = {**run, "launcher": self.launcher}
+        if self.trial:
+            config["run"]["trial"] = self.trial
         return config
 
     def _check_resumed(
@@ -267,7 +276,9 @@ class RunRequest:
             whole_checkpoint(folder, str(self.checkpoint))
         elif note := check_checkpoints(folder):
             watch.on_message(note)
-        check_unused(config, folder)
+        # The learner of a trial that has used its budget ends at once, as the tuning expects.
+        if not self.trial:
+            check_unused(config, folder)
 
     @property
     def _goes_back(self) -> bool:

@@ -19,15 +19,17 @@ from surreal_like.experiment.resolve import read_answer, resolve_elsewhere, writ
 from surreal_like.experiment.topology import PRELOAD
 
 if TYPE_CHECKING:
+    from session.launchers.fork_server import ForkServers
     from session.launchers.local import LocalLauncher
     from session.launchers.serial import SerialLauncher
 
 # A run in progress, which advances while it is polled.
 Launched: TypeAlias = "LocalLauncher | SerialLauncher"
+Starter: TypeAlias = "LocalStarter | SerialStarter"
 LAUNCHERS = ("local", "serial")
 
 
-def make_starter(launcher: str, algorithm: str) -> LocalStarter | SerialStarter:
+def make_starter(launcher: str, algorithm: str) -> Starter:
     """Returns the starter of a launcher; a local one starts to import modules at once.
 
     Args:
@@ -45,6 +47,37 @@ def make_starter(launcher: str, algorithm: str) -> LocalStarter | SerialStarter:
     raise UsageError(f"no launcher '{launcher}': there are {' and '.join(LAUNCHERS)}{hint}")
 
 
+def fork_servers(algorithm: str, *modules: str) -> ForkServers:
+    """Starts fork servers, which import modules at once.
+
+    Args:
+        algorithm: of the experiment; a registered one is imported only once for all processes.
+        modules: further ones of the heavy server.
+    """
+    from session.launchers.fork_server import ForkServers
+
+    module = list_algorithms().get(algorithm, "").partition(":")[0]
+    return ForkServers(replace(PRELOAD, heavy=(*PRELOAD.heavy, module, *modules)))
+
+
+def resolve_forked(servers: ForkServers, user: Config) -> Config:
+    """Resolves an experiment in a process of the heavy fork server.
+
+    Raises:
+        SurrealError: the error of that process, with its message.
+    """
+    with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
+        asked, answer = write_request(user, Path(folder))
+        errors = Path(folder) / "stderr"
+        argv = [str(asked), str(answer)]
+        try:
+            servers.call("surreal_like.experiment.resolve", argv, str(errors))
+        except RunError as error:
+            raise RunError(f"the experiment could not be resolved: {error}") from None
+        stderr = errors.read_text(errors="replace") if errors.exists() else ""
+        return read_answer(answer, stderr)
+
+
 class LocalStarter:
     """Starts processes of this machine; resolving and the components share one import of torch.
 
@@ -53,10 +86,7 @@ class LocalStarter:
     """
 
     def __init__(self, algorithm: str) -> None:
-        from session.launchers.fork_server import ForkServers
-
-        module = list_algorithms().get(algorithm, "").partition(":")[0]
-        self._servers = ForkServers(replace(PRELOAD, heavy=(*PRELOAD.heavy, module)))
+        self._servers = fork_servers(algorithm)
         self._launcher: LocalLauncher | None = None
 
     def started(self, command_started: float) -> float:
@@ -68,16 +98,7 @@ class LocalStarter:
         # For launch(): imported here, while the fork servers are still importing anyway.
         import session.launchers.local  # noqa: F401
 
-        with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
-            asked, answer = write_request(user, Path(folder))
-            errors = Path(folder) / "stderr"
-            argv = [str(asked), str(answer)]
-            try:
-                self._servers.call("surreal_like.experiment.resolve", argv, str(errors))
-            except RunError as error:
-                raise RunError(f"the experiment could not be resolved: {error}") from None
-            stderr = errors.read_text(errors="replace") if errors.exists() else ""
-            return read_answer(answer, stderr)
+        return resolve_forked(self._servers, user)
 
     def launch(self, config: Config, topology: Topology, folder: RunFolder) -> LocalLauncher:
         """Starts every component as a supervised process."""

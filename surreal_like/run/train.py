@@ -20,7 +20,7 @@ from surreal_like.run.code_snapshot import keep_package_list
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import INTERRUPTED, RunObserver, show
 from surreal_like.run.request import Overrides, RunRequest
-from surreal_like.run.start import Launched, make_starter
+from surreal_like.run.start import Launched, Starter, make_starter
 
 if TYPE_CHECKING:
     from session.launchers.launcher import Outcome, RunControl
@@ -189,12 +189,20 @@ def launch(  # noqa: PLR0913 - one call has all settings of a user
     return run_detached(request, watch)
 
 
-def run_here(request: RunRequest, watch: RunObserver | None = None) -> Run:
-    """Runs in this process until the run is over; raises as :func:`train`."""
+def run_here(
+    request: RunRequest, watch: RunObserver | None = None, starter: Starter | None = None
+) -> Run:
+    """Runs in this process until the run is over; raises as :func:`train`.
+
+    Args:
+        request: of the user.
+        watch: receives reports.
+        starter: of the components; None: that of the launcher.
+    """
     watch = watch or RunObserver()
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
-        launched, folder = start_here(request, stack, watch, interrupts.only_count)
+        launched, folder = start_here(request, stack, watch, interrupts.only_count, starter)
         outcome = _follow(launched, folder, watch, interrupts)
     return Run(folder.path, result_of(folder, outcome), outcome.details)
 
@@ -204,6 +212,7 @@ def start_here(
     stack: ExitStack,
     watch: RunObserver,
     before_launch: Callable[[], object] = lambda: None,
+    starter: Starter | None = None,
 ) -> tuple[Launched, RunFolder]:
     """Starts the run in this process, where it goes on while it is polled; raises as :func:`train`.
 
@@ -212,9 +221,10 @@ def start_here(
         stack: gets what ends the run and releases its folder.
         watch: receives reports.
         before_launch: called when the experiment is resolved, before a component starts.
+        starter: of the components; None: that of the launcher.
     """
     user = request.read_start()
-    starter = make_starter(request.launcher, user.algorithm)
+    starter = starter or make_starter(request.launcher, user.algorithm)
     stack.callback(starter.close)
     folder = stack.enter_context(request.held(user, watch))
     stack.callback(watch.end)

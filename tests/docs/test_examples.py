@@ -83,6 +83,10 @@ SHOWN = {
     ],
     "timesteps.md": ["one line of a loss"],
     "your_own_client.md": ["tests/docs/test_your_own_client.py runs it, beside a gateway"] * 3,
+    "tune.md": [
+        "test_tune_file.py reads files like it",
+        "test_tune.py runs it, after a tuning that was interrupted",
+    ],
 }
 
 

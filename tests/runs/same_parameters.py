@@ -58,7 +58,8 @@ def main() -> int:
     parser.add_argument("configs", type=Path, nargs="*", help="default: all that both have")
     given = parser.parse_args()
     before = given.before.resolve()
-    configs = given.configs or sorted((ROOT / "configs").glob("*.yaml"))
+    found = sorted((ROOT / "configs").glob("*.yaml"))
+    configs = given.configs or [each for each in found if "\ntune:" not in each.read_text()]
     differ = 0
     for config in configs:
         if config.stem in ELSEWHERE or not (before / "configs" / config.name).exists():

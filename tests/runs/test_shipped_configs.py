@@ -5,9 +5,13 @@ from pathlib import Path
 import pytest
 
 from surreal_like.run.request import RunRequest
+from surreal_like.tune.trial import new_request
+from surreal_like.tune.tune_file import check_experiment, read_tune_file
 from tests.runs.command import ROOT, Train, clean
 
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+ALL = sorted((ROOT / "configs").glob("*.yaml"))
+TUNINGS = [path for path in ALL if "\ntune:" in path.read_text()]
+CONFIGS = [path for path in ALL if path not in TUNINGS]
 # Shown elsewhere: by the tests of runs, and by benchmarks, for they take minutes and more.
 ELSEWHERE = {"cartpole_browser", "cartpole_dqn", "cartpole_remote"}
 ELSEWHERE |= {"lunarlander_ppo", "pong_impala", "pong_ppo"}
@@ -20,6 +24,12 @@ def test_a_shipped_experiment_has_a_goal_and_a_budget(path: Path) -> None:
     assert stop.env_steps
     assert stop.seconds
     assert path.stem.partition("_")[2] in path.read_text()
+
+
+@pytest.mark.parametrize("path", TUNINGS, ids=lambda path: path.stem)
+def test_a_shipped_tuning_fits_its_experiment(path: Path) -> None:
+    file = read_tune_file(path)
+    check_experiment(file, new_request(file, file.settings()[0], 0).resolve().config)
 
 
 @pytest.mark.slow

@@ -1,0 +1,164 @@
+"""``surreal-like tune``: runs many trials of one experiment, and shows what came of each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from main.cli.parser import Parser
+from session.errors import UsageError
+from session.show.text import columns, count, decimal, duration
+from surreal_like.tune.trial import TUNE_FILE
+from surreal_like.tune.tune_file import TuneFile, read_tune_file
+from surreal_like.tune.tuner import TuneWatch, check_resumed, exit_code, tune
+from surreal_like.tune.tuning import Changed, Trial, Tuning
+
+_EXAMPLES = """examples:
+  surreal-like tune configs/cartpole_asha.yaml
+  surreal-like tune configs/cartpole_asha.yaml tune.trials=4 tune.scheduler=fifo
+  surreal-like tune --resume --folder runs/NAME tune.slots=4
+
+exit code: 0 the tuning is complete; 1 no trial has a score; 2 wrong command or file;
+130 interrupted (Ctrl-C saves every trial, a second one ends everything at once)
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    given = _parser().parse_intermixed_args(argv)
+    stream = sys.stderr if given.json else sys.stdout
+    watch = TuneWatch() if given.quiet else Lines(stream)
+    path, result = tune(
+        _file(given),
+        folder=given.folder,
+        resume=given.resume,
+        retry_errors=given.retry_errors,
+        watch=watch,
+    )
+    if given.json:
+        print(json.dumps(result))
+    if not given.quiet:
+        print("\n".join(summary(path, result)), file=stream)
+    code = exit_code(result)
+    if code == 1:
+        sys.stderr.write(f"surreal-like: error: tuning {path} failed: {result['reason']}\n")
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser("tune", "Runs many trials of one experiment.", _EXAMPLES)
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="FILE.yaml section.key=value",
+        help="a tune file, then settings that replace the file's (values are YAML)",
+    )
+    parser.add_argument("--folder", help="folder of the tuning; default: runs/<name>-<date>-<time>")
+    parser.add_argument("--resume", action="store_true", help="go on with the tuning in the folder")
+    parser.add_argument(
+        "--retry-errors", action="store_true", help="with --resume: also the trials given up"
+    )
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--quiet", action="store_true", help="show only errors")
+    shown.add_argument("--json", action="store_true", help="print result.json on standard output")
+    return parser
+
+
+def _file(given: argparse.Namespace) -> TuneFile:
+    """Returns the tune file of a command line.
+
+    Raises:
+        UsageError: it names no file, or several, or a file beside ``--resume``.
+    """
+    words = [word for word in given.words if "=" in word]
+    files = [word for word in given.words if "=" not in word]
+    if given.retry_errors and not given.resume:
+        raise UsageError("--retry-errors belongs to --resume")
+    if given.resume:
+        if files or given.folder is None:
+            raise UsageError(
+                "--resume goes on with a tuning as its folder has it: give --folder and no file"
+            )
+        source = Path(given.folder) / TUNE_FILE
+        if not source.is_file():
+            raise UsageError(f"{given.folder} is no tuning to resume: it has no {TUNE_FILE}")
+        file = read_tune_file(source, words)
+        check_resumed(read_tune_file(source), file)
+        return file
+    if len(files) != 1:
+        raise UsageError("give one tune file, as in configs/cartpole_asha.yaml")
+    return read_tune_file(files[0], words)
+
+
+class Lines(TuneWatch):
+    """Writes one line per event.
+
+    Args:
+        stream: output.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def begin(self, path: Path, tuning: Tuning) -> None:
+        """Writes the folder and the number of trials."""
+        self.on_message(f"tuning {path}: {len(tuning.trials)} trials")
+
+    def on_message(self, text: str) -> None:
+        """Writes one line."""
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def on_change(self, trial: Trial, change: Changed) -> None:
+        """Writes a change of state."""
+        reason = f": {change.reason}" if change.reason else ""
+        score = f", score {decimal(trial.score)}" if trial.score is not None else ""
+        self.on_message(f"{trial.name} {change.before} -> {change.after}{reason}{score}")
+
+
+def summary(path: Path, result: Mapping[str, Any]) -> list[str]:
+    """Returns the table of trials, the best first, and the commands that use the best one."""
+    trials: Mapping[str, Mapping[str, Any]] = result["trials"]
+    best = result["best"]
+    keys = sorted({key for trial in trials.values() for key in trial["settings"]})
+    head = ["trial", "state", "score", "best", "time", "failures", *map(short_name, keys), "reason"]
+    rows = [_row(name, trial, keys) for name, trial in trials.items()]
+    lines = ["", columns(head, rows), ""]
+    lines.append(f"{result['status']} after {duration(result['seconds'])}: {result['reason']}")
+    if result["status"] == "interrupted":
+        lines.append(f"go on with: surreal-like tune --resume --folder {path}")
+    if best is not None:
+        lines.append(f"best: {best['trial']}, score {decimal(best['score'])}")
+        lines.append(f"surreal-like evaluate {path / best['trial']}")
+        runs = " ".join(str(path / name) for name in trials)
+        lines.append(f"surreal-like plot {runs}")
+    return lines
+
+
+def _row(name: str, trial: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+    settings = trial["settings"]
+    return [
+        name,
+        trial["state"],
+        decimal(trial["score"]),
+        decimal(trial["best_score"]),
+        count(trial["time"]),
+        str(trial["failures"]),
+        *(_value(settings.get(key)) for key in keys),
+        trial["reason"],
+    ]
+
+
+def short_name(key: str) -> str:
+    """Returns the last words of a key that identify it, as in ``learning_rate.start``."""
+    words = key.split(".")
+    last = words[-2:] if words[-1] in ("start", "end", "steps") else words[-1:]
+    return ".".join(last)
+
+
+def _value(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

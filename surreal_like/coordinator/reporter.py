@@ -1,0 +1,121 @@
+"""Reports of a trial to the tuning of which it is a part."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from session.client import Client
+from session.errors import RefusedError
+from session.folder import RunFolder
+from session.process.context import Context
+from session.process.lifeline import Lifeline
+from session.wire import AddressBook, Message
+from session.wire.requests import Call
+from session.wire.sockets import poll
+from surreal_like.coordinator.stop_rule import RunProgress
+from surreal_like.tune.beat import TrialBeat
+from surreal_like.tune.schemas import ANSWERS, CONTROL
+
+# Reason of a run that its tuning has asked to end, to be continued later.
+LEFT = "saved, to be continued by its tuning"
+_AGAIN_SECONDS = 1.0
+_LOOK_SECONDS = 0.25
+
+
+class Reporter:
+    """Reports when a multiple of ``session_config.learner.report_every`` is reached, and waits.
+
+    While it waits, the whole serial run stands still: no round passes, and its clock stands.
+
+    Args:
+        tuning: folder of the tuning.
+        trial: name of this trial.
+        config: ``session_config.learner``.
+        progress: of the run so far.
+    """
+
+    def __init__(
+        self, tuning: RunFolder, trial: str, config: Mapping[str, Any], progress: RunProgress
+    ) -> None:
+        self._tuning, self._trial = tuning, trial
+        self._every: float = config["report_every"]
+        self._by: str = config["report_by"]
+        self._timeout: float = config["report_timeout_seconds"]
+        self._number: int = math.floor(self._time(progress) / self._every)
+        self._at = 0.0
+        self._step = 0
+        self._client: Client | None = None
+        self._beat = TrialBeat(tuning.path, trial)
+
+    @classmethod
+    def of(cls, context: Context, folder: RunFolder, progress: RunProgress) -> Reporter | None:
+        """Makes the reporter of a run; None if the run is no trial, or never reports."""
+        trial = (context.config.get("run") or {}).get("trial")
+        config = context.config.session_config.learner
+        if not trial or not config.report_every:
+            return None
+        return cls(RunFolder(Path(folder.path).absolute().parent), trial, config, progress)
+
+    def due(self, progress: RunProgress) -> bool:
+        """Returns True if the next multiple is reached."""
+        return self._time(progress) >= (self._number + 1) * self._every
+
+    def begin(self, progress: RunProgress) -> int:
+        """Begins a report; returns its number."""
+        self._at, self._step = self._time(progress), 0
+        self._number = math.floor(self._at / self._every)
+        return self._number
+
+    def _time(self, progress: RunProgress) -> float:
+        name = "wall_seconds" if self._by == "seconds" else self._by
+        return float(getattr(progress, name))
+
+    def ask(self, line: Mapping[str, Any]) -> Message:
+        """Reports, or asks for the next answer about the same report, and waits for the answer.
+
+        Args:
+            line: of progress.
+
+        Returns:
+            ``continue``, ``save``, ``stop`` or ``leave``; the last also without an answer in time.
+
+        Raises:
+            RefusedError: the tuning does not know this trial.
+        """
+        client = self._connected()
+        socket = client.dealer(CONTROL, ANSWERS)
+        fields = {
+            "trial": self._trial,
+            "incarnation": client.identity.incarnation,
+            "number": self._number,
+            "step": self._step,
+            "time": self._at,
+            "line": dict(line),
+        }
+        self._step += 1
+        call = Call(lambda: Message("report", dict(fields)), again_seconds=_AGAIN_SECONDS)
+        lifeline, deadline = Lifeline(), time.monotonic() + self._timeout
+        while (answer := socket.ask(call, time.monotonic())) is None:
+            if lifeline.broken or time.monotonic() > deadline:
+                return Message("leave")
+            self._beat.tick("waits for the tuner")
+            poll([socket], _LOOK_SECONDS)
+        if answer.kind == "refused":
+            raise RefusedError(f"{CONTROL}: {answer.fields['reason']}")
+        return answer
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            # Its own context: that of a serial run has no thread for other processes.
+            self._client = Client(AddressBook.load(self._tuning.addresses), self._trial)
+        return self._client
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._client is not None:
+            self._client.close(0.0)
+            self._client = None

@@ -1,0 +1,1 @@
+"""Tuning: a population of trials of one experiment, on this machine."""

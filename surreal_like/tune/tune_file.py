@@ -1,0 +1,301 @@
+"""A tune file: an experiment, the space of its settings, and how to tune them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from session.config.config import Config, apply_overrides
+from session.config.defaults import BASE_CONFIG
+from session.config.merge import leaves, shown
+from session.config.placeholder import expectation
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
+from session.process.clock import CountedClock
+from surreal_like.coordinator.run_stats import RunStats
+from surreal_like.experiment.resolve import SECTIONS
+from surreal_like.tune.halving import SuccessiveHalving
+from surreal_like.tune.median import MedianStopping
+from surreal_like.tune.scheduler import Fifo, Scheduler
+from surreal_like.tune.space import Settings, Space
+
+_KEYS = ("experiment", "algorithm", *SECTIONS, "space", "tune")
+_BUDGETS = ("env_steps", "iterations", "seconds")
+_CHOICES = {
+    "mode": ("max", "min"),
+    "time": _BUDGETS,
+    "scheduler": ("fifo", "asha", "median"),
+    "search": ("random",),
+    "launcher": ("serial",),
+}
+# Smallest valid values.
+_LEAST = {
+    "trials": 1,
+    "seed": 0,
+    "min_episodes": 0,
+    "report_every": 0,
+    "slots": 0,
+    "max_failures": -1,
+    **{f"stop.{name}": 1e-3 for name in _BUDGETS},
+}
+_MOST_TRIALS = 10_000
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        # Trials for each point of the grid.
+        "trials": 8,
+        # All draws of the tuning follow from it.
+        "seed": 0,
+        # A number of progress.jsonl, by its dotted name.
+        "metric": "train.mean_return_100",
+        # max or min of it is best.
+        "mode": "max",
+        # Episodes that must have ended before a train. or metrics. number is a score.
+        "min_episodes": 20,
+        # Unit of a trial's progress: env_steps, iterations or seconds.
+        "time": "env_steps",
+        # Time between two reports of a trial; 0: the grace period of the scheduler; fifo: never.
+        "report_every": 0.0,
+        # fifo, asha or median.
+        "scheduler": "fifo",
+        "asha": {"grace_period": 1.0, "reduction_factor": 3.0, "max_time": 0.0},
+        "median": {"grace_period": 1.0, "min_samples": 3},
+        # Proposes settings of new trials.
+        "search": "random",
+        # Budgets of each trial; they replace those of the experiment.
+        "stop": dict.fromkeys(_BUDGETS),
+        # Launcher of a trial: one process, repeatable.
+        "launcher": "serial",
+        # Trials that work at the same time; 0: the number of cores.
+        "slots": 0,
+        # Deaths of a trial after which it is still started again; -1: any number.
+        "max_failures": 2,
+        # End the tuning at the first trial that is given up.
+        "fail_fast": False,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TuneFile:
+    """A tune file with its experiment and all defaults.
+
+    Args:
+        name: of the file, without its ending.
+        experiment: the user's settings of it, without defaults.
+        entries: the section ``space``.
+        tune: the section ``tune``.
+    """
+
+    name: str
+    experiment: Config
+    entries: Mapping[str, Any]
+    tune: Config
+
+    @property
+    def space(self) -> Space:
+        """The space.
+
+        Raises:
+            ConfigError: it is wrong.
+        """
+        return Space.of(self.entries)
+
+    def to_config(self) -> Config:
+        """Returns the content of ``tune.yaml`` in the folder of the tuning."""
+        return self.experiment | {"space": dict(self.entries), "tune": self.tune}
+
+    @property
+    def report_every(self) -> float:
+        """Time between two reports of a trial, 0: it never reports."""
+        tune = self.tune
+        interval = tune.get(tune.scheduler, {}).get("grace_period", 0.0)
+        return float(tune.report_every or interval)
+
+    @property
+    def budget(self) -> float | None:
+        """Budget of a trial in the unit of the tuning."""
+        budget: float | None = self.tune.stop[self.tune.time]
+        return budget
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Time without a heartbeat after which a trial is killed [s]."""
+        user = (self.experiment.get("session_config") or {}).get("heartbeat") or {}
+        return float(user.get("timeout", BASE_CONFIG.session_config.heartbeat.timeout))
+
+    def settings(self) -> list[Settings]:
+        """Returns the settings of all trials, in the order of their numbers.
+
+        Raises:
+            ConfigError: there are too many.
+        """
+        space, num = self.space, int(self.tune.trials)
+        points = len(space.points())
+        if num * points > _MOST_TRIALS:
+            raise ConfigError(
+                f"tune.trials {num} times {points} points of the grid are {num * points} trials, "
+                f"expected at most {_MOST_TRIALS}"
+            )
+        return space.trials(num, int(self.tune.seed))
+
+    def scheduler(self) -> Scheduler:
+        """Makes the scheduler.
+
+        Raises:
+            ConfigError: its section is wrong.
+        """
+        tune = self.tune
+        section = dict(tune.get(tune.scheduler, {}))
+        try:
+            if tune.scheduler == "asha":
+                section["max_time"] = section["max_time"] or self.budget or 0.0
+                return SuccessiveHalving(**section, mode=tune.mode)
+            if tune.scheduler == "median":
+                return MedianStopping(**section, mode=tune.mode)
+        except ValueError as error:
+            raise ConfigError(f"tune.{tune.scheduler}: {error}") from None
+        return Fifo()
+
+
+def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
+    """Reads a tune file, and the experiment file that it names.
+
+    Args:
+        path: YAML or JSON.
+        overrides: ``section.key=value``, of the experiment, of ``tune`` or of ``space``.
+
+    Raises:
+        ConfigError: a key or a value is wrong; the message names it.
+    """
+    given = apply_overrides(Config.load_file(str(path)), overrides)
+    for key in given:
+        if key not in _KEYS:
+            hint = did_you_mean(key, _KEYS, lead="; ")
+            raise ConfigError(f"{path}: unknown key {key}{hint or f'; it has {_KEYS}'}")
+    entries, tune = (given.pop(key, Config()) for key in ("space", "tune"))
+    for name, section in (("space", entries), ("tune", tune)):
+        if not isinstance(section, Config):
+            raise ConfigError(f"{path}: {name} is {shown(section)}, expected a mapping")
+    source = given.pop("experiment", None)
+    if source is not None:
+        given = Config(_over(_experiment(Path(path), source), given))
+    file = TuneFile(Path(path).stem, given, entries.to_dict(), _with_defaults(tune))
+    _check(file)
+    return file
+
+
+def _experiment(path: Path, source: Any) -> Config:
+    """Reads the experiment file, whose path is relative to the tune file."""
+    if not isinstance(source, str):
+        raise ConfigError(f"{path}: experiment is {shown(source)}, expected a path")
+    experiment = Config.load_file(str(path.parent / source))
+    if wrong := [key for key in ("space", "tune") if key in experiment]:
+        raise ConfigError(f"{path}: experiment {source} has {wrong[0]}, so it is a tuning itself")
+    return experiment
+
+
+def _over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the entries of ``base``, replaced by those of ``top``."""
+    merged = dict(base)
+    for key, value in top.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _over(merged[key], value) if both else value
+    return merged
+
+
+def _with_defaults(given: Mapping[str, Any]) -> Config:
+    whole = Config({"tune": given}).extend({"tune": DEFAULTS}, strict=True)
+    tune: Config = whole.tune
+    for key, choices in _CHOICES.items():
+        if tune[key] not in choices:
+            hint = did_you_mean(tune[key], choices, lead="; ")
+            expected = f"expected {' or '.join(choices)}{hint}"
+            raise ConfigError(f"tune.{key} is {shown(tune[key])}, {expected}")
+    for key, value in leaves(tune).items():
+        least = _LEAST.get(key, 0)
+        is_budget = key.startswith("stop.")
+        if is_budget and value is not None and not expectation(0.0, key).accepts(value):
+            raise ConfigError(f"tune.{key} is {shown(value)}, expected a number, or null")
+        if isinstance(value, int | float) and value < least:
+            raise ConfigError(f"tune.{key} is {shown(value)}, expected {least:g} or more")
+    return tune
+
+
+def _check(file: TuneFile) -> None:
+    """Rejects what is wrong without knowing the whole experiment."""
+    file.settings()
+    tune = file.tune
+    if tune.scheduler == "asha" and not (tune.asha.max_time or file.budget):
+        raise ConfigError(
+            f"tune.scheduler is asha, which needs tune.asha.max_time or tune.stop.{tune.time}"
+        )
+    file.scheduler()
+
+
+def check_experiment(file: TuneFile, config: Config) -> None:
+    """Rejects a tuning that does not fit its experiment.
+
+    Args:
+        file: of the tuning.
+        config: the resolved experiment, with the budgets of the tuning.
+
+    Raises:
+        ConfigError: the message names the key.
+    """
+    file.space.check(config)
+    _check_metric(str(file.tune.metric), config)
+    stop = config.session_config.stop
+    if not any(stop[name] is not None for name in (*_BUDGETS, "eval_return", "metric")):
+        raise ConfigError("a trial would never end: set tune.stop.env_steps, or a goal")
+
+
+def _check_metric(metric: str, config: Config) -> None:
+    if metric.partition(".")[0] in ("metrics", "learn"):
+        return
+    if metric.startswith(("eval.", "best_eval.")):
+        if config.session_config.evaluator.num < 1:
+            raise ConfigError(
+                f"tune.metric is {metric}, but there is no evaluator: set "
+                "session_config.evaluator.num to 1"
+            )
+        return
+    known = leaves(RunStats(config, CountedClock()).line(0, 0, []))
+    if metric not in known:
+        hint = did_you_mean(metric, known, lead="; ")
+        raise ConfigError(f"tune.metric is {metric}: no line of progress has it{hint}")
+
+
+def number_at(line: Mapping[str, Any], metric: str) -> float | None:
+    """Returns a number of a line of progress; of the experiment's own metrics the mean.
+
+    Args:
+        line: of progress.
+        metric: dotted name; after ``metrics.`` the whole name of one.
+    """
+    section, _, name = metric.partition(".")
+    if section == "metrics":
+        summary = (line.get("metrics") or {}).get(name) or {}
+        value = summary.get("mean")
+    else:
+        value = line
+        for key in metric.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def score_of(line: Mapping[str, Any], tune: Mapping[str, Any]) -> float | None:
+    """Returns the score that a line of progress shows, None if it shows none.
+
+    Args:
+        line: of progress.
+        tune: section ``tune``.
+    """
+    metric: str = tune["metric"]
+    young = line.get("episodes", 0) < tune["min_episodes"]
+    if young and metric.partition(".")[0] in ("train", "metrics"):
+        return None
+    return number_at(line, metric)

@@ -1,0 +1,397 @@
+"""A tuning as a state machine: events come in, instructions go out; no socket, clock or file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from session.config.string_enum import StringEnum
+from surreal_like.tune.scheduler import CONTINUE, PAUSE, STOP, Decision, Scheduler, valid_score
+
+SAVE, LEAVE = "save", "leave"
+# Report of a trial: incarnation of its process, number of the report, step within its dialogue.
+Report = tuple[int, int, int]
+
+_FIRST_RETRY_SECONDS = 0.5
+_MOST_RETRY_SECONDS = 60.0
+
+
+class TrialState(StringEnum):
+    """State of a trial.
+
+    Attributes:
+        pending: it waits for a slot to be started.
+        running: its processes learn.
+        paused: it has saved and waits for a slot, with or without processes.
+        terminated: it has ended as planned.
+        error: it was given up.
+    """
+
+    pending = ()
+    running = ()
+    paused = ()
+    terminated = ()
+    error = ()
+
+
+_NEXT = {
+    TrialState.pending: {TrialState.running, TrialState.error},
+    TrialState.running: {*TrialState} - {TrialState.running},
+    TrialState.paused: {TrialState.running, TrialState.pending, TrialState.error},
+    TrialState.terminated: set[TrialState](),
+    TrialState.error: {TrialState.pending},
+}
+_OVER = (TrialState.terminated, TrialState.error)
+
+
+@dataclass(slots=True)
+class Trial:
+    """One trial, as ``tuning.json`` has it.
+
+    Args:
+        name: of its folder.
+        settings: dotted key -> value.
+        state: see :class:`TrialState`.
+        time: of its newest report, in the unit of the tuning.
+        score: newest one, None before the first.
+        best_score: best one.
+        generation: number of its exploits.
+        parent: name of the newest donor; empty: none.
+        failures: number of its deaths.
+        reason: of its end, or its first error.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    state: TrialState = TrialState.pending
+    time: float = 0.0
+    score: float | None = None
+    best_score: float | None = None
+    generation: int = 0
+    parent: str = ""
+    failures: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Life:
+    """The process of a trial.
+
+    Args:
+        alive: there is one.
+        retry_at: earliest time of its next start [s].
+        report: its newest report, None before the first.
+        waiting: that report has no answer yet.
+        left: further answers of the present dialogue.
+        asked: it was asked to save and end.
+    """
+
+    alive: bool = False
+    retry_at: float = -math.inf
+    report: Report | None = None
+    waiting: bool = False
+    left: list[str] = field(default_factory=list)
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the process of a trial."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Ask the process of a trial to save and to end."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to a report: ``continue``, ``save``, ``leave`` or ``stop``."""
+
+    trial: int
+    report: Report
+    kind: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A trial has changed its state."""
+
+    trial: int
+    before: TrialState
+    after: TrialState
+    reason: str = ""
+
+
+Instruction = Start | Interrupt | Answer | Changed
+
+
+class Tuning:
+    """The trials of a tuning and the decisions about them.
+
+    Every method returns the instructions that follow; the state between two calls is consistent.
+
+    Args:
+        trials: in the order of their numbers.
+        scheduler: decides at reports.
+        slots: maximum number of trials that work at the same time, at least 1.
+        mode: ``max`` or ``min`` of the score is best.
+        max_failures: deaths of a trial after which it is still started again; -1: any number.
+        fail_fast: end at the first trial that is given up.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        scheduler: Scheduler,
+        *,
+        slots: int,
+        mode: str = "max",
+        max_failures: int = 2,
+        fail_fast: bool = False,
+    ) -> None:
+        self.trials = list(trials)
+        self.ending = ""
+        self._scheduler, self._slots = scheduler, slots
+        self._sign = 1.0 if mode == "max" else -1.0
+        self._max_failures, self._fail_fast = max_failures, fail_fast
+        self._lives = [_Life() for _ in trials]
+        self._out: list[Instruction] = []
+
+    @property
+    def over(self) -> bool:
+        """True once no process is left, and no trial is to be started."""
+        if any(life.alive for life in self._lives):
+            return False
+        return bool(self.ending) or all(each.state in _OVER for each in self.trials)
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the best newest score, the earlier one of two; None without a score."""
+        scored = [
+            (-self._sign * each.score, number, each)
+            for number, each in enumerate(self.trials)
+            if each.score is not None and each.state is not TrialState.error
+        ]
+        return min(scored)[2] if scored else None
+
+    def retry_at(self) -> float:
+        """Returns the earliest time at which a trial may be started again [s]."""
+        pending = [
+            life.retry_at
+            for trial, life in zip(self.trials, self._lives, strict=True)
+            if trial.state is TrialState.pending and not life.alive
+        ]
+        return min(pending, default=math.inf)
+
+    def choose(self, now: float) -> list[Instruction]:
+        """Lets trials work while there are slots: pending ones first, then paused ones.
+
+        Args:
+            now: monotonic time [s].
+        """
+        while not self.ending and self._working() < self._slots:
+            number = self._next(now)
+            if number is None:
+                break
+            life = self._lives[number]
+            self._become(number, TrialState.running)
+            if life.alive:
+                self._answer(number)
+            else:
+                self._lives[number] = _Life(alive=True)
+                self._out.append(Start(number))
+        return self._pop()
+
+    def on_report(
+        self, number: int, report: Report, time: float, score: float | None, now: float
+    ) -> list[Instruction]:
+        """Decides about a report; one of an earlier process, or an older one, is ignored.
+
+        Args:
+            number: of the trial.
+            report: a step above 0 continues the dialogue about the same report.
+            time: of the trial, in the unit of the tuning.
+            score: None if it has none.
+            now: monotonic time [s].
+        """
+        trial, life = self.trials[number], self._lives[number]
+        newer = life.report is None or report > life.report
+        if not life.alive or not newer or trial.state is not TrialState.running:
+            return []
+        life.report, life.waiting = report, True
+        if report[2] == 0:
+            self.note(number, time, score)
+        if self.ending:
+            life.left = [LEAVE]
+            self._answer(number)
+        elif report[2] == 0:
+            others_wait = any(each.state is TrialState.pending for each in self.trials)
+            others_wait |= any(each.state is TrialState.paused for each in self.trials)
+            decisions = self._scheduler.report(
+                number, time, score, now=now, others_wait=others_wait
+            )
+            # A trial that is held saves; then its slot is free for another.
+            self._decide(decisions or {number: Decision(save=True, then=PAUSE)})
+        else:
+            self._answer(number)
+        return self._pop()
+
+    def note(self, number: int, time: float, score: float | None) -> None:
+        """Records time and score of a trial."""
+        trial = self.trials[number]
+        trial.time = time
+        if score is None or not valid_score(score):
+            return
+        trial.score, best = score, trial.best_score
+        if best is None or self._sign * score > self._sign * best:
+            trial.best_score = score
+
+    def on_end(self, number: int, reason: str) -> list[Instruction]:
+        """Records that the process of a trial has ended because its run is complete."""
+        return self._bury(number, TrialState.terminated, reason)
+
+    def on_left(self, number: int, now: float) -> list[Instruction]:
+        """Records that the process of a trial has ended because it was asked to save and end."""
+        ends = TrialState.paused if self.ending else TrialState.pending
+        return self._bury(number, ends, "")
+
+    def on_death(
+        self, number: int, error: str, now: float, *, hopeless: bool = False
+    ) -> list[Instruction]:
+        """Records that the process of a trial has died; it is started again, or given up.
+
+        Args:
+            number: of the trial.
+            error: in one line.
+            now: monotonic time [s].
+            hopeless: another try would end in the same way.
+        """
+        trial = self.trials[number]
+        if trial.state in _OVER:
+            return self._bury(number, trial.state, "")
+        trial.failures += 1
+        trial.reason = trial.reason or error
+        again = self._max_failures < 0 or trial.failures <= self._max_failures
+        if hopeless or not again:
+            if self._fail_fast:
+                self.ending = self.ending or f"{trial.name} was given up: {trial.reason}"
+            return self._bury(number, TrialState.error, trial.reason)
+        delay = _FIRST_RETRY_SECONDS * 2.0 ** (trial.failures - 2) if trial.failures > 1 else 0.0
+        out = self._bury(number, TrialState.pending, error)
+        self._lives[number].retry_at = now + min(delay, _MOST_RETRY_SECONDS)
+        return out
+
+    def end(self, reason: str) -> list[Instruction]:
+        """Ends the tuning: every trial saves and ends; a repeated call asks no trial again."""
+        self.ending = self.ending or reason
+        for number, life in enumerate(self._lives):
+            if not life.alive or self.trials[number].state in _OVER:
+                continue
+            if life.waiting:
+                life.left = [LEAVE]
+                self._answer(number)
+            elif not life.asked:
+                life.asked = True
+                self._out.append(Interrupt(number))
+        return self._pop()
+
+    def state(self) -> dict[str, Any]:
+        """Returns plain data for ``tuning.json``."""
+        trials = [asdict(each) | {"state": str(each.state)} for each in self.trials]
+        return {"trials": trials, "scheduler": self._scheduler.state()}
+
+    def _working(self) -> int:
+        return sum(each.state is TrialState.running for each in self.trials)
+
+    def _next(self, now: float) -> int | None:
+        """Returns the trial to work next: pending by number, then paused by time and number."""
+        waiting = [
+            (trial.state is TrialState.paused, trial.time if life.alive else 0.0, number)
+            for number, (trial, life) in enumerate(zip(self.trials, self._lives, strict=True))
+            if trial.state is TrialState.paused
+            or (trial.state is TrialState.pending and not life.alive and now >= life.retry_at)
+        ]
+        return min(waiting)[2] if waiting else None
+
+    def _decide(self, decisions: Mapping[int, Decision]) -> None:
+        for number, decision in decisions.items():
+            life, trial = self._lives[number], self.trials[number]
+            life.left = [SAVE] if decision.save or decision.then == PAUSE else []
+            life.left.append(decision.then)
+            if decision.then == STOP:
+                trial.reason = decision.reason
+            if trial.state is TrialState.running and life.waiting:
+                self._answer(number)
+
+    def _answer(self, number: int) -> None:
+        """Gives the next answer of the dialogue; a pause gives none."""
+        life, trial = self._lives[number], self.trials[number]
+        kind = life.left.pop(0) if life.left else CONTINUE
+        if kind == PAUSE:
+            self._become(number, TrialState.paused)
+            return
+        assert life.report is not None  # an answer needs a report
+        self._out.append(Answer(number, life.report, kind, trial.reason if kind == STOP else ""))
+        life.waiting, life.asked = False, kind == LEAVE
+        if kind == STOP:
+            self._become(number, TrialState.terminated, trial.reason)
+            self._decide(self._scheduler.finished(number))
+
+    def _bury(self, number: int, state: TrialState, reason: str) -> list[Instruction]:
+        trial = self.trials[number]
+        self._lives[number] = _Life()
+        if trial.state is state or trial.state in _OVER:
+            return self._pop()
+        if state is TrialState.terminated:
+            trial.reason = reason
+        self._become(number, state, reason)
+        if state in _OVER:
+            self._decide(self._scheduler.finished(number))
+        return self._pop()
+
+    def _become(self, number: int, state: TrialState, reason: str = "") -> None:
+        """Changes the state of a trial.
+
+        Raises:
+            ValueError: there is no such transition.
+        """
+        trial = self.trials[number]
+        if state not in _NEXT[trial.state]:
+            raise ValueError(f"{trial.name}: no transition from {trial.state} to {state}")
+        self._out.append(Changed(number, trial.state, state, reason))
+        trial.state = state
+
+    def _pop(self) -> list[Instruction]:
+        out, self._out = self._out, []
+        return out
+
+
+def restored_trials(state: Mapping[str, Any], *, retry_errors: bool = False) -> list[Trial]:
+    """Returns the trials of a state of :meth:`Tuning.state`; those that worked are pending.
+
+    Args:
+        state: content of ``tuning.json``.
+        retry_errors: trials that were given up are pending, too, and their failures count anew.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no such state.
+    """
+    trials = []
+    for entry in state["trials"]:
+        trial = Trial(**{each.name: entry[each.name] for each in fields(Trial)})
+        trial.state = TrialState(trial.state)
+        if trial.state is TrialState.error and retry_errors:
+            trial.failures, trial.reason = 0, ""
+            trial.state = TrialState.pending
+        if trial.state not in _OVER:
+            trial.state = TrialState.pending
+        trials.append(trial)
+    return trials

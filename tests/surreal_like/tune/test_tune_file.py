@@ -1,0 +1,143 @@
+"""Tune files: what is completed, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.config import Config
+from session.errors import ConfigError
+from surreal_like.tune.halving import SuccessiveHalving
+from surreal_like.tune.trial import new_request, own_words
+from surreal_like.tune.tune_file import TuneFile, number_at, read_tune_file, score_of
+
+EXPERIMENT = """
+algorithm: dqn
+learner_config: {algo: {gamma: 0.9, learning_rate: {kind: linear, start: 1e-3, steps: 9}}}
+env_config: {env_name: "gym:CartPole-v1"}
+session_config: {seed: 40, stop: {eval_return: 400, seconds: 60}}
+"""
+TUNING = """
+experiment: base.yaml
+learner_config: {algo: {learning_rate: {start: 2e-3}}}
+space:
+  learner_config.algo.gamma: {uniform: [0.5, 1.0]}
+tune:
+  trials: 3
+  stop: {env_steps: 1e4}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "base.yaml").write_text(EXPERIMENT)
+    (tmp_path / "my.yaml").write_text(TUNING)
+    return tmp_path / "my.yaml"
+
+
+def test_the_experiment_is_below_the_tune_file(path: Path) -> None:
+    file = read_tune_file(path, ["learner_config.algo.batch=4", "tune.trials=2"])
+    algo = file.experiment.learner_config.algo.to_dict()
+    assert algo["learning_rate"] == {"kind": "linear", "start": 2e-3, "steps": 9}
+    assert (algo["gamma"], algo["batch"]) == (0.9, 4)
+    assert (file.name, file.tune.trials, file.tune.scheduler) == ("my", 2, "fifo")
+    assert len(file.settings()) == 2
+
+
+def test_what_is_written_is_read_again(path: Path, tmp_path: Path) -> None:
+    file = read_tune_file(path)
+    file.to_config().dump_file(tmp_path / "tune.yaml")
+    again = read_tune_file(tmp_path / "tune.yaml")
+    assert again.to_config() == file.to_config()
+    assert again.settings() == file.settings()
+
+
+def test_without_a_space_trials_differ_by_their_seed(path: Path) -> None:
+    file = read_tune_file(path, ["space={}", "tune.trials=5"])
+    assert file.settings() == [{}] * 5
+    seeds = [new_request(file, {}, number).read().session_config.seed for number in range(5)]
+    assert seeds == [40, 41, 42, 43, 44]
+
+
+def test_settings_of_a_trial_replace_those_of_the_experiment(path: Path) -> None:
+    file = read_tune_file(path)
+    settings = {"learner_config.algo.learning_rate": 0.5, "session_config.seed": 7}
+    config = new_request(file, settings, 2).read()
+    assert config.learner_config.algo.learning_rate == 0.5
+    assert config.session_config.seed == 7
+    stop = config.session_config.stop
+    assert (stop.eval_return, stop.env_steps, stop.seconds) == (400, 1e4, None)
+
+
+def test_schedulers_set_the_time_between_reports(path: Path) -> None:
+    assert read_tune_file(path).report_every == 0
+    words = ["tune.scheduler=asha", "tune.asha.grace_period=100"]
+    file = read_tune_file(path, words)
+    assert file.report_every == 100
+    assert "session_config.learner.report_every=100.0" in own_words(file)
+    scheduler = file.scheduler()
+    assert isinstance(scheduler, SuccessiveHalving)
+    assert scheduler.rungs == (100, 300, 900, 2700, 8100)
+    assert read_tune_file(path, [*words, "tune.report_every=50"]).report_every == 50
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tune.trial=3"], "did you mean tune.trials"),
+        (["spaces={}"], "unknown key spaces; did you mean space"),
+        (["tune.trials=0"], "tune.trials is 0, expected 1 or more"),
+        (["tune.trials=20000"], "20000 times 1 points of the grid are 20000 trials"),
+        (["tune.scheduler=ahsa"], "did you mean asha"),
+        (["tune.mode=best"], "expected max or min"),
+        (["tune.stop.env_steps=0"], "tune.stop.env_steps"),
+        (["tune.stop.env_steps=many"], "expected a number, or null"),
+        (["tune.slots=-1"], "0 or more"),
+        (["tune.max_failures=-2"], "-1 or more"),
+        (["tune.scheduler=asha", "tune.stop.env_steps=null"], "needs tune.asha.max_time"),
+        (["tune.scheduler=asha", "tune.asha.grace_period=2e4"], "grace_period"),
+        (["tune.scheduler=asha", "tune.asha.reduction_factor=1"], "above 1"),
+        (["tune.launcher=kubernetes"], "tune.launcher"),
+        (["space=3"], "expected a mapping"),
+        (["space={a: {uniform: [1, 0]}}"], "low must be less"),
+        (["experiment=my.yaml"], "a tuning itself"),
+        (["experiment=none.yaml"], "cannot be read"),
+        (["experiment=3"], "expected a path"),
+    ],
+)
+def test_refused(path: Path, words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_tune_file(path, words)
+
+
+LINE: dict[str, Any] = {
+    "episodes": 30,
+    "train": {"mean_return_100": 7, "episode_length_100": None},
+    "metrics": {"my/score": {"mean": 2.5, "min": 1}},
+    "eval": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("metric", "number"),
+    [
+        ("train.mean_return_100", 7),
+        ("train.episode_length_100", None),
+        ("metrics.my/score", 2.5),
+        ("metrics.other", None),
+        ("eval.mean_return", None),
+        ("train", None),
+        ("episodes", 30),
+    ],
+)
+def test_numbers_of_a_line(metric: str, number: float | None) -> None:
+    assert number_at(LINE, metric) == number
+
+
+def test_few_episodes_give_no_score(path: Path) -> None:
+    file: TuneFile = read_tune_file(path)
+    assert score_of(LINE, file.tune) == 7
+    assert score_of({**LINE, "episodes": 19}, file.tune) is None
+    assert score_of({**LINE, "episodes": 19}, Config({**file.tune, "metric": "episodes"})) == 19
