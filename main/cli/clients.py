@@ -24,8 +24,11 @@ _EXAMPLES = """examples:
 
 Tokens are asked for where session_config.gateway.tokens is true.
 """
-_HEAD = ("gateway", "session", "mode", "state", "address", "steps", "episodes", "return", "idle s")
-_RIGHT = (5, 6, 7, 8)
+_HEAD = (
+    *("gateway", "session", "mode", "state", "address"),
+    *("steps", "episodes", "return", "round trip ms", "idle s"),
+)
+_RIGHT = (5, 6, 7, 8, 9)
 _MODES = ("train", "act", "evaluate")
 
 
@@ -79,6 +82,7 @@ def _sessions(folder: RunFolder) -> str:
 
 
 def _cells(session: dict[str, Any]) -> list[str]:
+    round_trip = session.get("round_trip_seconds")
     return [
         session["name"],
         session["mode"],
@@ -87,6 +91,7 @@ def _cells(session: dict[str, Any]) -> list[str]:
         count(session["steps"]),
         count(session["episodes"]),
         decimal(session["last_return"]),
+        MISSING if round_trip is None else decimal(1000.0 * round_trip),
         decimal(session["idle_seconds"]),
     ]
 

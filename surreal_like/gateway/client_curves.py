@@ -5,6 +5,9 @@ from __future__ import annotations
 from surreal_like.gateway.messages import METRIC_NAMES, Metrics, Refusal
 from surreal_like.gateway.sessions import Member
 
+# Of a client that measures its own round trips.
+_ROUND_TRIP = "latency_p50_seconds"
+
 
 class ClientCurves:
     """Keeps the newest number of each name until it is reported."""
@@ -22,6 +25,7 @@ class ClientCurves:
         if len(member.names) > METRIC_NAMES:
             member.names.difference_update(message.values)
             raise Refusal("bad_metric", f"values: more than {METRIC_NAMES} names in this session")
+        member.round_trip_seconds = message.values.get(_ROUND_TRIP, member.round_trip_seconds)
         for name, value in message.values.items():
             self._values[f"client/{member.name}/{name}"] = value
 

@@ -29,7 +29,14 @@ from surreal_like.gateway.port import make_gate, make_listener
 from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.refusal_log import DelayedRefusals, RefusalLog
-from surreal_like.gateway.replies import send, send_goodbye, send_refusal, send_to
+from surreal_like.gateway.replies import (
+    send,
+    send_goodbye,
+    send_refusal,
+    send_to,
+    send_unavailable,
+    send_wait,
+)
 from surreal_like.gateway.session_requests import SessionRequests
 from surreal_like.gateway.sessions import Due, Member, Sessions, Timing
 
@@ -296,12 +303,9 @@ class Frontend:
         elif what is Due.idle:
             self.leave(member, "idle", reconnect=True)
         elif what is Due.wait:
-            reason = "replay" if self._policies.version else "parameters"
-            reason = "evaluation" if member.held else reason
-            send_to(member, {"kind": "wait", "seq": member.session.seq, "reason": reason})
+            send_wait(member, "replay" if self._policies.version else "parameters")
         else:
-            text = "no answer in time: send the request again, with the same seq"
-            send_to(member, Refusal("unavailable", text, member.session.seq).fields())
+            send_unavailable(member)
 
     def close(self) -> None:
         """Closes the port and all connections."""

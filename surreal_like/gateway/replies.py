@@ -22,6 +22,18 @@ def send_to(member: Member, fields: Fields) -> None:
         send(member.connection, fields)
 
 
+def send_wait(member: Member, reason: str) -> None:
+    """Sends the reason why an answer is still owed; another one while an evaluation is awaited."""
+    reason = "evaluation" if member.held else reason
+    send_to(member, {"kind": "wait", "seq": member.session.seq, "reason": reason})
+
+
+def send_unavailable(member: Member) -> None:
+    """Sends that an answer takes too long; it is still owed."""
+    text = "no answer in time: send the request again, with the same seq"
+    send_to(member, Refusal("unavailable", text, member.session.seq).fields())
+
+
 def send_busy(connection: Connection, busy: Busy) -> None:
     """Sends a newcomer away for a while."""
     fields = {"reason": busy.reason, "retry_after_seconds": busy.retry_after_seconds}

@@ -65,6 +65,7 @@ class Member:
         joined_at: time of its first welcome.
         token: name of its token; empty without.
         last_return: of its newest episode.
+        round_trip_seconds: median that the client has measured and reported, if it does.
         rows: its slot.
         names: of all numbers that it has reported.
         held: True while its request waits for an evaluation.
@@ -87,6 +88,7 @@ class Member:
     joined_at: float = 0.0
     token: str = ""
     last_return: float | None = None
+    round_trip_seconds: float | None = None
     rows: Any = None
     names: set[str] = field(default_factory=set)
     held: bool = False
@@ -105,6 +107,7 @@ def shown(member: Member, now: float) -> dict[str, Any]:
         "steps": member.steps,
         "episodes": member.episodes,
         "last_return": member.last_return,
+        "round_trip_seconds": member.round_trip_seconds,
         "idle_seconds": round(max(0.0, now - member.moved_at), 1),
     }
 

@@ -744,6 +744,7 @@ def test_K1_the_table_of_clients(
     first.request("reset")
     first.request("step")
     first.request("end")
+    first.send(kind="metrics", values={"latency_p50_seconds": 0.0025})
     second = Client(guarded)
     second.hello(token=token, name="gone")
     second.close()
@@ -752,6 +753,7 @@ def test_K1_the_table_of_clients(
     head, mine, gone, tokens, robot = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["gateway", "session", "mode"]
     assert mine.split()[:8] == ["gateway-0", "mine", "train", "idle", "127.0.0.1", "2", "1", "2.0"]
+    assert mine.split()[8] == "2.5"
     assert gone.split()[:5] == ["gateway-0", "gone", "train", "away", "-"]
     assert tokens.split() == ["token", "modes", "until"]
     assert robot.split() == ["robot", "train", "revoked"]
