@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from session.config import Config
 from session.process.clock import Clock
 from session.stream.connection import Connection
 from session.stream.listener import Listener
 from session.stream.tokens import TokenGate
 from session.version import VERSION as RELEASE
+from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import plain
 from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.gateway.host import EventLog
@@ -161,13 +163,16 @@ class Seeds:
         return (self._seed + number * _SEED_STEP) % _SEEDS * 2 + (member.mode == "evaluate")
 
 
-def send_welcome(member: Member, connection: Connection, fields: Mapping[str, Any]) -> None:
+def send_welcome(
+    member: Member, connection: Connection, config: Config, present: Mapping[str, Any]
+) -> None:
     """Sends the first answer of a connection.
 
     Args:
         member: the session.
         connection: its newest one.
-        fields: those of the gateway, such as its specs.
+        config: of the run.
+        present: fields that are not in the config.
     """
     connection.owner = member
     connection.admit()
@@ -177,8 +182,16 @@ def send_welcome(member: Member, connection: Connection, fields: Mapping[str, An
         "seq": member.session.seq,
         "mode": member.mode,
     }
-    server = f"surreal_like {RELEASE}"
-    send(connection, {"kind": "welcome", "v": VERSION, **session, **fields, "server": server})
+    gateway, env = config.session_config.gateway, config.env_config
+    fields = {
+        "num_envs": gateway.num_envs,
+        "obs_spec": shown_spec(frame_spec(env.obs_spec, stack_size(env))),
+        "action_spec": shown_spec(env.action_spec),
+        "grace_seconds": gateway.grace_seconds,
+        "idle_seconds": gateway.idle_seconds,
+        "server": f"surreal_like {RELEASE}",
+    }
+    send(connection, {"kind": "welcome", "v": VERSION, **session, **fields, **present})
 
 
 def shown_spec(spec: Mapping[str, Any]) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 from session.errors import OversizeError
 from session.stream.connection import Connection, Event
-from surreal_like.gateway.admission import Admission, Seeds, send_welcome, shown_spec
+from surreal_like.gateway import replies
+from surreal_like.gateway.admission import Admission, Seeds, send_welcome
 from surreal_like.gateway.answering import Answering
 from surreal_like.gateway.batcher import Batcher
 from surreal_like.gateway.client_curves import ClientCurves
@@ -29,14 +30,6 @@ from surreal_like.gateway.port import make_gate, make_listener
 from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.refusal_log import DelayedRefusals, RefusalLog
-from surreal_like.gateway.replies import (
-    send,
-    send_goodbye,
-    send_refusal,
-    send_to,
-    send_unavailable,
-    send_wait,
-)
 from surreal_like.gateway.session_requests import SessionRequests
 from surreal_like.gateway.sessions import Due, Member, Sessions, Timing
 
@@ -184,10 +177,10 @@ class Frontend:
             if member.session.failures >= _FAILURES and not refusal.fatal:
                 refusal = Refusal("too_many_errors", f"{_FAILURES} errors in a row: {refusal.text}")
         if refusal.fatal or member is None:
-            send_refusal(connection, refusal)
+            replies.send_refusal(connection, refusal)
             self._lose(member, connection)
         else:
-            send(connection, refusal.fields())
+            replies.send(connection, refusal.fields())
 
     def _lose(self, member: Member | None, connection: Connection) -> None:
         if member is not None and member.connection is connection:
@@ -201,19 +194,13 @@ class Frontend:
         self.counters.resumed += resumed
         if not resumed:
             member.rows = self._rows.slot(member.slot, recorded=member.mode == "train")
-        gateway = self._config.session_config.gateway
-        fields = {
+        present = {
             "resumed": resumed,
-            "num_envs": self._rows.num_envs,
-            "obs_spec": shown_spec(self._rows.frame_spec),
-            "action_spec": shown_spec(self._config.env_config.action_spec),
             "seed": self._seeds.next(member),
             "version": self._policies.version,
             "max_message_bytes": self._protocol.max_message_bytes,
-            "grace_seconds": gateway.grace_seconds,
-            "idle_seconds": gateway.idle_seconds,
         }
-        send_welcome(member, connection, fields)
+        send_welcome(member, connection, self._config, present)
 
     def _receive(self, member: Member, message: Incoming) -> None:
         if isinstance(message, Bye):
@@ -226,7 +213,7 @@ class Frontend:
                 self._on_episode(member)
         elif isinstance(message, Ping):
             self.sessions.on_message(member, self._now())
-            send_to(member, {"kind": "pong", "t": message.token})
+            replies.send_to(member, {"kind": "pong", "t": message.token})
             return
         elif isinstance(message, Metrics):
             self.sessions.on_message(member, self._now())
@@ -246,7 +233,7 @@ class Frontend:
         self.sessions.leave(member)
         if member.connection is not None:
             member.connection.owner = None
-            send_goodbye(member.connection, reason, reconnect=reconnect)
+            replies.send_goodbye(member.connection, reason, reconnect=reconnect)
         self._log.event(
             "client_left",
             f"{member.name}: {reason}, {member.steps} steps, {member.episodes} episodes",
@@ -303,9 +290,9 @@ class Frontend:
         elif what is Due.idle:
             self.leave(member, "idle", reconnect=True)
         elif what is Due.wait:
-            send_wait(member, "replay" if self._policies.version else "parameters")
+            replies.send_wait(member, "replay" if self._policies.version else "parameters")
         else:
-            send_unavailable(member)
+            replies.send_unavailable(member)
 
     def close(self) -> None:
         """Closes the port and all connections."""
