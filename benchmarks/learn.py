@@ -44,18 +44,20 @@ class Row:
     Args:
         name: of the row.
         config: file in configs/, without .yaml.
-        goal: mean return of greedy episodes, confirmed.
+        goal: mean return of greedy episodes, confirmed; None: all environment steps are used.
         at_most_seconds: from the command's start, on two cores.
         overrides: of settings, as on the command line.
         below: the best evaluation has to stay below this instead; None: the goal has to be met.
+        may_miss: number of runs that need not meet the requirements.
     """
 
     name: str
     config: str
-    goal: float
+    goal: float | None
     at_most_seconds: float
     overrides: tuple[str, ...] = ()
     below: float | None = None
+    may_miss: int = 0
 
 
 def row(config: str, goal: float, at_most_seconds: float) -> Row:
@@ -147,6 +149,7 @@ def outcome_of(result: Mapping[str, Any]) -> dict[str, Any]:
         "greedy_seconds": None if seconds is None else round(seconds, 2),
         "greedy_env_steps": solved.get("greedy_env_steps"),
         "confirmed": (result["eval"] or {}).get("confirmed"),
+        "mean_return": (result["eval"] or {}).get("mean_return"),
         "best_mean_return": (result["best_eval"] or {}).get("mean_return"),
         "env_steps": result["env_steps"],
         "iterations": result["iterations"],
@@ -169,7 +172,7 @@ def judged(wanted: Row, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "env_steps": spread([run["greedy_env_steps"] for run in met]) if met else None,
         "best_mean_return": spread([run["best_mean_return"] for run in runs]),
         "met": len(met),
-        "passed": all(holds(wanted, run) for run in runs),
+        "passed": sum(not holds(wanted, run) for run in runs) <= wanted.may_miss,
         "runs": runs,
     }
 

@@ -1,9 +1,11 @@
-"""Tables of learning results, for documents; imports nothing else of the benchmarks."""
+"""Tables of learning results, for documents."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from machine import spread
 
 LEARNED_CRITERION = (
     "greedy mean return of 100 episodes at or above the goal, and again over 100 more with the "
@@ -12,6 +14,9 @@ LEARNED_CRITERION = (
 )
 _HEAD = """\
 | experiment | must reach | reached | seconds | at most | environment steps | |
+|---|---|---|---|---|---|---|"""
+_MILESTONES_HEAD = """\
+| row | must reach | reached | greedy return | seconds | environment steps | |
 |---|---|---|---|---|---|---|"""
 _SAMPLES_HEAD = """\
 | experiment | learned from | surreal_like | | stable-baselines3 | | ratio | at most | |
@@ -35,6 +40,28 @@ def _line(row: Mapping[str, Any]) -> str:
         cells += [_span(row["seconds"], ".1f"), f"{row['at_most_seconds']:g}"]
         cells += [_span(row["env_steps"], ",.0f")]
     return f"| {' | '.join([*cells, 'holds' if row['passed'] else '**missed**'])} |"
+
+
+def milestones_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Formats one line for each row of milestones.py that has runs."""
+    lines = [_MILESTONES_HEAD]
+    for row in rows:
+        runs, goal = row["runs"], row["goal"]
+        met = [run for run in runs if run["greedy_seconds"] is not None]
+        last = [run["mean_return"] for run in runs if run["mean_return"] is not None]
+        cells = [f"`{row['name']}`"]
+        if goal is None:
+            cells += ["", f"{len(runs)} runs", _of(last, ".1f"), "", ""]
+        else:
+            cells += [f"{goal:g}", f"{len(met)} of {len(runs)}", _of(last, ".2f")]
+            cells += [_of([run["greedy_seconds"] for run in met], ".0f")]
+            cells += [_of([run["greedy_env_steps"] for run in met], ",.0f")]
+        lines.append(f"| {' | '.join([*cells, 'holds' if row['passed'] else '**missed**'])} |")
+    return "\n".join(lines)
+
+
+def _of(values: list[float], form: str) -> str:
+    return _span(spread(values) if values else None, form)
 
 
 def samples_table(found: Mapping[str, Any]) -> str:

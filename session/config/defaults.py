@@ -195,6 +195,8 @@ BASE_ENV_CONFIG = Config(
         "clip_action": True,
         # Keys of the environment's info that are sent with experience.
         "info_keys": [],
+        # Keys of the info of an episode's last step whose numbers are metrics of the episode.
+        "metric_keys": [],
         # Type and shape of stacked observations, checked; empty: taken from the environment.
         "obs_spec": {},
         # Type and shape of actions, checked; empty: taken from the environment.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from session.config.merge import shown
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from surreal_like.dataflow.flow import Flow, Operator
+from surreal_like.env.registry import load_callable
 
 if TYPE_CHECKING:
     from surreal_like.learner.base import Learner
@@ -65,17 +65,10 @@ def _made(learner: Learner, name: str, args: dict[str, Any]) -> Operator:
 
 
 def _found(name: str) -> Callable[..., Any]:
-    place, _, attribute = PARTS.get(name, name).partition(":")
-    if not attribute:
+    place = PARTS.get(name, name)
+    if ":" not in place:
         hint = did_you_mean(name, PARTS, otherwise=f"there is {', '.join(PARTS)}")
         raise ConfigError(
             f"{_KEY} has no part {name!r}: {hint}; your own is given as package.module:function"
         )
-    try:
-        function = getattr(importlib.import_module(place), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{_KEY} {name!r} cannot be imported: {error}") from None
-    if not callable(function):
-        raise ConfigError(f"{_KEY} {name!r} is {shown(function)}, expected a function")
-    found: Callable[..., Any] = function
-    return found
+    return load_callable(place, _KEY)

@@ -187,6 +187,10 @@ def _import_registrations(module: str, wanted: str) -> None:
             f"env_config.env_name: {PREFIX}{wanted} imports {source}: {problem}"
         ) from problem
     gymnasium.register_envs(imported)
+    register = getattr(imported, "register_envs", None)
+    # Some packages, such as MinAtar, register nothing before they are asked to.
+    if callable(register) and wanted.rpartition(":")[2] not in gymnasium.registry:
+        register()
 
 
 def _nearest(name: str) -> str:

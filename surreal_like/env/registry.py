@@ -9,7 +9,8 @@
 
 Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
 `eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
-`drop_keys` (parts of a Dict of observations), `wrappers`, `limit_episode_length`, `frame_stack`
+`drop_keys` (parts of a Dict of observations), `wrappers`, `limit_episode_length`, `metric_keys`
+(numbers of `info` that become metrics of their episode), `frame_stack`
 (only its effect on specs), `obs_spec`, `action_spec`. An entry of `wrappers` is a dotted path
 `package.module:Class`, or a mapping `{wrapper: path, args: {...}, training_only: true}`; the first
 entry is the innermost. Classes that extend `gymnasium.Wrapper` come first: they change spaces
@@ -36,6 +37,7 @@ from surreal_like.env.wrappers import (
     ClipAction,
     FilterObservation,
     LimitEpisodeLength,
+    MetricsOfInfo,
     horizon,
 )
 from surreal_like.errors import SpecError
@@ -85,8 +87,8 @@ def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[
 def is_wrapped(env_config: Config, evaluation: bool = False) -> bool:
     """True if a single environment has wrappers that native vector code would leave out."""
     repeats = (env_config.get("action_repeat") or 1) != 1
-    dropped = bool(env_config.get("drop_keys"))
-    return repeats or dropped or bool(wrapper_entries(env_config, evaluation))
+    changed = bool(env_config.get("drop_keys") or env_config.get("metric_keys"))
+    return repeats or changed or bool(wrapper_entries(env_config, evaluation))
 
 
 def specs_of(env: Env, env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -274,7 +276,11 @@ def _wrap(env: Env, env_config: Config, evaluation: bool) -> Env:
         if not isinstance(env, Env):
             raise ConfigError(f"env_config.wrappers: {path} gives no surreal_like.env.Env")
     limit = horizon(env_config.get("limit_episode_length"))
-    return LimitEpisodeLength(env, limit) if limit else env
+    if limit:
+        env = LimitEpisodeLength(env, limit)
+    keys = env_config.get("metric_keys")
+    # Outermost: it has to see every end of an episode.
+    return MetricsOfInfo(env, keys) if keys else env
 
 
 def _spec_of(env: Env, env_config: Config, what: str) -> dict[str, Any]:

@@ -6,11 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.spec import is_leaf
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, Step, Wrapper
+from surreal_like.errors import DataError
 
 
 def horizon(limit: float | None) -> int | None:
@@ -129,3 +133,37 @@ class NeverTerminate(Wrapper):
         """Steps; the next value counts at every end of an episode."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         return obs, reward, False, truncated or terminated, info
+
+
+class MetricsOfInfo(Wrapper):
+    """Makes metrics of an episode of numbers in the `info` of its last step.
+
+    keys: names in `info`. Raises ConfigError for one that is no text, DataError at the end of an
+    episode for one that is missing there or is no number.
+    """
+
+    def __init__(self, env: Env, keys: Sequence[str]) -> None:
+        super().__init__(env)
+        if not all(isinstance(key, str) for key in keys):
+            raise ConfigError(f"env_config.metric_keys is {list(keys)}, expected names in info")
+        self._keys = tuple(keys)
+
+    def step(self, action: Any) -> Step:
+        """Steps; the last step of an episode has the numbers in `info["metrics"]`."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            found = {key: self._number(info, key) for key in self._keys}
+            info = {**info, "metrics": {**(info.get("metrics") or {}), **found}}
+        return obs, reward, terminated, truncated, info
+
+    def _number(self, info: Info, key: str) -> float:
+        if key not in info:
+            known = ", ".join(map(str, info)) or "nothing"
+            hint = did_you_mean(key, map(str, info), otherwise=f"there is {known}")
+            raise DataError(
+                f"env_config.metric_keys: no {key!r} in info at an episode's end; {hint}"
+            )
+        value = np.asarray(info[key])
+        if value.size != 1 or value.dtype.kind not in "biuf":
+            raise DataError(f"env_config.metric_keys: {key!r} in info is {info[key]!r}, no number")
+        return float(value.item())

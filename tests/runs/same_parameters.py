@@ -17,9 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Updates that take a few seconds each; Atari frames are slower.
 UPDATES = 60
-FEWER = {"pong_ppo": 3, "pong_impala": 6}
-# Its environments run in clients of their own.
-ELSEWHERE = ("cartpole_browser", "cartpole_remote")
+FEWER = {"pong_ppo": 3, "breakout_ppo": 3, "pong_impala": 6, "pong_rainbow": 6}
+# Environments of clients, and of packages that are not installed with this one.
+ELSEWHERE = (
+    *("cartpole_browser", "cartpole_remote"),
+    *("fetchreach_sac", "minatar_dqn", "minatar_rainbow", "pointmaze_sac"),
+)
 
 
 def digest(checkout: Path, config: Path, folder: Path) -> str:

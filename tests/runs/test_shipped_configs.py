@@ -1,9 +1,11 @@
 """Every shipped experiment is planned as it stands; those that take seconds reach their goal."""
 
+import importlib
 from pathlib import Path
 
 import pytest
 
+import docs.generate  # noqa: F401
 from surreal_like.run.request import RunRequest
 from surreal_like.tune.trial import new_request
 from surreal_like.tune.tune_file import check_experiment, read_tune_file
@@ -12,15 +14,24 @@ from tests.runs.command import ROOT, Train, clean
 ALL = sorted((ROOT / "configs").glob("*.yaml"))
 TUNINGS = [path for path in ALL if "\ntune:" in path.read_text()]
 CONFIGS = [path for path in ALL if path not in TUNINGS]
+# docs/generate.py has put the folder of benchmarks on the path.
+ROWS = importlib.import_module("milestones").ROWS
+WITH_GOALS = {"fetchreach_sac", "pointmaze_sac"}
+MILESTONES = {row.config for row in ROWS}
 # Shown elsewhere: by the tests of runs, and by benchmarks, for they take minutes and more.
 ELSEWHERE = {"cartpole_browser", "cartpole_dqn", "cartpole_remote"}
-ELSEWHERE |= {"lunarlander_ppo", "pong_impala", "pong_ppo"}
+ELSEWHERE |= {"lunarlander_ppo", "pong_impala", "pong_rainbow"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_shipped_experiment_has_a_goal_and_a_budget(path: Path) -> None:
+    if path.stem in WITH_GOALS:
+        # The check of its goals builds the environment.
+        pytest.importorskip("gymnasium_robotics")
     stop = RunRequest(path).resolve().config.session_config.stop
-    assert stop.eval_return is not None or stop.metric is not None
+    compared = {row.config for row in ROWS if row.goal is None} | {"pong_rainbow"}
+    goal = stop.eval_return is not None or stop.metric is not None
+    assert goal != (path.stem in compared)
     assert stop.env_steps
     assert stop.seconds
     assert path.stem.partition("_")[2] in path.read_text()
@@ -34,7 +45,7 @@ def test_a_shipped_tuning_fits_its_experiment(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2000)
-@pytest.mark.parametrize("name", sorted({path.stem for path in CONFIGS} - ELSEWHERE))
+@pytest.mark.parametrize("name", sorted({path.stem for path in CONFIGS} - ELSEWHERE - MILESTONES))
 def test_a_policy_is_learned(name: str, run_folder: Path) -> None:
     # The budget of environment steps decides: one of seconds would measure the machine.
     path, budget = str(ROOT / "configs" / f"{name}.yaml"), "session_config.stop.seconds=null"

@@ -1,5 +1,6 @@
 import logging
 import sys
+import types
 from typing import Any
 
 import gymnasium
@@ -280,3 +281,26 @@ def test_a_monitor_fills_what_a_session_config_leaves_out() -> None:
     session = {"sender": {"flush_iteration": 4}}
     for monitor in (TrainingTensorplexMonitor, EvalTensorplexMonitor):
         monitor(GymAdapter("CartPole-v1"), 0, session).close()
+
+
+def test_a_module_that_registers_only_when_asked_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As MinAtar: a second registration of one name would be a warning."""
+    asked: list[int] = []
+    games = types.ModuleType("games_on_demand")
+
+    def register_envs() -> None:
+        asked.append(1)
+        gymnasium.register(
+            "OnDemand-v0", entry_point="tests.surreal_like.env.gym_samples:OneCounter"
+        )
+
+    monkeypatch.setattr(games, "register_envs", register_envs, raising=False)
+    monkeypatch.setitem(sys.modules, "games_on_demand", games)
+    try:
+        for _ in range(2):
+            assert find_gym_spec("gym:games_on_demand:OnDemand-v0").id == "OnDemand-v0"
+    finally:
+        gymnasium.registry.pop("OnDemand-v0", None)
+    assert asked == [1]

@@ -15,6 +15,7 @@ from surreal_like.env.wrappers import (
     ClipAction,
     FilterObservation,
     LimitEpisodeLength,
+    MetricsOfInfo,
     NeverTerminate,
     horizon,
 )
@@ -60,6 +61,54 @@ def test_terminations_become_truncations() -> None:
     late = NeverTerminate(LimitEpisodeLength(Chain(8), 2))
     late.reset()
     assert [late.step(1)[2:4] for _ in range(2)] == [(False, False), (False, True)]
+
+
+class Informing(Wrapper):
+    """Tells in each info how far it is, and what the environment itself reports."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        info = {"far": np.array([obs.argmax()]), "is_success": terminated, "word": "a"}
+        return obs, reward, terminated, truncated, {**info, "metrics": {"own": 7.0}}
+
+
+def informed(*keys: Any, limit: int = 0) -> Any:
+    config = {"env_name": "toy:chain", "env_args": {"length": 3}, "metric_keys": list(keys)}
+    wrapper = f"{__name__}:Informing"
+    env = make_env({**config, "wrappers": [wrapper], "limit_episode_length": limit})
+    env.reset()
+    return env
+
+
+def test_numbers_of_the_last_info_are_metrics_of_the_episode() -> None:
+    env = informed("far", "is_success")
+    assert env.step(1)[4]["metrics"] == {"own": 7.0}
+    info = env.step(1)[4]
+    assert info["metrics"] == {"own": 7.0, "far": 2.0, "is_success": 1.0}
+    assert info["word"] == "a"
+
+
+def test_an_episode_that_is_cut_off_has_metrics_too() -> None:
+    assert informed("is_success", limit=1).step(1)[4]["metrics"]["is_success"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("is_succes", "no 'is_succes' in info at an episode's end; did you mean is_success"),
+        ("word", "'word' in info is 'a', no number"),
+        ("metrics", "no number"),
+    ],
+)
+def test_a_metric_that_is_none_is_named(key: str, words: str) -> None:
+    env = informed(key, limit=1)
+    with pytest.raises(DataError, match=words):
+        env.step(0)
+
+
+def test_names_of_metrics_are_texts() -> None:
+    with pytest.raises(ConfigError, match=r"metric_keys is \[3\], expected names"):
+        MetricsOfInfo(Chain(), [3])  # type: ignore[list-item]
 
 
 def test_a_time_limit_of_the_environment_below_the_horizon_counts() -> None:

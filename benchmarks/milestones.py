@@ -1,0 +1,205 @@
+"""Results that take minutes to hours: one run for each row and seed, in several sittings.
+
+Each run is the command that a user would type, as in learn.py. Its numbers are added to
+benchmarks/results/<name>.json when it ends; a run that is there already (same row, seed and
+fingerprint of the experiment) is left out. Prints a table of all that is known; the exit code is 1
+if a row that was asked for is missed or a run has failed.
+
+    python benchmarks/milestones.py --rows bipedalwalker_ppo --hours 2
+    python benchmarks/milestones.py --rows minatar_rainbow minatar_dqn --seeds 101..105 --jobs 2
+
+Rows without a goal use up their environment steps: `surreal-like compare` compares their folders,
+which --keep keeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from learn import CONFIGS, Row, holds, one_run
+from learned import LEARNED_CRITERION, milestones_table
+from machine import machine
+from run import seeds_of
+
+from session.errors import SurrealError
+from surreal_like.run.request import RunRequest
+
+HERE = Path(__file__).resolve().parent
+# Game of MinAtar -> channels of its pictures, actions.
+GAMES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "Asterix": (4, 5),
+        "Breakout": (4, 3),
+        "Freeway": (7, 3),
+        "Seaquest": (10, 6),
+        "SpaceInvaders": (6, 4),
+    }
+)
+
+
+def games(config: str, at_most_seconds: float) -> tuple[Row, ...]:
+    """Returns a row for each game of MinAtar."""
+    return tuple(
+        Row(
+            f"{config} {game}",
+            config,
+            None,
+            at_most_seconds,
+            (
+                f"env_config.env_name=gym:minatar.gym:MinAtar/{game}-v1",
+                f"env_config.obs_spec.dim=[10, 10, {channels}]",
+                f"env_config.action_spec.dim=[{actions}]",
+            ),
+        )
+        for game, (channels, actions) in GAMES.items()
+    )
+
+
+ROWS = (
+    Row("fetchreach_sac", "fetchreach_sac", -2.5, 360.0),
+    Row("pointmaze_sac", "pointmaze_sac", 0.95, 900.0),
+    Row("bipedalwalker_ppo", "bipedalwalker_ppo", 285.0, 2400.0, may_miss=1),
+    Row("halfcheetah_sac", "halfcheetah_sac", None, 3000.0),
+    Row("hopper_sac", "hopper_sac", None, 3000.0),
+    Row("walker2d_sac", "walker2d_sac", None, 3000.0),
+    Row("halfcheetah_td3", "halfcheetah_td3", None, 3000.0),
+    Row("halfcheetah_ppo", "halfcheetah_ppo", None, 900.0),
+    *games("minatar_dqn", 900.0),
+    *games("minatar_rainbow", 900.0),
+    Row("pong_ppo", "pong_ppo", 18.0, 10_800.0),
+    Row("breakout_ppo", "breakout_ppo", 200.0, 10_800.0),
+)
+
+Kept = list[dict[str, Any]]
+
+
+def chosen(words: Sequence[str]) -> list[Row]:
+    """Returns the rows of some names; the name of a config stands for all of its rows.
+
+    Raises:
+        SystemExit: there is no such row; the message lists all.
+    """
+    known = {each.name for each in ROWS} | {each.config for each in ROWS}
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        raise SystemExit(f"no row {unknown[0]!r}: there are {', '.join(sorted(known))}")
+    return [each for each in ROWS if each.name in words or each.config in words]
+
+
+def fingerprint(wanted: Row) -> str:
+    """Returns the fingerprint of a row's experiment.
+
+    Raises:
+        SystemExit: it cannot be resolved here, such as for an environment that is not installed.
+    """
+    request = RunRequest(CONFIGS / f"{wanted.config}.yaml", overrides=wanted.overrides)
+    try:
+        return str(request.resolve().config.recorded.fingerprint)
+    except SurrealError as error:
+        raise SystemExit(f"{wanted.name}: {error}") from None
+
+
+def left(
+    rows: Sequence[Row], seeds: Sequence[int], kept: Kept, prints: Mapping[str, str]
+) -> list[tuple[Row, int]]:
+    """Returns the runs that are not kept yet, row by row."""
+    done = {(run["row"], run["seed"], run["fingerprint"]) for run in kept}
+    return [
+        (row, seed)
+        for row in rows
+        for seed in seeds
+        if (row.name, seed, prints[row.name]) not in done
+    ]
+
+
+def measured(
+    runs: Sequence[tuple[Row, int]], keep: Path, *, jobs: int, until: float
+) -> Iterator[tuple[Row, int, dict[str, Any] | None]]:
+    """Yields each run as soon as it ends; None for one that has failed, or was not started.
+
+    Args:
+        runs: to make.
+        keep: folder for the run folders.
+        jobs: number of runs at a time.
+        until: no run starts after this moment, of `time.monotonic`.
+    """
+
+    def make(row: Row, seed: int) -> dict[str, Any] | None:
+        if time.monotonic() >= until:
+            return None
+        folder = keep / row.name.replace(" ", "-") / f"seed-{seed}"
+        try:
+            return one_run(row, seed, folder)
+        except SystemExit as error:
+            print(error, file=sys.stderr, flush=True)
+            return None
+
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(make, *run): run for run in runs}
+        for future in as_completed(futures):
+            yield *futures[future], future.result()
+
+
+def table_rows(rows: Sequence[Row], kept: Kept, prints: Mapping[str, str]) -> Kept:
+    """Returns for each row its runs of the present settings, and whether they hold."""
+    found = []
+    for row in rows:
+        runs = [
+            run
+            for run in kept
+            if run["row"] == row.name and run["fingerprint"] == prints.get(row.name)
+        ]
+        passed = row.goal is None or sum(not holds(row, run) for run in runs) <= row.may_miss
+        found.append({"name": row.name, "goal": row.goal, "runs": runs, "passed": passed})
+    return [each for each in found if each["runs"]]
+
+
+def main() -> int:
+    """Measures what is left, prints and writes; returns 1 if a row is missed or a run failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else "",
+        epilog=f"criterion: {LEARNED_CRITERION}",
+    )
+    parser.add_argument("--rows", nargs="+", required=True, metavar="ROW", help="or a config")
+    parser.add_argument("--seeds", default="101..105", help="1..5 or 1,4,9: one run for each")
+    # A run has several processes; two runs at a time take longer each.
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: 1")
+    parser.add_argument("--hours", type=float, help="start nothing more after that")
+    parser.add_argument("--name", default="milestones", help="of the file with the results")
+    parser.add_argument("--keep", type=Path, help="folder for the run folders, which stay there")
+    given = parser.parse_args()
+    rows, path = chosen(given.rows), HERE / "results" / f"{given.name}.json"
+    kept: Kept = json.loads(path.read_text())["milestones"] if path.exists() else []
+    prints = {row.name: fingerprint(row) for row in rows}
+    until = time.monotonic() + 3600 * given.hours if given.hours is not None else float("inf")
+    keep = given.keep or Path(tempfile.mkdtemp(prefix="sl-bench-"))
+    failed = False
+    try:
+        runs = left(rows, seeds_of(given.seeds), kept, prints)
+        for row, seed, found in measured(runs, keep.resolve(), jobs=given.jobs, until=until):
+            failed |= found is None
+            if found is not None:
+                kept.append({"row": row.name, "fingerprint": prints[row.name], **found})
+                kept[-1] |= {"machine": machine(), "jobs": given.jobs}
+                path.write_text(json.dumps({"milestones": kept}, indent=2) + "\n")
+                print(json.dumps({"row": row.name, "seed": seed}), file=sys.stderr, flush=True)
+    finally:
+        if given.keep is None:
+            shutil.rmtree(keep)
+    table = table_rows(rows, kept, prints)
+    print(milestones_table(table))
+    return int(failed or not all(each["passed"] for each in table))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Long results in several sittings: what is left, what is kept, what a row shows."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.generate import ROOT
+from session.config import Config
+
+# docs/generate.py has put the folder of benchmarks on the path.
+learn = importlib.import_module("learn")
+milestones = importlib.import_module("milestones")
+LONG = learn.Row("long", "long", 285.0, 100.0, may_miss=1)
+BUDGET = learn.Row("game one", "game", None, 100.0)
+PRINTS = {"long": "f", "game one": "g"}
+
+
+def ran(row: str, seed: int, seconds: float | None = 50.0, print_: str = "") -> dict[str, Any]:
+    return {
+        "row": row,
+        "seed": seed,
+        "fingerprint": print_ or PRINTS[row],
+        "greedy_seconds": seconds,
+        "greedy_env_steps": None if seconds is None else 1000,
+        "mean_return": 200.0 + seed,
+    }
+
+
+def test_rows_are_chosen_by_name_or_by_config() -> None:
+    assert [row.name for row in milestones.chosen(["pong_ppo"])] == ["pong_ppo"]
+    assert len(milestones.chosen(["minatar_dqn", "hopper_sac"])) == 6
+    assert [row.name for row in milestones.chosen(["minatar_rainbow Freeway"])] == [
+        "minatar_rainbow Freeway"
+    ]
+    with pytest.raises(SystemExit, match="no row 'pong': there are bipedalwalker_ppo"):
+        milestones.chosen(["pong"])
+
+
+def test_rows_ask_for_what_the_experiments_ask_for() -> None:
+    for row in milestones.ROWS:
+        stop = Config.load_file(ROOT / "configs" / f"{row.config}.yaml").session_config.stop
+        assert (stop.get("eval_return"), stop.seconds) == (row.goal, row.at_most_seconds), row.name
+    assert len({row.name for row in milestones.ROWS}) == len(milestones.ROWS)
+
+
+def test_what_is_kept_is_not_run_again() -> None:
+    kept = [ran("long", 101), ran("long", 102, print_="other settings"), ran("game one", 101)]
+    rest = milestones.left([LONG, BUDGET], [101, 102], kept, PRINTS)
+    assert rest == [(LONG, 102), (BUDGET, 102)]
+
+
+def test_a_row_holds_if_enough_runs_of_these_settings_do() -> None:
+    two = [ran("long", 101), ran("long", 102), ran("long", 103, None)]
+    [found] = milestones.table_rows([LONG, BUDGET], two, PRINTS)
+    assert found["passed"]
+    [found] = milestones.table_rows([LONG], [*two, ran("long", 104, 101.0)], PRINTS)
+    assert not found["passed"]
+    assert milestones.table_rows([LONG], [ran("long", 1, print_="x")], PRINTS) == []
+
+
+def test_the_table_has_goals_and_budgets() -> None:
+    kept = [ran("long", 1), ran("long", 2, 60.0), ran("game one", 3), ran("game one", 5)]
+    lines = milestones.milestones_table(milestones.table_rows([LONG, BUDGET], kept, PRINTS))
+    assert lines.splitlines()[2:] == [
+        "| `long` | 285 | 2 of 2 | 201.50 (201.00 to 202.00) | 55 (50 to 60) "
+        "| 1,000 (1,000 to 1,000) | holds |",
+        "| `game one` |  | 2 runs | 204.0 (203.0 to 205.0) |  |  | holds |",
+    ]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Runs that end at once; seed 3 fails. Returns those that were made."""
+    made: list[tuple[str, int]] = []
+
+    def one_run(row: Any, seed: int, folder: Path) -> dict[str, Any]:
+        made.append((row.name, seed))
+        if seed == 3:
+            raise SystemExit("seed 3 has failed")
+        return {key: value for key, value in ran("long", seed).items() if key != "row"}
+
+    monkeypatch.setattr(milestones, "one_run", one_run)
+    monkeypatch.setattr(milestones, "ROWS", (LONG,))
+    monkeypatch.setattr(milestones, "fingerprint", lambda row: "f")
+    monkeypatch.setattr(milestones, "HERE", tmp_path)
+    (tmp_path / "results").mkdir()
+    return made
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["milestones.py", "--rows", "long", *words])
+    return int(milestones.main())
+
+
+def test_results_grow_over_sittings(
+    stand_in: list[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(monkeypatch, "--seeds", "1,2") == 0
+    assert run(monkeypatch, "--seeds", "1..4", "--jobs", "2") == 1
+    assert sorted(stand_in) == [("long", seed) for seed in (1, 2, 3, 4)]
+    kept = json.loads((tmp_path / "results" / "milestones.json").read_text())["milestones"]
+    assert sorted(each["seed"] for each in kept) == [1, 2, 4]
+    assert {each["jobs"] for each in kept} == {1, 2}
+    # What has failed is run again.
+    assert run(monkeypatch, "--seeds", "3") == 1
+    assert stand_in.count(("long", 3)) == 2
+
+
+def test_nothing_starts_after_the_hours(
+    stand_in: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(monkeypatch, "--seeds", "1..3", "--hours", "0") == 1
+    assert stand_in == []
