@@ -211,6 +211,8 @@ class RunStats:
         """Returns the upper bound of rows that one sender may hold unreported."""
         sender = self._config.session_config.sender
         chunk = sender.flush_iteration * self._config.env_config.num_envs
+        if self._config.learner_config.gradient_columns:
+            chunk = 1
         by_bytes = int(sender.max_unacked_bytes / max(1.0, self._row_bytes))
         return min(by_bytes, int(sender.max_unacked_chunks * chunk))
 

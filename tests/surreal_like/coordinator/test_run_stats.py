@@ -206,6 +206,10 @@ def test_what_a_killed_sender_may_have_held_is_bounded_by_chunks() -> None:
     sender = BASE_CONFIG.session_config.sender
     chunk = sender.flush_iteration * BASE_CONFIG.env_config.num_envs
     assert record.experience()["unknown_at_most"] == sender.max_unacked_chunks * chunk
+    # A gradient is one row of a chunk.
+    columns = {"extras/gradient": {"type": "float32", "dim": [5]}}
+    record._config.learner_config.gradient_columns = columns
+    assert record.experience()["unknown_at_most"] == sender.max_unacked_chunks
 
 
 def test_a_run_without_a_date_keeps_its_name_over_a_restart(tmp_path: Path) -> None:
