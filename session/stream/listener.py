@@ -185,6 +185,10 @@ class Listener:
             if not connection.closed:
                 yield Event(connection, fault=fault)
             return
+        except Exception as error:  # noqa: BLE001 - a defect here must not end other connections
+            self.refuse(connection.host, f"a defect of this program: {error!r}")
+            self.lose(connection)
+            return
         if connection.closed:
             return
         if connection.over:

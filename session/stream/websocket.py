@@ -68,6 +68,8 @@ class WebSocketDoor:
         protocol.receive_data(data)
         for event in protocol.events_received():
             if isinstance(event, Request):
+                if protocol.state is not State.CONNECTING:
+                    raise DecodeError("the WebSocket sent a wrong frame before it was open")
                 response = protocol.accept(event)
                 protocol.send_response(response)
                 if protocol.subprotocol is not None:

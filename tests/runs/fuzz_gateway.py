@@ -163,6 +163,10 @@ def fuzz(minutes: float, seed: int) -> dict[str, Any]:
                 found["steps"] += 1
                 answered = time.monotonic() - asked
                 found["slowest_seconds"] = max(found["slowest_seconds"], answered)
+                if read_beats(Path(scratch) / "run" / "alive")["gateway-0"].pid != pid:
+                    events = (Path(scratch) / "run" / "events.jsonl").read_text().splitlines()
+                    lost = [line for line in events if '"failed"' in line or '"lost"' in line]
+                    raise SystemExit(f"the gateway has ended: {lost}")
                 if before is None and passed >= 60.0 * minutes * WARM_SHARE:
                     before = memory_and_descriptors(pid)
             # Sessions that were begun by garbage have left by then, or are away.

@@ -194,6 +194,17 @@ def test_P3_another_subprotocol_is_refused_with_both_names(offered: str) -> None
     assert "surreal.v1.msgpack or surreal.v1.json" in answer
 
 
+def test_P3_a_wrong_frame_beside_the_request_is_an_error() -> None:
+    way = Doorway(SETTINGS)
+    request = (
+        b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        b"Sec-WebSocket-Protocol: surreal.v1.json\r\n\r\n"
+    )
+    with pytest.raises(DecodeError, match="before it was open"):
+        way.feed(request + b"\xff\x80" + bytes(4))
+
+
 def test_P3_messages_after_a_refused_request_are_ignored() -> None:
     way = Doorway(SETTINGS)
     request = (

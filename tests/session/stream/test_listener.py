@@ -368,3 +368,14 @@ def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.pem").write_text("no")
     with pytest.raises(ConfigError, match=r"a\.pem"):
         server_context(tmp_path / "a.pem", tmp_path / "a.pem")
+
+
+def test_P9_a_defect_ends_one_connection(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Connection, data: bytes) -> object:
+        raise ZeroDivisionError("here")
+
+    monkeypatch.setattr(Connection, "payloads", broken)
+    port.connect(b"anything")
+    port.until(lambda: port.refused)
+    assert port.refused == ["127.0.0.1: a defect of this program: ZeroDivisionError('here')"]
+    assert len(port.listener) == 0
