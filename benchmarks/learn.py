@@ -92,8 +92,6 @@ ROWS = (
     row("target_a3c", -0.16, 90.0),
     row("bitflip_dqn", -6.9, 60.0),
     without_hindsight("bitflip_dqn"),
-    row("chain_rnd", 0.95, 60.0),
-    Row("chain_rnd, no bonus", "chain_rnd", 0.95, 60.0, ("learner_config.parts=[]",), below=0.01),
     row("pendulum_sac", -165.0, 300.0),
     row("pendulum_td3", -165.0, 180.0),
     row("pendulum_ddpg", -165.0, 180.0),
