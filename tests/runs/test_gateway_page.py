@@ -1,0 +1,86 @@
+"""The page of a gateway in Chromium: sixteen CartPoles that learn in it.
+
+The picture in docs/images is what this test has seen last; it is made with
+
+    SURREAL_LIKE_PICTURES=docs/images python -m pytest tests/runs/test_gateway_page.py
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from session.launchers.launcher import free_ports
+from tests.browser import Page, browser, keep
+from tests.runs.command import ROOT, Train, clean
+
+CONFIG = str(ROOT / "configs" / "cartpole_browser.yaml")
+GOAL, ENOUGH = 475.0, 300.0
+# What a machine with other work takes is not measured here; docs/gateway.md has the time.
+DEADLINE_SECONDS = 240.0
+
+
+def shown(page: Page, name: str) -> float:
+    """A number of the page."""
+    text = page.run(f"document.getElementById('{name}').textContent")
+    return float("".join(re.findall(r"[\d.]", text)) or 0)
+
+
+def choose(page: Page, mode: str) -> None:
+    page.run(f"document.querySelector('input[value={mode}]').click()")
+
+
+def returns_of(page: Page, episodes: int, deadline: float) -> float:
+    """The mean return of the chosen mode, once it has so many episodes."""
+    page.wait(
+        f"Number(document.getElementById('counted').textContent) >= {episodes}",
+        deadline - time.monotonic(),
+    )
+    return shown(page, "mean")
+
+
+@pytest.mark.slow
+@pytest.mark.chromium
+@pytest.mark.timeout(400)
+def test_C7_cartpole_is_solved_in_a_page(run_folder: Path, tmp_path: Path) -> None:
+    (port,) = free_ports(["gateway"], "127.0.0.1").values()
+    words = ("--quiet", f"session_config.gateway.port={port}")
+    with Train(run_folder, CONFIG, *words) as train:
+        (event,) = train.until(lambda: train.events_of("listening"))
+        address = event["detail"].partition("; the page: ")[2]
+        assert address == f"http://127.0.0.1:{port}/"
+        with browser(tmp_path, width=1100, height=1080) as page:
+            page.open(address)
+            page.wait("Number(document.getElementById('episodes')?.textContent) > 0")
+            solve(page)
+            keep(page, "gateway_page.png")
+            assert shown(page, "latency") > 0
+            assert shown(page, "rate") > 0
+            assert shown(page, "version") > 0
+            assert page.outside() == []
+            assert page.complaints == page.console == []
+            names = {each["detail"].split(" ")[0] for each in train.events_of("client_joined")}
+            assert names == {f"page-{number}" for number in range(1, 17)}
+            train.signal(2)
+            page.wait("document.getElementById('notice').textContent == 'The run is over.'")
+        assert train.wait() == 130
+    assert clean(train.result)
+
+
+def solve(page: Page) -> None:
+    """Learns and watches in turn until what is watched has reached the goal."""
+    began = time.monotonic()
+    deadline = began + DEADLINE_SECONDS
+    best = 0.0
+    while best < GOAL:
+        choose(page, "train")
+        page.wait(
+            "Number(document.getElementById('counted').textContent) == 100"
+            f" && Number(document.getElementById('mean').textContent) >= {ENOUGH}",
+            deadline - time.monotonic(),
+        )
+        choose(page, "act")
+        best = returns_of(page, 100, deadline)
