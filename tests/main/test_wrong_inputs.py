@@ -160,6 +160,7 @@ WORDS = (
         "belongs to --resume",
     ),
     Wrong("clients of no run", ("clients", "nowhere"), "no run 'nowhere'", "list runs"),
+    Wrong("serve no run", ("serve", "nowhere"), "no run 'nowhere'", "list runs"),
     Wrong("check of nothing", ("check",), "required: ENV|CONFIG.yaml", HELP.format("check")),
     Wrong("plan of nothing", ("plan", "smal.yaml"), "smal.yaml", "did you mean small.yaml?"),
     Wrong("status of nobody", ("status", "endd", "--watch"), "no run 'endd'", "you mean ended?"),
