@@ -19,7 +19,7 @@ from tests.runs.command import ROOT, Train, clean
 
 CONFIG = str(ROOT / "configs" / "cartpole_browser.yaml")
 GOAL, ENOUGH = 475.0, 300.0
-# What a machine with other work takes is not measured here; docs/gateway.md has the time.
+# What a machine with other work takes is not measured here.
 DEADLINE_SECONDS = 240.0
 
 
