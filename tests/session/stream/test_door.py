@@ -14,7 +14,6 @@ from session.errors import DecodeError, OversizeError
 from session.stream.door import DoorSettings, Encoding, Page
 from session.stream.doorway import Doorway
 from session.stream.frame import framed
-from session.stream.websocket import WebSocketDoor
 
 SETTINGS = DoorSettings(limit_bytes=100, hosts=("lab",), origins=("https://ok.example",))
 GET = "GET {} HTTP/1.1\r\nHost: 127.0.0.1:7100\r\n{}\r\n"
@@ -193,16 +192,6 @@ def test_P3_another_subprotocol_is_refused_with_both_names(offered: str) -> None
     answer = http("/v1", head)
     assert answer.startswith("HTTP/1.1 400 ")
     assert "surreal.v1.msgpack or surreal.v1.json" in answer
-
-
-def test_P3_a_close_frame_beside_the_request_is_an_error() -> None:
-    request = (
-        b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-        b"Sec-WebSocket-Protocol: surreal.v1.json\r\n\r\n"
-    )
-    with pytest.raises(DecodeError, match="before it was open"):
-        WebSocketDoor(100).feed(request + b"\x88\x80" + bytes(4))
 
 
 def test_P3_messages_after_a_refused_request_are_ignored() -> None:
