@@ -24,7 +24,10 @@ ELSEWHERE |= {"lunarlander_ppo", "pong_impala", "pong_rainbow"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_shipped_experiment_has_a_goal_and_a_budget(path: Path) -> None:
+def test_a_shipped_experiment_has_a_goal_and_a_budget(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log there
     if path.stem in WITH_GOALS:
         # The check of its goals builds the environment.
         pytest.importorskip("gymnasium_robotics")

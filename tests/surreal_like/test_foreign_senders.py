@@ -31,7 +31,7 @@ LIMIT = 40
 LIMITS = (
     "surreal_like.replay.acks.SENDERS_LIMIT",
     "surreal_like.ps.server.SENDERS_LIMIT",
-    "surreal_like.ps.server._COMPLAINTS",
+    "surreal_like.ps.server._LOGGED_REASONS",
     "surreal_like.ps.server._PATIENT_PEERS",
     "surreal_like.replay.receiver._KEEP_FINISHED",
     "surreal_like.replay.server._PARKED_REQUESTS",

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from session.config import Config
-from session.config.defaults import BASE_ENV_CONFIG, BASE_SESSION_CONFIG
+from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from surreal_like.agent.base import Agent
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.env.frame_stack import FrameStack
@@ -27,6 +27,7 @@ STREAMS, ROUNDS = 6, 40
 
 def agent_of(algorithm: str, mode: str, action: Any, **changes: Any) -> Agent:
     config = defaults(algorithm)
+    config.learner_config.extend(BASE_LEARNER_CONFIG)
     config.learner_config.model.update(changes)
     env = Config({"env_name": "x", "obs_spec": OBS, "action_spec": action}).extend(BASE_ENV_CONFIG)
     torch.manual_seed(0)

@@ -207,7 +207,7 @@ def fits(spec: ArraySpec, number: Any) -> bool:
     if type(number) is bool or number != number:
         return False
     if spec.type == "float32":
-        return bool(abs(number) <= np.finfo(np.float32).max)
+        return bool(abs(number) <= float(np.finfo(np.float32).max))
     limits = np.iinfo(spec.dtype)
     whole = number not in (math.inf, -math.inf) and number == int(number)
     return whole and limits.min <= int(number) <= limits.max
