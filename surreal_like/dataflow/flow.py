@@ -309,7 +309,8 @@ class _ForEach(Flow):
             item = self._upstream()
             if type(item) is Signal:
                 return item
-            self._count(item)
+            self.items += 1
+            self.rows += size_of(item)
         result = self._call(self._function, item)
         if self._keeps:
             return item if result else PASSED

@@ -33,7 +33,10 @@ class View(Batch):
     def __missing__(self, name: str) -> Any:
         """Makes a column; raises KeyError if there is none."""
         column = self._columns[name]
-        seen = View(column, self._pick) if name == "extras" else nest.map(self._pick, column)
+        if isinstance(column, torch.Tensor):
+            seen: Any = self._pick(column)
+        else:
+            seen = View(column, self._pick) if name == "extras" else nest.map(self._pick, column)
         self[name] = seen
         return seen
 

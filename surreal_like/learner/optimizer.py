@@ -198,7 +198,7 @@ class Optimizer:
         rule: `skipped` is True until the next step, and `nan_updates` rises by 1.
         """
         self._differentiate(loss)
-        return self._update(loss.detach())
+        return self._update(loss.item())
 
     def compute(self, loss: torch.Tensor) -> torch.Tensor:
         """Returns the gradient of a scalar loss, `[size]`, for `apply`; NaN unless it is finite."""
@@ -248,16 +248,15 @@ class Optimizer:
         if 0.0 < self._max_grad_norm < norm:
             gradient.mul_(self._max_grad_norm / norm)
 
-    def _update(self, loss: torch.Tensor | float, *, clipped: bool = False) -> float:
+    def _update(self, loss: float, *, clipped: bool = False) -> float:
         if self.change is not None and not clipped:
             self._gradient.copy_(self.change(self._gradient))
-        norm = torch.linalg.vector_norm(self._gradient)
-        # One check for both: Huber's gradient of an infinite error is finite, its loss is not.
-        self.skipped = not math.isfinite((norm + loss).item())
+        grad_norm = float(torch.linalg.vector_norm(self._gradient))
+        # Both: Huber's gradient of an infinite error is finite, its loss is not.
+        self.skipped = not (math.isfinite(grad_norm) and math.isfinite(loss))
         if self.skipped:
             self.nan_updates += 1
             return math.nan
-        grad_norm = float(norm)
         if not clipped:
             self._scale(self._gradient, grad_norm)
         self._rule.step(self._gradient)

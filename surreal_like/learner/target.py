@@ -42,15 +42,19 @@ class TargetNetwork(Generic[ModuleT]):
         self._our_buffers = list(self.module.buffers())
         self._their_buffers = list(online.buffers())
 
-    @torch.no_grad()
     def update(self) -> None:
         """Updates the target, after one update of the online network."""
         self.updates += 1
         if self._soft:
-            torch._foreach_lerp_(self._ours, self._theirs, self._tau)
-            self._copy_buffers()
+            self._follow_online()
         elif self.updates % self._period == 0:
             self.copy_online()
+
+    # Only where tensors change: to switch gradients off takes longer than to count an update.
+    @torch.no_grad()
+    def _follow_online(self) -> None:
+        torch._foreach_lerp_(self._ours, self._theirs, self._tau)
+        self._copy_buffers()
 
     @torch.no_grad()
     def copy_online(self) -> None:
