@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -65,18 +66,24 @@ def images(notebook: Any) -> set[str]:
     }
 
 
-def the_run(folder: Path) -> RunFolder:
-    [path] = (folder / "runs").iterdir()
-    return RunFolder(path)
+def runs(folder: Path) -> list[RunFolder]:
+    """All runs, the oldest first."""
+    return [RunFolder(path) for path in sorted((folder / "runs").iterdir())]
 
 
 def test_quickstart(tmp_path: Path) -> None:
     notebook = execute(tmp_path, "quickstart.ipynb")
     assert images(notebook) == {"image/png", "image/gif"}
-    result = the_run(tmp_path).read_result()
+    run, trained = runs(tmp_path)
+    result, stopped = run.read_result(), trained.read_result()
     assert result is not None
     assert (result["status"], result["goal_met"]) == ("stopped", True)
-    assert (the_run(tmp_path).path / "curves.png").is_file()
+    assert (run.path / "curves.png").is_file()
+    # The cell of the Trainer has printed the line at which it stopped, and none later.
+    assert stopped is not None
+    assert stopped["reason"] == "stopped by the script"
+    means = re.findall(r"training return ([\d.]+)", texts(notebook))
+    assert [float(mean) >= 100 for mean in means] == [False] * (len(means) - 1) + [True]
 
 
 @pytest.mark.parametrize("launcher", [pytest.param("tmux", marks=pytest.mark.tmux), "local"])
@@ -94,7 +101,7 @@ def test_cluster_dashboard(tmp_path: Path, launcher: str, monkeypatch: pytest.Mo
     kinds = {kind for output in outputs(notebook) for kind in output.get("data", {})}
     assert "application/vnd.jupyter.widget-view+json" in kinds
     assert images(notebook) == {"image/png"}
-    folder = the_run(tmp_path)
+    [folder] = runs(tmp_path)
     assert not folder.in_use
     result = folder.read_result()
     assert result is not None
