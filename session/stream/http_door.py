@@ -123,8 +123,11 @@ class HttpDoor:
             )
             return
         self._inner = WebSocketDoor(self._settings.limit_bytes)
-        held, self._held = bytes(self._held), bytearray()
-        self._inner.feed(held)
+        head, end, frames = bytes(self._held).partition(b"\r\n\r\n")
+        self._held = bytearray()
+        # In one piece, `websockets` would read the frames before the request is accepted.
+        self._inner.feed(head + end)
+        self._inner.feed(frames)
 
     def _refuse(self, status: int, text: str) -> None:
         self._respond(status, f"{text}\n")

@@ -63,19 +63,19 @@ class WebSocketDoor:
         )
 
     def feed(self, data: bytes) -> None:
-        """Adds received bytes."""
+        """Adds received bytes: the request alone, then the frames, in any pieces."""
         protocol = self._protocol
+        if protocol.handshake_exc is not None:
+            # The connection is closed: what follows a refused request is ignored.
+            return
         protocol.receive_data(data)
         for event in protocol.events_received():
             if isinstance(event, Request):
-                if protocol.state is not State.CONNECTING:
-                    raise DecodeError("the WebSocket sent a wrong frame before it was open")
                 response = protocol.accept(event)
                 protocol.send_response(response)
                 if protocol.subprotocol is not None:
                     self.encoding = SUBPROTOCOLS[protocol.subprotocol]
-            elif isinstance(event, Frame) and self.encoding is not None:
-                # Frames after a refused request are ignored: the connection is closed.
+            elif isinstance(event, Frame):
                 self._frames.append(event)
 
     def next(self) -> bytes | None:

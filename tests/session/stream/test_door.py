@@ -194,17 +194,48 @@ def test_P3_another_subprotocol_is_refused_with_both_names(offered: str) -> None
     assert "surreal.v1.msgpack or surreal.v1.json" in answer
 
 
-def test_P3_messages_after_a_refused_request_are_ignored() -> None:
-    way = Doorway(SETTINGS)
-    request = (
-        b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-        b"Sec-WebSocket-Protocol: other\r\n\r\n"
+def upgraded(subprotocol: str, frames: bytes) -> Doorway:
+    """A door that has got a request and frames in one piece."""
+    head = (
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        f"Sec-WebSocket-Protocol: {subprotocol}\r\n"
     )
-    way.feed(request + b"\x82\x82" + bytes(4) + b"{}")
+    way = Doorway(SETTINGS)
+    way.feed(GET.format("/v1", head).encode() + frames)
+    return way
+
+
+MESSAGE = b"\x82\x82" + bytes(4) + b"{}"
+UNMASKED = b"\x82\x02{}"
+CLOSING = b"\x88\x82" + bytes(4) + b"\x03\xe8"
+
+
+@pytest.mark.parametrize("frames", [MESSAGE, UNMASKED, CLOSING])
+def test_P3_frames_beside_a_refused_request_are_ignored(frames: bytes) -> None:
+    way = upgraded("other", frames)
     assert way.opened().next() is None
     assert b" 400 " in way.opened().answers()
     assert way.opened().over
+    way.feed(frames)
+    assert way.opened().next() is None
+    assert way.opened().answers() == b""
+
+
+@pytest.mark.parametrize(
+    ("frames", "payload", "code"),
+    [(MESSAGE, b"{}", None), (UNMASKED, None, 1002), (CLOSING, None, 1000)],
+)
+def test_P3_frames_beside_the_request_follow_the_handshake(
+    frames: bytes, payload: bytes | None, code: int | None
+) -> None:
+    way = upgraded("surreal.v1.msgpack", frames)
+    assert way.opened().next() == payload
+    head, _, answer = way.opened().answers().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 ")
+    assert way.opened().over is (code is not None)
+    assert answer[:1] == (b"" if code is None else b"\x88")
+    assert answer[2:4] == (b"" if code is None else code.to_bytes(2, "big"))
 
 
 @pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
