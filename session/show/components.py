@@ -50,12 +50,16 @@ class ComponentRow(ComponentStatus):
         lag_versions: versions by which its parameters are behind, None if unknown.
         rss_bytes: memory of its process, None if unknown.
         momentary: ``doing`` may be over before a user reads it.
+        sessions: of clients, of a gateway; None of other components.
+        answer_seconds: median time to the answer of a request of a client, None if unknown.
     """
 
     work: str = ""
     lag_versions: float | None = None
     rss_bytes: float | None = None
     momentary: bool = False
+    sessions: float | None = None
+    answer_seconds: float | None = None
 
     @property
     def last_death(self) -> str:
@@ -87,6 +91,8 @@ def component_row(
         # The row came from a process that no longer runs.
         known = {}
     numbers: Mapping[str, float] = known.get("status", {})
+    beating = {} if beat is None or status.state in ENDED else beat.status
+    clients = {**beating, **numbers}
     work = [f"{words} {rate(numbers[key])}" for key, words in _WORK.items() if key in numbers]
     return ComponentRow(
         **asdict(status) | {"state": _state(status, beat, timeout_seconds)},
@@ -97,6 +103,8 @@ def component_row(
         and beat.state in _AT_WORK
         and beat.busy_seconds > 0
         and beat.age_seconds <= _BUSY_SECONDS,
+        sessions=clients.get("sessions"),
+        answer_seconds=clients.get("latency_p50_seconds"),
     )
 
 

@@ -64,6 +64,7 @@ def headline(view: RunView) -> tuple[list[Number], list[Number]]:
         Number("updates", count(line["iterations"]), note=rate(updates) + again),
         Number("episodes", count(line["episodes"])),
         Number("replay", count(size), note=percent(share)),
+        *_clients(view),
     ]
     returns = [
         Number("greedy return", decimal(last), note=f"best {decimal(best)}"),
@@ -77,6 +78,17 @@ def headline(view: RunView) -> tuple[list[Number], list[Number]]:
         mean = decimal(shown.get("mean_return"))
         returns.append(Number(f"{name} return", mean, note="does not judge"))
     return amounts, returns
+
+
+def _clients(view: RunView) -> list[Number]:
+    """Formats the sessions of all gateways, and the time to an answer of the slowest one."""
+    rows = view.components.values()
+    sessions = [each.sessions for each in rows if each.sessions is not None]
+    if not sessions:
+        return []
+    times = [each.answer_seconds for each in rows if each.answer_seconds is not None]
+    note = f"p50 {decimal(1000.0 * max(times))} ms" if times else ""
+    return [Number("clients", count(sum(sessions)), note=note)]
 
 
 def numbers_table(view: RunView) -> list[list[str]]:

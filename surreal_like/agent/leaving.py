@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from session.process.context import Context
 from surreal_like.experience.sender import ExpSender
 from surreal_like.ps.client import ParameterClient
@@ -18,15 +21,23 @@ class Leaving:
         context: of the process.
         sender: of its experience.
         client: of the parameter server.
+        account: returns the account for the leave message; None: that of the sender.
 
     Attributes:
         begun: True once no more experience is made.
         over: True once everything is sent, or the time is up.
     """
 
-    def __init__(self, context: Context, sender: ExpSender, client: ParameterClient) -> None:
+    def __init__(
+        self,
+        context: Context,
+        sender: ExpSender,
+        client: ParameterClient,
+        account: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
         self.begun = self.over = False
         self._context, self._sender, self._client = context, sender, client
+        self._account = account or sender.account
         self._grace_seconds: float = context.config.session_config.launcher.grace_seconds
         self._acked = False
         self._deadline = 0.0
@@ -51,5 +62,5 @@ class Leaving:
                 self._acked = True
                 self._deadline = now + _FAREWELL_SHARE * self._grace_seconds
         elif not self.over:
-            noted = self._client.leave(self._sender.account())
+            noted = self._client.leave(self._account())
             self.over = bool(noted) or now >= self._deadline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ class SenderRows:
     ``handled`` and ``refused`` were observed by replay. ``received`` (for each incarnation of each
     shard) is counted by replay itself, while the others repeat numbers of the sender.
 
+    ``clients`` are the totals of a gateway.
+
     The numbers of an agent of a machine that has joined count only up to the rows that replay has
     received.
     """
@@ -41,6 +44,7 @@ class SenderRows:
     episodes: int = 0
     joined: bool = False
     received: dict[str, int] = field(default_factory=dict)
+    clients: dict[str, int] = field(default_factory=dict)
 
     @property
     def bound(self) -> int:
@@ -106,6 +110,7 @@ class RowAccounts:
         names += ["env_steps", "episodes"] if account["final"] else []
         sender.rise(**{name: account[name] for name in names})
         sender.unacked = int(account["unacked"])
+        sender.clients = dict(account.get("clients") or {})
         sender.final = bool(account["final"])
 
     def add_shard(self, key: str, counts: Mapping[str, Any]) -> None:
@@ -184,6 +189,13 @@ class RowAccounts:
             }
             for name, senders in sorted(found.items())
         }
+
+    def clients(self) -> dict[str, int]:
+        """Returns the totals of all gateways, over all incarnations; empty without any."""
+        totals: Counter[str] = Counter()
+        for sender in self.senders.values():
+            totals.update(sender.clients)
+        return dict(totals)
 
     def state(self) -> dict[str, Any]:
         """Returns plain data for a file."""

@@ -165,7 +165,7 @@ class RunStats:
     def result(self, verdict: Verdict, iteration: int) -> dict[str, Any]:
         """Returns the content of ``result.json`` without its ``components``."""
         seconds = max(1e-9, self.wall_seconds)
-        config = self._config
+        config, clients = self._config, self.accounts.clients()
         return {
             "status": verdict.status,
             "goal_met": verdict.goal_met,
@@ -186,6 +186,7 @@ class RunStats:
             "lag": self.lag.summary(),
             "experience": self.experience(),
             "senders": self.accounts.by_name(),
+            **({"gateway": clients} if clients else {}),
         }
 
     def experience(self) -> dict[str, int]:

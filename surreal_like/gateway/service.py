@@ -68,7 +68,9 @@ class GatewayService(Service):
             interval_seconds=session.agent.fetch_interval_seconds,
             account=self._account,
         )
-        self._leaving = Leaving(context, self._recorder.sender, self._fetcher.client)
+        self._leaving = Leaving(
+            context, self._recorder.sender, self._fetcher.client, self._last_account
+        )
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_until: float | None = None
         # Of the newest report.
@@ -197,7 +199,22 @@ class GatewayService(Service):
         }
 
     def _account(self) -> dict[str, Any]:
-        return {**self._recorder.account(), "status": self._waits_for()}
+        return {**self._last_account(), "status": self._waits_for()}
+
+    def _last_account(self) -> dict[str, Any]:
+        return {**self._recorder.account(), "clients": self._totals()}
+
+    def _totals(self) -> dict[str, int]:
+        """Returns the totals of clients since the start, see ``CLIENT_TOTALS``."""
+        frontend = self._frontend
+        counters = frontend.counters
+        return {
+            "sessions": frontend.sessions.begun,
+            "resumed": counters.resumed,
+            "refused": counters.refused + frontend.listener.refused,
+            "episodes_cut": counters.cut,
+            "unrecorded": counters.unrecorded,
+        }
 
     def _waits_for(self) -> dict[str, float]:
         return {
@@ -208,16 +225,13 @@ class GatewayService(Service):
 
     def _report_curves(self) -> None:
         window, frontend = self._recorder.sender.window, self._frontend
-        counters = frontend.counters
-        self._times = counters.times.pop()
+        self._times = frontend.counters.times.pop()
+        totals = {name: float(total) for name, total in self._totals().items()}
         values = {
             **self._times,
+            **totals,
             "version_lag": float(self._fetcher.lag),
             "sessions": float(len(frontend.sessions)),
-            "episodes_cut": float(counters.cut),
-            "resumed": float(counters.resumed),
-            "refused": float(counters.refused + frontend.listener.refused),
-            "unrecorded": float(counters.unrecorded),
             ".core/unacked_bytes": float(window.unacked_bytes),
             ".core/resent_chunks": float(window.resent),
         }

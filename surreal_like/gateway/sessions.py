@@ -119,6 +119,9 @@ class Sessions:
         places: number of slots.
         timing: see :class:`Timing`.
         secret: returns a text that cannot be guessed.
+
+    Attributes:
+        begun: number of sessions since the start.
     """
 
     def __init__(self, places: int, timing: Timing, secret: Callable[[], str]) -> None:
@@ -127,7 +130,7 @@ class Sessions:
         # The lowest number is taken first.
         self._free = list(range(places))[::-1]
         self._members: dict[int, Member] = {}
-        self._count = 0
+        self.begun = 0
 
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self._members.values()))
@@ -172,9 +175,9 @@ class Sessions:
         """
         if not self._free:
             raise Busy(f"all {len(self._members)} places are taken")
-        self._count += 1
-        name = hello.name or f"client-{self._count}"
-        member = Member(self._count, self._free.pop(), mode, name, connection, now)
+        self.begun += 1
+        name = hello.name or f"client-{self.begun}"
+        member = Member(self.begun, self._free.pop(), mode, name, connection, now)
         member.joined_at = now
         self._members[member.number] = member
         self._renew(member)

@@ -23,10 +23,12 @@ from session.wire.schema import (
 )
 from surreal_like.data.parameters import ABOUT, PARAMETERS
 
-# No further fields: the accounts of all senders must fit into one header.
+# No further fields here and below: the accounts of all senders must fit into one header.
 _STATUS = Fields(
     dict.fromkeys(("version", "waits_for_acks", "waits_above_version"), Optional(Number()))
 )
+# Totals of a gateway, since its start.
+CLIENT_TOTALS = ("sessions", "resumed", "refused", "episodes_cut", "unrecorded")
 # Row counts that a sender of experience reports.
 ACCOUNT = Fields(
     {
@@ -35,6 +37,7 @@ ACCOUNT = Fields(
         "final": Flag(),
         # For the learner, which may share no folder with the sender and so sees no heartbeat of it.
         "status": Optional(_STATUS),
+        "clients": Optional(Fields(dict.fromkeys(CLIENT_TOTALS, Count(most=STEPS_LIMIT)))),
     }
 )
 REQUESTS: Kinds = {

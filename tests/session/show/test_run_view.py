@@ -158,6 +158,22 @@ def test_the_overview_has_numbers_conditions_and_components(made: Made) -> None:
     assert components.splitlines()[1].split() == ["ps", "starting", "0"]
 
 
+def test_K1_the_overview_shows_the_sessions_and_the_slowest_gateway(made: Made) -> None:
+    made.line(4000, greedy=237.5)
+    assert "clients" not in overview(made.view)
+    now = time.time()
+    for name, p50 in (("gateway-0", 0.002), ("gateway-1", 0.004)):
+        status = {"sessions": 3.0, "latency_p50_seconds": p50}
+        write_beat(made.folder.alive, Beat(name, 1, State.running, 1, now, status=status))
+    made.beat("gateway-2", "running")
+    made.view.refresh()
+    (line,) = [each for each in overview(made.view).splitlines() if each.startswith("clients")]
+    assert line.split() == ["clients", "6", "p50", "4.0", "ms", "learner", "waits", "25", "%"]
+    write_beat(made.folder.alive, Beat("gateway-0", 1, State.done, 1, now, status={"sessions": 3}))
+    made.view.refresh()
+    assert made.view.components["gateway-0"].sessions is None
+
+
 def test_a_narrow_terminal_does_without_some_columns_of_components(made: Made) -> None:
     work = "rows in 1,234/s, rows out 12,345/s"
     made.view.components = {

@@ -161,6 +161,17 @@ def test_rows_of_a_joined_agent_at_two_shards_and_after_a_restart_add_up() -> No
     assert again.env_steps == 100
 
 
+def test_totals_of_gateways_add_up_over_their_incarnations() -> None:
+    accounts = RowAccounts()
+    accounts.add_sender("agent-0/1", said(10, 10))
+    assert accounts.clients() == {}
+    for key, sessions in (("gateway-0/1", 2), ("gateway-0/1", 3), ("gateway-0/2", 4)):
+        accounts.add_sender(key, said(10, 10) | {"clients": {"sessions": sessions, "refused": 1}})
+    again = RowAccounts()
+    again.restore(accounts.state())
+    assert again.clients() == accounts.clients() == {"sessions": 7, "refused": 2}
+
+
 def test_rows_are_reported_by_name() -> None:
     accounts = joined(saw(40, 40))
     accounts.add_sender("agent-0/1", said(100, 90, 10, final=True))

@@ -180,6 +180,10 @@ def test_the_result_has_every_key_of_its_schema() -> None:
         "replayed": 100,
     }
     json.dumps(result, allow_nan=False)
+    assert "gateway" not in result
+    empty = dict.fromkeys(("pushed", "inserted", "dropped", "unacked"), 0) | {"final": False}
+    record.accounts.add_sender("gateway-0/1", empty | {"clients": {"sessions": 3}})
+    assert record.result(Verdict("stopped", True, "why"), 5)["gateway"] == {"sessions": 3}
 
 
 def test_a_run_started_by_hand_keeps_its_seconds_over_a_restart(tmp_path: Path) -> None:

@@ -643,6 +643,25 @@ def test_the_account_of_a_gateway_is_that_of_an_agent(stage: Stage) -> None:
     assert stage.rig.events("client_joined")
 
 
+def test_K2_the_last_account_has_the_totals_of_clients(stage: Stage) -> None:
+    before = stage.client()
+    before.request("reset")
+    before.request("step")
+    assert before.request("step", reward="much")["code"] == "bad_reward"
+    before.close()
+    stage.client()
+    stage.finish()
+    asking = stage.rig.wire("learner", 9).dealer("ps.requests")
+    accounts = asking.request("accounts", timeout_seconds=5.0).fields["accounts"]
+    assert accounts["gateway-0/5"]["clients"] == {
+        "sessions": 2,
+        "resumed": 0,
+        "refused": 1,
+        "episodes_cut": 1,
+        "unrecorded": 0,
+    }
+
+
 def test_K2_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
     text = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
     section = text.partition("### What a gateway counts")[2].partition("\n### ")[0]

@@ -17,7 +17,7 @@ from session.wire import Identity, Message, Wire
 from session.wire.codec import encode
 from session.wire.schema import SENDERS_LIMIT
 from surreal_like.ps.client import ParameterClient
-from surreal_like.ps.schemas import ANSWERS
+from surreal_like.ps.schemas import ANSWERS, CLIENT_TOTALS
 from tests.surreal_like.agent.rig import LEARNER_INCARNATION, LearnerPeer, Rig, make_rig
 
 ACCOUNT = {
@@ -197,7 +197,8 @@ def test_a_replaced_process_is_refused_whatever_it_asks(rig: Rig) -> None:
 def test_the_accounts_of_all_senders_fit_into_one_answer() -> None:
     numbers = {name: 2**44 - 1 for name, value in ACCOUNT.items() if value is not False}
     status = dict.fromkeys(("version", "waits_for_acks", "waits_above_version"), 1e15)
-    account = {**numbers, "final": True, "status": status}
+    clients = dict.fromkeys(CLIENT_TOTALS, 2**44 - 1)
+    account = {**numbers, "final": True, "status": status, "clients": clients}
     keys = (f"{'a' * 63}/{10**15 + number}" for number in range(SENDERS_LIMIT))
     answer = Message("accounts", {"id": 1, "accounts": dict.fromkeys(keys, account)})
     answer.sender = Identity("ps", 1, bytes(8))
@@ -205,6 +206,8 @@ def test_the_accounts_of_all_senders_fit_into_one_answer() -> None:
     assert schema.complaint(answer) is None
     assert len(encode(answer)[0]) < schema.header_bytes
     account["status"] = {**status, "more": 1.0}
+    assert schema.complaint(answer) is not None
+    account["status"], account["clients"] = status, {**clients, "more": 1}
     assert schema.complaint(answer) is not None
 
 
