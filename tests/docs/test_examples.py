@@ -77,6 +77,7 @@ SHOWN = {
     "kubernetes.md": ["test_kubectl.py runs it"] * 5,
     "your_own_environment.md": ["minigrid is not installed with this package"] * 2,
     "performance.md": ["installs four peers, and measures for minutes"],
+    "several_machines.md": ["needs a second machine, and a certificate"],
     "scripts.md": [
         "runs until it is ended; test_scripts.py starts the same",
         "the loop of learner.py, where test_scripts.py puts it",
