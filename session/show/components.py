@@ -91,8 +91,7 @@ def component_row(
         # The row came from a process that no longer runs.
         known = {}
     numbers: Mapping[str, float] = known.get("status", {})
-    beating = {} if beat is None or status.state in ENDED else beat.status
-    clients = {**beating, **numbers}
+    clients = {**_status_now(status, beat, timeout_seconds), **numbers}
     work = [f"{words} {rate(numbers[key])}" for key, words in _WORK.items() if key in numbers]
     return ComponentRow(
         **asdict(status) | {"state": _state(status, beat, timeout_seconds)},
@@ -106,6 +105,15 @@ def component_row(
         sessions=clients.get("sessions"),
         answer_seconds=clients.get("latency_p50_seconds"),
     )
+
+
+def _status_now(
+    status: ComponentStatus, beat: Beat | None, timeout_seconds: float
+) -> Mapping[str, float]:
+    """Returns the numbers of a heartbeat, none of one that is late or of a process that ended."""
+    if beat is None or status.state in ENDED or beat.late(timeout_seconds):
+        return {}
+    return beat.status
 
 
 def _state(status: ComponentStatus, beat: Beat | None, timeout_seconds: float) -> State:

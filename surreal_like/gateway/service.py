@@ -231,6 +231,7 @@ class GatewayService(Service):
             **self._times,
             **totals,
             "version_lag": float(self._fetcher.lag),
+            # The curve shows those of now, the totals have all that began.
             "sessions": float(len(frontend.sessions)),
             ".core/unacked_bytes": float(window.unacked_bytes),
             ".core/resent_chunks": float(window.resent),

@@ -169,9 +169,13 @@ def test_K1_the_overview_shows_the_sessions_and_the_slowest_gateway(made: Made) 
     made.view.refresh()
     (line,) = [each for each in overview(made.view).splitlines() if each.startswith("clients")]
     assert line.split() == ["clients", "6", "p50", "4.0", "ms", "learner", "waits", "25", "%"]
-    write_beat(made.folder.alive, Beat("gateway-0", 1, State.done, 1, now, status={"sessions": 3}))
+    ended = Beat("gateway-0", 1, State.done, 1, now, status={"sessions": 3})
+    late = Beat("gateway-1", 1, State.running, 1, now - 1e6, status={"sessions": 3})
+    for beat in (ended, late):
+        write_beat(made.folder.alive, beat)
     made.view.refresh()
     assert made.view.components["gateway-0"].sessions is None
+    assert made.view.components["gateway-1"].sessions is None
 
 
 def test_a_narrow_terminal_does_without_some_columns_of_components(made: Made) -> None:
