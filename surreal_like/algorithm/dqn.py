@@ -22,19 +22,10 @@ from surreal_like.agent.base import Agent, Progress
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow import (
-    Flow,
-    Loss,
-    learn_moments,
-    replay,
-    train_one_step,
-    update_priorities,
-    update_target,
-)
+from surreal_like.dataflow import Loss
 from surreal_like.exploration.epsilon import agent_epsilon, epsilon_greedy
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
-from surreal_like.learner.base import Learner
-from surreal_like.learner.target import TargetNetwork
+from surreal_like.learner.q_learner import QLearner
 from surreal_like.loss.distributional import (
     categorical_divergence,
     categorical_loss,
@@ -202,7 +193,7 @@ class DQNAgent(Agent):
         return default_config()
 
 
-class DQNLearner(Learner):
+class DQNLearner(QLearner[QNetwork]):
     """Moves Q of the taken actions towards reward plus discounted value of the next state."""
 
     make_model = staticmethod(make_network)
@@ -212,30 +203,8 @@ class DQNLearner(Learner):
         algo = self.learner_config.algo
         if algo.huber_kappa < 0:
             raise ConfigError(f"learner_config.algo.huber_kappa is {algo.huber_kappa}, below 0")
-        self.double: bool = algo.double
         self.huber_kappa: float = algo.huber_kappa
         self.kappa: float = algo.distribution.kappa
-        self.q_network = self.make_model(self.learner_config, self.env_config).to(self.device)
-        if self.q_network.noise is not None:
-            self.q_network.noise.generator = self.generator
-        self.add_optimizer(
-            "optimizer",
-            self.q_network,
-            algo.learning_rate,
-            max_grad_norm=algo.max_grad_norm,
-            epsilon=algo.adam_epsilon,
-        )
-        self.target = TargetNetwork(self.q_network, **algo.target)
-
-    def execution_plan(self) -> Flow:
-        """Makes one update from each batch of n-step transitions."""
-        return (
-            replay(self)
-            .for_each(train_one_step(self))
-            .for_each(learn_moments(self.q_network))
-            .for_each(update_target(self.target))
-            .for_each(update_priorities(self))
-        )
 
     def loss(self, batch: Batch) -> Loss:
         """Returns the loss of a batch, with its priorities."""
@@ -296,14 +265,6 @@ class DQNLearner(Learner):
         else:
             v_t = greedy_value(q_t)
         return td_target(batch.rewards, batch.discounts, v_t)
-
-    def module_dict(self) -> dict[str, Module]:
-        """Returns the network that agents act with."""
-        return {"q_network": self.q_network}
-
-    def saveables(self) -> dict[str, Any]:
-        """Returns name -> state that a checkpoint has in addition to the parameters."""
-        return {**super().saveables(), "target": self.target}
 
     @classmethod
     def default_config(cls) -> Config:

@@ -18,23 +18,13 @@ from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, TARGET_CONFIG, DQNAgent
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow import (
-    Flow,
-    Loss,
-    learn_moments,
-    replay,
-    train_one_step,
-    update_priorities,
-    update_target,
-)
+from surreal_like.dataflow import Loss
 from surreal_like.dataflow.rows import state_before
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.base import Learner
-from surreal_like.learner.target import TargetNetwork
+from surreal_like.learner.q_learner import QLearner
 from surreal_like.loss.policy import masked_mean
 from surreal_like.loss.sequence import rescaled_targets, sequence_loss, sequence_priority
 from surreal_like.loss.value import double_q_value, greedy_value, taken_value, td_error
-from surreal_like.network.module import Module
 from surreal_like.network.q_network import RECURRENT_Q_CONFIG, RecurrentQNetwork
 
 
@@ -110,7 +100,7 @@ class R2D2Agent(DQNAgent):
         return default_config()
 
 
-class R2D2Learner(Learner):
+class R2D2Learner(QLearner[RecurrentQNetwork]):
     """Moves Q of the learned rows of sequences towards n-step targets in the same sequence.
 
     Attributes:
@@ -125,29 +115,9 @@ class R2D2Learner(Learner):
         if algo.rescale < 0:
             raise ConfigError(f"learner_config.algo.rescale is {algo.rescale}, below 0")
         self.n_step: int = algo.n_step
-        self.double: bool = algo.double
         self.rescale: float = algo.rescale
         self.burn_in: int = self.learner_config.replay.sequence.burn_in
         self.eta: float = self.learner_config.replay.priority.eta
-        self.q_network = self.make_model(self.learner_config, self.env_config).to(self.device)
-        self.add_optimizer(
-            "optimizer",
-            self.q_network,
-            algo.learning_rate,
-            max_grad_norm=algo.max_grad_norm,
-            epsilon=algo.adam_epsilon,
-        )
-        self.target = TargetNetwork(self.q_network, **algo.target)
-
-    def execution_plan(self) -> Flow:
-        """Makes one update from each batch of sequences."""
-        return (
-            replay(self)
-            .for_each(train_one_step(self))
-            .for_each(learn_moments(self.q_network))
-            .for_each(update_target(self.target))
-            .for_each(update_priorities(self))
-        )
 
     def loss(self, batch: Batch) -> Loss:
         """Returns the loss of a batch of sequences, with their priorities."""
@@ -197,14 +167,6 @@ class R2D2Learner(Learner):
         stored = batch.extras["memory"][self.burn_in]
         drift = (stored - state).norm(dim=1) / state.norm(dim=1).clamp(min=1e-6)
         return masked_mean(drift, (~batch.first[self.burn_in]).float())
-
-    def module_dict(self) -> dict[str, Module]:
-        """Returns the network that agents act with."""
-        return {"q_network": self.q_network}
-
-    def saveables(self) -> dict[str, Any]:
-        """Returns name -> state that a checkpoint has in addition to the parameters."""
-        return {**super().saveables(), "target": self.target}
 
     @classmethod
     def default_config(cls) -> Config:

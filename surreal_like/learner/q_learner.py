@@ -1,0 +1,69 @@
+"""Shared code of learners of the values of discrete actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from session.config import Config
+from surreal_like.dataflow import (
+    Flow,
+    learn_moments,
+    replay,
+    train_one_step,
+    update_priorities,
+    update_target,
+)
+from surreal_like.learner.base import Learner
+from surreal_like.learner.target import TargetNetwork
+from surreal_like.network.module import Module
+from surreal_like.network.q_network import QNetwork
+
+QNetworkT = TypeVar("QNetworkT", bound=QNetwork)
+
+
+class QLearner(Learner, Generic[QNetworkT]):
+    """Learns Q values that bootstrap from a target network; a subclass adds the loss.
+
+    Attributes:
+        make_model: function of learner_config and env_config that builds the network.
+        double: whether the online network chooses the next action.
+        q_network: computes the values.
+        target: the network that values the next state.
+    """
+
+    make_model: Callable[[Config, Config], QNetworkT]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        algo = self.learner_config.algo
+        self.double: bool = algo.double
+        self.q_network = self.make_model(self.learner_config, self.env_config).to(self.device)
+        if self.q_network.noise is not None:
+            self.q_network.noise.generator = self.generator
+        self.add_optimizer(
+            "optimizer",
+            self.q_network,
+            algo.learning_rate,
+            max_grad_norm=algo.max_grad_norm,
+            epsilon=algo.adam_epsilon,
+        )
+        self.target = TargetNetwork(self.q_network, **algo.target)
+
+    def execution_plan(self) -> Flow:
+        """Makes one update from each batch."""
+        return (
+            replay(self)
+            .for_each(train_one_step(self))
+            .for_each(learn_moments(self.q_network))
+            .for_each(update_target(self.target))
+            .for_each(update_priorities(self))
+        )
+
+    def module_dict(self) -> dict[str, Module]:
+        """Returns the network that agents act with."""
+        return {"q_network": self.q_network}
+
+    def saveables(self) -> dict[str, Any]:
+        """Returns name -> state that a checkpoint has in addition to the parameters."""
+        return {**super().saveables(), "target": self.target}
