@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from main.cli.parser import Parser
-from main.cli.plot import find_runs
+from main.cli.runs import add_runs, find_runs
 from session.config.file import write_file
 from session.errors import UsageError
 from session.show.text import MISSING, columns, decimal
@@ -24,12 +24,7 @@ of the metric. FILE has a line 'task: {low: NUMBER, high: NUMBER}' for each envi
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("compare", "Compares methods by the scores of their runs.", _EXAMPLES)
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="folder, name below runs/ or the beginning of several, a pattern, or latest",
-    )
+    add_runs(parser)
     parser.add_argument(
         "--metric",
         metavar="M",

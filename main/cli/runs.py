@@ -1,9 +1,11 @@
-"""Finds a run by path, name or ``latest``."""
+"""Finds runs by path, name, pattern or ``latest``."""
 
 from __future__ import annotations
 
 import argparse
+import glob
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +17,22 @@ from surreal_like.run.folder import RUNS
 if TYPE_CHECKING:
     from session.launchers.launcher import RunControl
 
+_WILD = "*?["
+
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the argument RUN."""
     parser.add_argument("run", metavar="RUN", help="folder, name below runs/, or latest")
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument RUN..., whose words are for :func:`find_runs`."""
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="folder, name below runs/ or the beginning of several, a pattern, or latest",
+    )
 
 
 def all_runs() -> list[RunFolder]:
@@ -54,6 +68,29 @@ def find_run(text: str) -> RunFolder:
     otherwise = "surreal-like list runs shows all"
     hint = did_you_mean(text, names, most=2, cutoff=0.4, otherwise=otherwise)
     raise UsageError(f"no run '{text}': neither {text} nor {RUNS / text} has a config.yaml; {hint}")
+
+
+def find_runs(text: str) -> list[RunFolder]:
+    """Returns the runs that match one word: a run, a pattern, or a prefix of names.
+
+    Raises:
+        UsageError: there is none; the message lists similar names.
+    """
+    if any(sign in text for sign in _WILD):
+        paths = sorted({*glob.glob(text), *glob.glob(str(RUNS / text))})
+        found = [RunFolder(path) for path in paths if (Path(path) / "config.yaml").is_file()]
+        if not found:
+            raise UsageError(f"no run fits '{text}'; surreal-like list runs shows all")
+        return found
+    if not any((path / "config.yaml").is_file() for path in (Path(text), RUNS / text)):
+        below = [RunFolder(path.parent) for path in sorted(Path(text).glob("*/config.yaml"))]
+        begun = [run for run in all_runs() if run.path.name.startswith(text)]
+        # Exact names first: an environment or a number may stand between a prefix and the date.
+        dated = re.compile(re.escape(text) + r"-\d{8}-\d{6}.*")
+        exactly = [run for run in begun if dated.fullmatch(run.path.name)]
+        if text != "latest" and (below or begun):
+            return below or exactly or begun
+    return [find_run(text)]
 
 
 def refuse_over(run: RunControl) -> None:
