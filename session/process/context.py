@@ -119,6 +119,7 @@ class Context:
         )
         # Checked for each message; bounded, because the names come from the network.
         self.wire.knows = lru_cache(maxsize=_NAMES_KEPT)(launch.topology.knows)
+        self.wire.run_over = lambda: self.run_over
         self._channels = {
             plex: Channel(self._telemetry(plex), plex, buffer=session.tensorplex.buffer)
             for plex in ("tensorplex", "loggerplex")
@@ -166,6 +167,11 @@ class Context:
     def leaves(self) -> bool:
         """True once this process must end although the run goes on."""
         return self.stopping and not self.ends_run
+
+    @property
+    def run_over(self) -> bool:
+        """True once the result of the run is final; reads a file. False without a run folder."""
+        return self.folder is not None and self.folder.over
 
     @property
     def may_exit(self) -> bool:

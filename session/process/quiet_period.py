@@ -58,5 +58,4 @@ class QuietPeriod:
 
     def look(self) -> None:
         """Looks at the result of the run now."""
-        folder = self._context.folder
-        self._over = folder is not None and folder.over
+        self._over = self._context.run_over

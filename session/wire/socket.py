@@ -287,6 +287,8 @@ class Socket:
     def check(self) -> str | None:
         """Describes a missing connection, once per loss; None if there is no problem.
 
+        Once the run is over, a missing peer is none: its process may end before this one.
+
         Raises:
             AdmissionError: the peer refuses this side permanently.
         """
@@ -298,7 +300,8 @@ class Socket:
             refusal = self.link.suspicion
         if refusal is not None:
             raise AdmissionError(refusal)
-        return self.link.pop_warning(time.monotonic())
+        warning = self.link.pop_warning(time.monotonic())
+        return None if warning is None or self._wire.run_over() else warning
 
     def reconnect(self) -> None:
         """Replaces an in-process connection, of which libzmq reports no loss."""

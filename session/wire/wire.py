@@ -56,6 +56,8 @@ class Wire:
         self.stopping = stopping
         self.pause = pause
         self.knows: Callable[[str], bool] = lambda name: True
+        # Asked only where a connection is missing.
+        self.run_over: Callable[[], bool] = lambda: False
         self.security = Security() if security is None else security
         self.sockets: list[Socket] = []
         # Endpoint -> bound socket of a component that has ended while its process goes on.

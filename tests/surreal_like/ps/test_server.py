@@ -13,7 +13,7 @@ import main.ps
 from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.folder import RunFolder
 from session.process.handshake import Handshake
-from session.wire import Identity, Message, Wire
+from session.wire import AddressBook, Identity, Message, Wire, connection_monitor
 from session.wire.codec import encode
 from session.wire.schema import SENDERS_LIMIT
 from surreal_like.ps.client import ParameterClient
@@ -271,6 +271,23 @@ def test_the_server_leaves_when_the_run_is_over_and_no_request_comes(run_folder:
         folder.result.write_text('{"status": "stopped"}')
         rig.until(lambda: frame.finished)
         assert 2.0 <= rig.clock.now() < 4.5
+
+
+@pytest.mark.parametrize(("status", "count"), [("running", 1), ("stopped", 0)])
+def test_a_missing_learner_is_reported_unless_the_run_is_over(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, status: str, count: int
+) -> None:
+    monkeypatch.setattr(connection_monitor, "_LONELY_SECONDS", 0.0)
+    folder = RunFolder(run_folder)
+    folder.create()
+    folder.result.write_text(f'{{"status": "{status}"}}')
+    with make_rig(run=folder) as rig:
+        # Only TCP has events of connections; nothing listens at port 1.
+        rig.book = AddressBook({**rig.book, **AddressBook.tcp({"learner.parameters": 1})})
+        warnings: list[str] = []
+        rig.start("ps", main.ps.build).context.warn = warnings.append
+        rig.pass_time(1.0)
+    assert sum("(learner.parameters): nothing answers" in each for each in warnings) == count
 
 
 def test_an_idle_server_stays_until_it_is_asked_to_end(run_folder: Path) -> None:
