@@ -17,6 +17,8 @@ from typing import IO, Any
 from session.config import Config
 from session.errors import ConfigError, UsageError
 
+# Variable of the environment: folder with the unpacked code of a run, while a process runs with it.
+UNPACKED = "SURREAL_LIKE_UNPACKED"
 _SECTIONS = ("algorithm", "learner_config", "env_config", "session_config")
 # A process that checks `in_use` holds a shared lock for a moment, so locking is retried.
 _LOCK_SECONDS = 0.2
@@ -53,7 +55,9 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
         self.checkpoints = self.path / "checkpoints"
         self.alive = self.path / "alive"
-        self.code = self.path / "code"
+        # A process that runs with the unpacked code of the run takes all of it from there.
+        unpacked = os.environ.get(UNPACKED)
+        self.code = Path(unpacked, "code") if unpacked else self.path / "code"
         self.keys = self.path / "keys"
         self.client_tokens = self.keys / "clients"
         self.gateways = self.path / "gateway"

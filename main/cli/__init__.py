@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 
 from main.cli.commands import COMMANDS, Command, overview
 from session.did_you_mean import did_you_mean
 from session.errors import SurrealError, UsageError
+from session.folder import UNPACKED
 from session.version import VERSION
 
 INTERRUPTED = 130
@@ -34,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except SystemExit as end:  # argparse has shown a help text
         return int(end.code or 0)
+    finally:
+        if UNPACKED in os.environ:
+            shutil.rmtree(os.environ[UNPACKED], ignore_errors=True)
 
 
 def show_error(error: object) -> None:

@@ -11,7 +11,7 @@ from surreal_like.run.request import RunRequest
 
 # Options of the commands that are fields of a request.
 _OPTIONS = (
-    *("algorithm", "env", "seed", "agents", "evals", "host", "insecure"),
+    *("algorithm", "env", "seed", "agents", "evals", "host", "insecure", "snapshot"),
     *("folder", "resume", "allow_change", "checkpoint", "start_from"),
 )
 
@@ -45,6 +45,13 @@ def add_experiment(parser: argparse.ArgumentParser) -> None:
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments for the run folder and for resuming."""
     parser.add_argument("--folder", help="run folder; default: runs/<name>-<date>-<time>")
+    parser.add_argument(
+        "--no-snapshot",
+        dest="snapshot",
+        action="store_const",
+        const=False,
+        help="keep no archive of the code in the run folder",
+    )
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder")
     parser.add_argument(
         "--allow-change",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from main.cli.parser import Parser
-from main.cli.policy import add_policy, policy_options, suggesting_import_path
+from main.cli.policy import add_policy, follow_snapshot, policy_options, suggesting_import_path
 from main.cli.runs import find_run
 from session.show.text import count, decimal, short_time
 
@@ -17,6 +17,7 @@ def run(argv: Sequence[str]) -> int:
     add_policy(parser, episodes=100)
     given = parser.parse_args(argv)
     folder = find_run(given.run)
+    follow_snapshot(given, folder, ["evaluate", *argv])
 
     from surreal_like.analysis.evaluate import evaluate  # imports torch
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from main.cli.parser import Parser
-from main.cli.policy import add_policy, policy_options, suggesting_import_path
+from main.cli.policy import add_policy, follow_snapshot, policy_options, suggesting_import_path
 from main.cli.runs import find_run
 from session.folder import RunFolder
 from session.show.text import count, decimal, duration
@@ -27,6 +27,7 @@ def run(argv: Sequence[str]) -> int:
     )
     given = parser.parse_args(argv)
     folder = find_run(given.run)
+    follow_snapshot(given, folder, ["play", *argv])
 
     from surreal_like.analysis.play import play  # imports torch
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from main.cli.runs import add_run
 from session.errors import ConfigError
+from session.folder import RunFolder
+from surreal_like.run.source_archive import start_anew
 
 
 def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
@@ -50,7 +52,28 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
         metavar="FOLDER",
         help="folder with modules that the run needs and its code/ does not have",
     )
+    add_snapshot(parser)
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+
+
+def add_snapshot(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument ``--snapshot``."""
+    parser.add_argument(
+        "--snapshot",
+        dest="from_snapshot",
+        action="store_true",
+        help="run with the code that the run began with, instead of the installed one",
+    )
+
+
+def follow_snapshot(given: argparse.Namespace, folder: RunFolder, argv: Sequence[str]) -> None:
+    """Starts the command anew with the code of the run, if ``--snapshot`` is given.
+
+    Raises:
+        UsageError: the run has no snapshot, or its hash is wrong.
+    """
+    if given.from_snapshot:
+        start_anew(folder, [word for word in argv if word != "--snapshot"])
 
 
 def policy_options(given: argparse.Namespace) -> dict[str, Any]:

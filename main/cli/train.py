@@ -17,6 +17,7 @@ from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.live_lines import Lines
 from main.cli.live_observer import LiveTable
 from main.cli.parser import Parser
+from main.cli.policy import add_snapshot, follow_snapshot
 from main.cli.summary import seeds_table, summary
 from session.errors import UsageError
 from surreal_like.run.folder import new_path
@@ -41,6 +42,10 @@ def run(argv: Sequence[str]) -> int:
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
     given = _parser().parse_intermixed_args(argv)
     request = replace(request_of(given), started=started)
+    if given.from_snapshot:
+        if not given.resume:
+            raise UsageError("--snapshot belongs to --resume: a new run has the installed code")
+        follow_snapshot(given, request.resumed, ["train", *argv])
     if given.seeds is None:
         ended = run_here(request, _watch(given, started))
         _finish(given, ended)
@@ -58,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         help="local: processes on this machine (default); serial: one thread, repeatable",
     )
     add_folder(parser)
+    add_snapshot(parser)
     parser.add_argument(
         "--seeds", metavar="1..5", help="one run per seed, then a table of all (or 1,4,9)"
     )

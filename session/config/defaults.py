@@ -425,6 +425,8 @@ BASE_SESSION_CONFIG = Config(
             "preamble_cmd": "",
             # Address of this machine at which others may join with keys; None: no joining.
             "host": None,
+            # Keep an archive of the code in the run folder, for commands with --snapshot.
+            "snapshot": True,
         },
         # Protection of a run that can be reached from other machines.
         "security": {

@@ -23,6 +23,7 @@ from session.errors import ConfigError, SurrealError
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.updates import check_arguments
+from surreal_like.run.code_snapshot import OWN_FILE
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
@@ -92,10 +93,13 @@ def _load_file(path: Path, kind: str) -> ModuleType:
     if not resolved.is_file():
         raise ConfigError(f"{kind} {str(path)!r}: there is no such file ({resolved})")
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
-    module_name = f"_algorithm_{resolved.stem}_{digest}"
+    module_name = f"{OWN_FILE}{resolved.stem}_{digest}"
     if module_name in sys.modules:
         return sys.modules[module_name]
-    spec = importlib.util.spec_from_file_location(module_name, resolved)
+    # The folder of the file is its package: `from .nets import Net` imports a neighbour.
+    spec = importlib.util.spec_from_file_location(
+        module_name, resolved, submodule_search_locations=[str(resolved.parent)]
+    )
     if spec is None or spec.loader is None:
         raise ConfigError(f"{kind} {str(path)!r} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)

@@ -12,8 +12,11 @@ from pathlib import Path
 
 from session.config import Config
 from session.folder import RunFolder, write_atomically
+from surreal_like.run.source_archive import from_snapshot, keep_source
 
 # Modules of this library are not copied.
+# Names of the modules of the user's own files begin with this.
+OWN_FILE = "_algorithm_"
 _LIBRARY = ("session", "surreal_like", "main", "__main__")
 
 
@@ -24,7 +27,12 @@ def own_file(config: Config) -> Path | None:
 
 
 def own_files(config: Config) -> list[Path]:
-    """Returns the user's own files: of the algorithm and of the execution plan."""
+    """Returns the user's own files: of the algorithm and of the execution plan.
+
+    Empty in a process that runs with a snapshot: it has them already.
+    """
+    if from_snapshot():
+        return []
     plan = str((config.get("learner_config") or {}).get("execution_plan") or "").partition(":")[0]
     files = [own_file(config), Path(plan).expanduser() if plan.endswith(".py") else None]
     return list(dict.fromkeys(file for file in files if file is not None))
@@ -63,9 +71,13 @@ def own_modules(import_path: Iterable[str]) -> dict[str, str]:
         Path of the copy below ``code/`` -> absolute path of the file.
     """
     found: dict[str, str] = {}
-    roots = [Path(folder).resolve() for folder in import_path]
+    folders = [Path(folder).resolve() for folder in import_path]
     for name, module in sys.modules.copy().items():
         file, parts = getattr(module, "__file__", None), tuple(name.split("."))
+        roots = folders
+        if parts[0].startswith(OWN_FILE) and len(parts) > 1:
+            # A relative import of the user's own file, whose folder is the package.
+            roots, parts = [Path(str(sys.modules[parts[0]].__file__)).parent], parts[1:]
         if not roots or not str(file).endswith(".py") or parts[0] in _LIBRARY:
             continue
         place = Path(str(file)).resolve()
@@ -85,6 +97,9 @@ def keep_code(config: Config, folder: RunFolder) -> None:
     copies.
     """
     recorded = dict(config.get("recorded") or {})
+    if from_snapshot():
+        config["recorded"] = {**(folder.read_config().get("recorded") or {}), **recorded}
+        return
     for each in own_files(config):
         if each.is_file():
             _copy(each, folder.code / each.name)
@@ -97,6 +112,8 @@ def keep_code(config: Config, folder: RunFolder) -> None:
     if modules:
         kept = {below: file_hash(folder.code / below) for below in modules}
         recorded["modules_sha256"] = kept
+    if sha256 := keep_source(config, folder):
+        recorded["source_sha256"] = sha256
     if recorded:
         config["recorded"] = recorded
 

@@ -12,6 +12,7 @@ from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.run.code_snapshot import own_files
+from surreal_like.run.source_archive import archive_files
 
 RUNS = Path("runs")
 # State of a tuning, in its folder.
@@ -129,6 +130,7 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
 def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
     """Restores the files that describe the run in the folder if the code inside raises an error."""
     files = [folder.config, folder.topology, folder.addresses, folder.result]
+    files += archive_files(folder)
     files += [folder.code / own.name for own in own_files(config)]
     files += [folder.code / below for below in (config.get("recorded") or {}).get("modules", {})]
     before = {file: file.read_bytes() if file.is_file() else None for file in files}

@@ -31,6 +31,7 @@ from surreal_like.run.resume import (
     reopen,
     session_changes,
 )
+from surreal_like.run.source_archive import from_snapshot
 
 Overrides = Mapping[str, Any] | Sequence[str]
 
@@ -40,6 +41,7 @@ _SETTINGS = {
     "agents": "session_config.agent.num",
     "evals": "session_config.evaluator.num",
     "host": "session_config.launcher.host",
+    "snapshot": "session_config.launcher.snapshot",
 }
 _INSECURE = "session_config.security.insecure"
 _START_FROM = "session_config.checkpoint.start_from"
@@ -51,6 +53,7 @@ class RunRequest:
 
     Args:
         launcher: ``serial``, ``local``, ``tmux`` or ``kubernetes``.
+        snapshot: ``session_config.launcher.snapshot``.
         started: start time of the command, seconds since 1970.
         trial: name of the trial that the run is in a tuning; empty: none.
 
@@ -71,6 +74,7 @@ class RunRequest:
     env: str | None = None
     host: str | None = None
     insecure: bool = False
+    snapshot: bool | None = None
     resume: bool = False
     allow_change: Iterable[str] = ()
     checkpoint: str | int | None = None
@@ -139,6 +143,18 @@ class RunRequest:
                 "--checkpoint are for runs on this machine"
             )
         return user
+
+    @property
+    def resumed(self) -> RunFolder:
+        """The folder of the run to resume.
+
+        Raises:
+            ConfigError: a setting is wrong.
+            UsageError: the run does not exist.
+        """
+        folder = RunFolder(self.folder or newest_path(self.name))
+        recorded_config(folder)
+        return folder
 
     @property
     def name(self) -> str:
@@ -319,7 +335,8 @@ def _with_code(user: Config, folder: RunFolder) -> Config:
     here = RunFolder(folder.path.absolute())
     for section, key in _OWN:
         place = (user[section] if section else user).get(key)
-        if place and not Path(place.partition(":")[0]).expanduser().is_file():
+        there_now = Path((place or "").partition(":")[0]).expanduser().is_file()
+        if place and (from_snapshot() or not there_now):
             (user[section] if section else user)[key] = in_snapshot(place, here)
     return user
 

@@ -1,0 +1,202 @@
+"""Archive of the code of a run: the library, the user's own files, modules of the import path.
+
+A command with ``--snapshot`` unpacks it and runs again with that code.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from session.config import Config
+from session.errors import UsageError
+from session.folder import UNPACKED, RunFolder, write_atomically
+from session.loggerplex.append_file import AppendFile
+
+_PACKAGES = ("session", "surreal_like", "main")
+_TOP = Path(__file__).resolve().parents[2]
+# Of all archived files together; what exceeds it is left out, and reported as an event.
+_LIMIT_BYTES = 10_000_000
+_DIFF_LIMIT_BYTES = 1_000_000
+_SKIPPED = ("__pycache__", "site-packages", "node_modules")
+# Files of a run that describe its start but are no code.
+_NO_CODE = ("source.tar.gz", "git.json", "packages.txt")
+_GIT_SECONDS = 2
+
+
+def from_snapshot() -> bool:
+    """Returns True if this process runs with the unpacked code of a run."""
+    return UNPACKED in os.environ
+
+
+def archive_files(folder: RunFolder) -> list[Path]:
+    """Returns the files that :func:`keep_source` writes."""
+    return [folder.code / name for name in _NO_CODE[:2]]
+
+
+def keep_source(config: Config, folder: RunFolder) -> str:
+    """Archives the code of the run, and describes the state of git; returns the SHA-256.
+
+    Equal files give equal bytes. Without ``session_config.launcher.snapshot`` it removes the
+    archive of an earlier part of the run, and returns an empty text.
+    """
+    archive, git = archive_files(folder)
+    if not config.session_config.launcher.snapshot:
+        archive.unlink(missing_ok=True)
+        git.unlink(missing_ok=True)
+        return ""
+    files, left_out, size = {}, [], 0
+    for name, path in _sources(config.session_config.import_path, folder):
+        try:
+            content = path.read_bytes()
+        except OSError:
+            left_out.append(name)
+            continue
+        if size + len(content) > _LIMIT_BYTES:
+            left_out.append(name)
+            continue
+        files[name] = content
+        size += len(content)
+    packed = _packed(files)
+    folder.code.mkdir(parents=True, exist_ok=True)
+    archive.write_bytes(packed)
+    if state := _git_state():
+        write_atomically(git, json.dumps(state, indent=1) + "\n")
+    if left_out:
+        _report_left_out(folder, left_out)
+    return hashlib.sha256(packed).hexdigest()
+
+
+def _sources(import_path: Iterable[str], folder: RunFolder) -> Iterator[tuple[str, Path]]:
+    """Yields the name in the archive and the path of each file; the most important ones first."""
+    for package in _PACKAGES:
+        for path in _walk(_TOP / package):
+            yield path.relative_to(_TOP).as_posix(), path
+    for path in _walk(folder.code):
+        if path.name not in _NO_CODE:
+            yield f"code/{path.relative_to(folder.code).as_posix()}", path
+    for number, place in enumerate(import_path):
+        for path in _walk(Path(place)):
+            if path.suffix == ".py":
+                yield f"import_path/{number}/{path.relative_to(place).as_posix()}", path
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    """Yields the files below a folder in a fixed order, without those of virtual environments."""
+    for place, folders, names in os.walk(top):
+        here = Path(place)
+        folders[:] = sorted(
+            each
+            for each in folders
+            if each not in _SKIPPED
+            and not each.startswith(".")
+            and not (here / each / "pyvenv.cfg").exists()
+            and not (here / each / "topology.json").exists()  # another run, with its own code
+        )
+        yield from (here / name for name in sorted(names) if not name.endswith(".pyc"))
+
+
+def _packed(files: dict[str, bytes]) -> bytes:
+    """Returns the archive; it has no times and owners, so that equal files give equal bytes."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(files):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(files[name])
+            tar.addfile(entry, io.BytesIO(files[name]))
+    # Level 1 takes a third of the time of level 6, for a quarter more bytes.
+    return gzip.compress(raw.getvalue(), 1, mtime=0)
+
+
+def _git_state() -> dict[str, object]:
+    """Returns revision, changed files and their difference; empty outside of a repository."""
+    try:
+        revision = _git("rev-parse", "HEAD").strip()
+        changed = _git("status", "--porcelain", "--untracked-files=normal").splitlines()
+        diff = _git("diff", "--no-ext-diff", "HEAD")
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    cut = len(diff) > _DIFF_LIMIT_BYTES
+    state = {"revision": revision, "changed": changed, "diff": diff[:_DIFF_LIMIT_BYTES]}
+    return state | ({"diff_cut": True} if cut else {})
+
+
+def _git(*words: str) -> str:
+    command = ["git", "--no-optional-locks", *words]
+    done = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=True)
+    return done.stdout.decode(errors="replace")
+
+
+def _report_left_out(folder: RunFolder, names: Sequence[str]) -> None:
+    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    event = {
+        "time": time.time(),
+        "component": "launcher",
+        "event": "snapshot",
+        "detail": f"code/source.tar.gz is without {len(names)} files: {shown}",
+    }
+    # No component runs yet: nothing else writes to the file.
+    events = AppendFile(folder.events)
+    events.add((json.dumps(event) + "\n").encode())
+    events.flush()
+
+
+def start_anew(folder: RunFolder, argv: Sequence[str]) -> NoReturn:
+    """Replaces this process by the command with the code of a run; never returns.
+
+    Exit code and signals are then those of the command, which at its end removes what is unpacked.
+
+    Args:
+        folder: the run.
+        argv: words of the command, without ``--snapshot``.
+
+    Raises:
+        UsageError: the run has no archive, or not the one that was written at its start.
+    """
+    content = _checked(folder)
+    place = Path(tempfile.mkdtemp(prefix="sl-snapshot-"))
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+            tar.extractall(place, filter="data")
+        imports = (place / "import_path").iterdir() if (place / "import_path").is_dir() else ()
+        paths = [str(each) for each in (place, *sorted(imports, key=lambda path: int(path.name)))]
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
+        environment = {**os.environ, UNPACKED: str(place), "PYTHONPATH": os.pathsep.join(paths)}
+        sys.stdout.flush()
+        sys.stderr.flush()
+        command = [sys.executable, "-P", "-s", "-m", "main.cli", *argv]
+        os.execve(sys.executable, command, environment)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def _checked(folder: RunFolder) -> bytes:
+    """Returns the content of the archive, whose hash is the recorded one."""
+    archive = folder.code / _NO_CODE[0]
+    recorded = (folder.read_config().get("recorded") or {}).get("source_sha256")
+    if not recorded or not archive.is_file():
+        raise UsageError(
+            f"run {folder} has no snapshot of its code ({archive}): leave --snapshot out to use "
+            "the installed code"
+        )
+    content = archive.read_bytes()
+    if hashlib.sha256(content).hexdigest() != recorded:
+        raise UsageError(
+            f"{archive} is not the snapshot of the run's start: its SHA-256 differs from "
+            f"recorded.source_sha256 in {folder.config}; put a copy of it back, or leave "
+            "--snapshot out"
+        )
+    return content
