@@ -44,6 +44,7 @@ EXTRAS = {
     "notebook": ["jupyterlab>=4.1", "ipywidgets>=8.1", "nbclient>=0.10", "matplotlib>=3.8"],
     # Browsers as clients; certificates.
     "gateway": ["websockets>=14", "cryptography>=42"],
+    "export": ["onnx>=1.19", "onnxscript>=0.5.4", "onnxruntime>=1.23"],
     "s3": ["s3fs>=2024.2"],
 }
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})

@@ -89,6 +89,7 @@ COMMANDS = (
         "let clients act with a policy over a socket",
         "main.cli.serve",
     ),
+    Command("export", "use", "RUN", "write a policy for programs without this", "main.cli.export"),
     Command(
         "compare",
         "use",

@@ -28,12 +28,7 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
         metavar="N",
         help=f"number of episodes; default: {episodes}",
     )
-    parser.add_argument(
-        "--checkpoint",
-        default="best",
-        metavar="best|latest|STEP",
-        help="which parameters to play; STEP is an iteration that was saved",
-    )
+    add_checkpoint(parser)
     parser.add_argument(
         "--seed",
         type=int,
@@ -45,6 +40,18 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
         action="store_true",
         help="sample actions from the policy instead of the best ones",
     )
+    add_snapshot(parser)
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+
+
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that select a checkpoint and find its modules."""
+    parser.add_argument(
+        "--checkpoint",
+        default="best",
+        metavar="best|latest|STEP",
+        help="which parameters to play; STEP is an iteration that was saved",
+    )
     parser.add_argument(
         "--import-path",
         action="append",
@@ -52,8 +59,6 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
         metavar="FOLDER",
         help="folder with modules that the run needs and its code/ does not have",
     )
-    add_snapshot(parser)
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
 
 def add_snapshot(parser: argparse.ArgumentParser) -> None:

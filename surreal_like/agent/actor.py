@@ -60,7 +60,7 @@ class ActorAgent(Agent):
         if self.network.core is None:
             return self.network.act(obs, None, _NOWHERE)[0], None
         before = self.initial_state(len(self.first)) if self.state is None else self.state
-        policy, self.state = self.network.act(obs, before, torch.from_numpy(self.first))
+        policy, self.state = self.network.act(obs, before, torch.as_tensor(self.first))
         return policy, before
 
     def initial_state(self, n: int) -> torch.Tensor | None:

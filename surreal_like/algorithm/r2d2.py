@@ -84,7 +84,7 @@ class R2D2Agent(DQNAgent):
     def act(self, obs: Any) -> Any:
         """Returns the actions `[N]` of observations `[N, ...]`; in training also the column."""
         before = self.initial_state(len(self.first)) if self.state is None else self.state
-        q_values, self.state = self.q_network.act(obs, before, torch.from_numpy(self.first))
+        q_values, self.state = self.q_network.act(obs, before, torch.as_tensor(self.first))
         actions = self.explore(q_values)
         if self.agent_mode is not AgentMode.training:
             return actions

@@ -66,6 +66,12 @@ class Policy:
         return self._agents[False]
 
     @property
+    def greedy(self) -> Agent:
+        """The agent that takes the best actions."""
+        self._catch_up()
+        return self._agents[True]
+
+    @property
     def learns(self) -> bool:
         """True if it has a learner."""
         return self._learner is not None
