@@ -67,6 +67,7 @@ SHOWN = {
         "trains for a quarter of an hour to half an hour, and installs a peer",
     ],
     "gateway.md": ["tests/runs/test_gateway.py runs it, beside a run"],
+    "export.md": ["tests/surreal_like/analysis/test_export.py runs it, without this package"],
     "serve.md": ["tests/main/test_serve.py runs it, beside a server"],
     "debugging.md": [
         "pdb waits for somebody who types",
