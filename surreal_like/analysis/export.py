@@ -154,7 +154,7 @@ def _probe(policy: Policy) -> dict[str, Array]:
 def _random(spec: ArraySpec, rng: np.random.Generator) -> Array:
     shape = (_COMPARED, *spec.dim)
     if spec.dtype.kind == "f":
-        values = rng.normal(size=shape)
+        values: Array = rng.normal(size=shape)
         if spec.low is not None or spec.high is not None:
             values = np.clip(values, spec.low, spec.high)
         return values.astype(spec.dtype)
