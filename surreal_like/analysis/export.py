@@ -191,7 +191,7 @@ def _operation(error: Exception) -> str:
     place, trace = "", error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if "torch" not in Path(code.co_filename).parts:
+        if "torch" not in Path(code.co_filename).parts and code.co_filename != __file__:
             place = f" ({code.co_filename}, line {trace.tb_lineno})"
         trace = trace.tb_next
     words = str(error).strip().splitlines() or [type(error).__name__]

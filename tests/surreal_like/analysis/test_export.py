@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from main.cli import main
+from session import nest
 from session.errors import SurrealError, UsageError
 from surreal_like import load_policy, train
 from surreal_like.algorithm.dqn import DQNAgent
@@ -69,16 +70,14 @@ def test_K3_a_graph_acts_as_its_policy(algorithm: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     feed: dict[str, Any] = {}
     # Three streams, though 256 were traced; then rows behind the first of an episode.
+    dtypes = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
     for row in range(3):
         obs = {
-            each.name: rng.random((3, *each.shape[1:])).astype(
-                each.type[7:-1].replace("float", "float32")
-            )
+            each.name: rng.integers(0, 2, (3, *each.shape[1:])).astype(dtypes[each.type])
             for each in session.get_inputs()
             if each.name.startswith("obs")
         }
-        assert set(obs) == {"obs"}
-        actions, state = policy(obs["obs"], state)
+        actions, state = policy(nest.unflatten(obs, "obs"), state)
         feed |= obs
         if "state" in found.inputs:
             feed.setdefault("state", np.zeros((3, session.get_inputs()[1].shape[1]), np.float32))
