@@ -89,7 +89,7 @@ COMMANDS = (
         "let clients act with a policy over a socket",
         "main.cli.serve",
     ),
-    Command("export", "use", "RUN", "write a policy for programs without this", "main.cli.export"),
+    Command("export", "use", "RUN", "write the policy as ONNX or for PyTorch", "main.cli.export"),
     Command(
         "compare",
         "use",

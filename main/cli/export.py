@@ -18,13 +18,13 @@ _EXAMPLES = """examples:
   surreal-like export latest
   surreal-like export latest --format pt2 --out policy.pt2 --checkpoint latest
 
-exit code: 0 written; 1 the written policy acts otherwise than the run's; 2 wrong command
+exit code: 0 written; 1 not written: its actions differ from those of the run; 2 wrong command
 """
 
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = Parser("export", "Writes the policy as ONNX, or as torch.export.", _EXAMPLES)
+    parser = Parser("export", "Writes the greedy policy as ONNX or for PyTorch.", _EXAMPLES)
     add_run(parser)
     parser.add_argument("--out", metavar="FILE", help="default: policy.onnx, or policy.pt2")
     parser.add_argument("--format", default="onnx", metavar="onnx|pt2", help="default: onnx")

@@ -1,4 +1,4 @@
-"""Arguments that name a trained policy, shared by ``evaluate`` and ``play``."""
+"""Arguments that name a trained policy, shared by ``evaluate``, ``play`` and ``export``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         default="best",
         metavar="best|latest|STEP",
-        help="which parameters to play; STEP is an iteration that was saved",
+        help="which parameters to use; STEP is an iteration that was saved",
     )
     parser.add_argument(
         "--import-path",
@@ -67,7 +67,7 @@ def add_snapshot(parser: argparse.ArgumentParser) -> None:
         "--snapshot",
         dest="from_snapshot",
         action="store_true",
-        help="run with the code that the run began with, instead of the installed one",
+        help="use the code that the run archived at its start, instead of the installed code",
     )
 
 

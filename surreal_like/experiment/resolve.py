@@ -28,6 +28,7 @@ from session.folder import RunFolder
 from session.version import VERSION
 from surreal_like.errors import SpecError
 from surreal_like.run.code_snapshot import in_snapshot, own_modules
+from surreal_like.run.source_archive import git_revision
 
 if TYPE_CHECKING:
     from surreal_like.algorithm.base import Algorithm
@@ -287,20 +288,10 @@ def _record(config: Config, modules: Mapping[str, str]) -> Config:
     config["recorded"] = {"fingerprint": config.fingerprint(), "versions": versions}
     if modules:
         config["recorded"]["modules"] = dict(modules)
-    revision = _git_revision()
+    revision = git_revision()
     if revision:
         config["recorded"]["git_revision"] = revision
     return config
-
-
-def _git_revision() -> str:
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=2, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
 
 
 def resolve_elsewhere(user: Config, *, must_be_installed: bool = True) -> Config:

@@ -14,9 +14,9 @@ from session.config import Config
 from session.folder import RunFolder, write_atomically
 from surreal_like.run.source_archive import from_snapshot, keep_source
 
-# Modules of this library are not copied.
 # Names of the modules of the user's own files begin with this.
 OWN_FILE = "_algorithm_"
+# Modules of this library are not copied.
 _LIBRARY = ("session", "surreal_like", "main", "__main__")
 
 

@@ -59,19 +59,16 @@ def keep_source(config: Config, folder: RunFolder) -> str:
         return ""
     files, left_out, size = {}, [], 0
     for name, path in _sources(config.session_config.import_path, folder):
-        try:
-            content = path.read_bytes()
-        except OSError:
+        content = _content(path, _LIMIT_BYTES - size)
+        if content is None:
             left_out.append(name)
-            continue
-        if size + len(content) > _LIMIT_BYTES:
-            left_out.append(name)
-            continue
-        files[name] = content
-        size += len(content)
+        else:
+            files[name] = content
+            size += len(content)
     packed = _packed(files)
     folder.code.mkdir(parents=True, exist_ok=True)
     archive.write_bytes(packed)
+    git.unlink(missing_ok=True)
     if state := _git_state():
         write_atomically(git, json.dumps(state, indent=1) + "\n")
     if left_out:
@@ -91,6 +88,14 @@ def _sources(import_path: Iterable[str], folder: RunFolder) -> Iterator[tuple[st
         for path in _walk(Path(place)):
             if path.suffix == ".py":
                 yield f"import_path/{number}/{path.relative_to(place).as_posix()}", path
+
+
+def _content(path: Path, limit_bytes: int) -> bytes | None:
+    """Returns the content of a file; None if it is larger, or cannot be read."""
+    try:
+        return path.read_bytes() if path.stat().st_size <= limit_bytes else None
+    except OSError:
+        return None
 
 
 def _walk(top: Path) -> Iterator[Path]:
@@ -122,20 +127,27 @@ def _packed(files: dict[str, bytes]) -> bytes:
 
 def _git_state() -> dict[str, object]:
     """Returns revision, changed files and their difference; empty outside of a repository."""
-    try:
-        revision = _git("rev-parse", "HEAD").strip()
-        changed = _git("status", "--porcelain", "--untracked-files=normal").splitlines()
-        diff = _git("diff", "--no-ext-diff", "HEAD")
-    except (OSError, subprocess.SubprocessError):
+    if not (revision := git_revision()):
         return {}
+    changed = _git("status", "--porcelain", "--untracked-files=normal").splitlines()
+    diff = _git("diff", "--no-ext-diff", "HEAD")
     cut = len(diff) > _DIFF_LIMIT_BYTES
     state = {"revision": revision, "changed": changed, "diff": diff[:_DIFF_LIMIT_BYTES]}
     return state | ({"diff_cut": True} if cut else {})
 
 
+def git_revision() -> str:
+    """Returns the revision of the current folder; empty outside of a repository."""
+    return _git("rev-parse", "HEAD").strip()
+
+
 def _git(*words: str) -> str:
+    """Returns the output of a command of git; empty if it fails, or takes too long."""
     command = ["git", "--no-optional-locks", *words]
-    done = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=True)
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
     return done.stdout.decode(errors="replace")
 
 
@@ -145,7 +157,7 @@ def _report_left_out(folder: RunFolder, names: Sequence[str]) -> None:
         "time": time.time(),
         "component": "launcher",
         "event": "snapshot",
-        "detail": f"code/source.tar.gz is without {len(names)} files: {shown}",
+        "detail": f"code/source.tar.gz lacks {len(names)} of the files: {shown}",
     }
     # No component runs yet: nothing else writes to the file.
     events = AppendFile(folder.events)

@@ -82,7 +82,7 @@ def test_K1_what_is_too_large_is_an_event(folder: RunFolder, tmp_path: Path) -> 
         assert "import_path/0/deep/a.py" in tar.getnames()
     event = json.loads(folder.events.read_text())
     assert event["event"] == "snapshot"
-    assert "without 1 files: import_path/0/large.py" in event["detail"]
+    assert "lacks 1 of the files: import_path/0/large.py" in event["detail"]
 
 
 def test_K1_git_is_described(folder: RunFolder, tmp_path: Path) -> None:
