@@ -154,8 +154,9 @@ def _probe(policy: Policy) -> dict[str, Array]:
 
 def _random(spec: ArraySpec, rng: np.random.Generator) -> Array:
     shape = (_COMPARED, *spec.dim)
+    values: Array
     if spec.dtype.kind == "f":
-        values: Array = rng.normal(size=shape)
+        values = rng.normal(size=shape)
         if spec.low is not None or spec.high is not None:
             values = np.clip(values, spec.low, spec.high)
         return values.astype(spec.dtype)
@@ -163,7 +164,8 @@ def _random(spec: ArraySpec, rng: np.random.Generator) -> Array:
         return (rng.random(shape) * spec.num).astype(spec.dtype)
     low = 0 if spec.low is None else spec.low
     high = (1 if spec.dtype.kind == "b" else 100) if spec.high is None else spec.high
-    return (low + rng.random(shape) * (np.asarray(high, np.float64) - low + 1)).astype(spec.dtype)
+    values = low + rng.random(shape) * (np.asarray(high, np.float64) - low + 1)
+    return values.astype(spec.dtype)
 
 
 def _traced(graph: _Graph, probe: Mapping[str, Array]) -> torch.export.ExportedProgram:

@@ -71,7 +71,7 @@ def replay(
 # Found before anything slow begins.
 WORDS = (
     Wrong("command misspelt", ("staus", "latest"), "no command 'staus'", "did you mean status?"),
-    Wrong("command of its own", ("explode",), "no command 'explode'", "there are train, "),
+    Wrong("command of its own", ("bake",), "no command 'bake'", "there are train, "),
     Wrong(
         "a run without its code",
         ("evaluate", "bare", "--snapshot"),
