@@ -1,4 +1,4 @@
-"""Policies that run without this package (learning.md, K3)."""
+"""Policies that run without this package."""
 
 from __future__ import annotations
 
@@ -144,3 +144,15 @@ def test_an_agent_that_cannot_be_traced_is_refused(
     with pytest.raises(UsageError, match=r"DQNAgent.act cannot be traced: .*test_export.py, line"):
         export(dqn, tmp_path / "policy.pt2", format="pt2", checkpoint="latest")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("output", [0, 1])
+def test_a_difference_that_is_nan_is_refused(output: int) -> None:
+    good = [np.zeros(4, np.float32), np.ones((4, 2), np.float32)]
+    written = [each.copy() for each in good]
+    written[output][-1] = np.nan
+    policy: Any = lambda obs, state, first: tuple(good)  # noqa: E731
+    probe = {"obs": good[0], "state": good[1], "first": np.ones(4, np.bool_)}
+    assert exporting._compare(policy, lambda given: good, probe) == 0
+    with pytest.raises(SurrealError, match="differs from load_policy by nan over 4 random"):
+        exporting._compare(policy, lambda given: written, probe)

@@ -1,4 +1,4 @@
-"""The archive of the code of a run, and commands that run with it (learning.md, K1 and K2)."""
+"""The archive of the code of a run, and commands that run with it."""
 
 from __future__ import annotations
 
