@@ -13,7 +13,7 @@ import pytest
 
 from main.cli import main
 from session import nest
-from session.errors import SurrealError, UsageError
+from session.errors import MissingExtra, SurrealError, UsageError
 from surreal_like import load_policy, train
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.analysis import export as exporting
@@ -144,6 +144,14 @@ def test_an_agent_that_cannot_be_traced_is_refused(
     with pytest.raises(UsageError, match=r"DQNAgent.act cannot be traced: .*test_export.py, line"):
         export(dqn, tmp_path / "policy.pt2", format="pt2", checkpoint="latest")
     assert not list(tmp_path.iterdir())
+
+
+def test_without_its_packages_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"surreal-like export .*\[export\]"):
+        export(tmp_path, tmp_path / "policy.onnx")
 
 
 @pytest.mark.parametrize("output", [0, 1])

@@ -101,6 +101,9 @@ def test_K1_git_is_described(folder: RunFolder, tmp_path: Path) -> None:
     assert len(state["revision"]) == 40
     assert " M extra/deep/a.py" in state["changed"]
     assert "+A = 3" in state["diff"]
+    shutil.rmtree(tmp_path / ".git")
+    keep(folder, tmp_path / "extra")
+    assert not (folder.code / "git.json").exists()
 
 
 def test_K1_without_a_snapshot_the_old_one_goes(folder: RunFolder, tmp_path: Path) -> None:
@@ -112,6 +115,7 @@ def test_K1_without_a_snapshot_the_old_one_goes(folder: RunFolder, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_K2_a_run_acts_with_the_code_of_its_start(tmp_path: Path) -> None:
     for name, text in OWN.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

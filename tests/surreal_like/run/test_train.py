@@ -473,7 +473,8 @@ def test_the_package_list_is_as_pip_writes_it() -> None:
     lines = Path("r/code/packages.txt").read_text().splitlines()
     assert lines == sorted(set(lines), key=str.lower)
     assert all(re.fullmatch(r"\S+==\S+", line) for line in lines)
-    plain = Config({"algorithm": "dqn"})
+    unarchived = {"launcher": {"snapshot": False}}
+    plain = Config({"algorithm": "dqn", "session_config": unarchived})
     keep_code(plain, folder)
     assert not own_file_changed(plain, folder)
     assert len(list(folder.code.iterdir())) == 1
