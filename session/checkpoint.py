@@ -94,6 +94,12 @@ class Checkpoints:
                 path = self.folder / str(above)
                 self._note(f"checkpoint {path} is {why}; {self._aside(path)}")
 
+    def keep_only(self, path: Path) -> None:
+        """Removes all checkpoints but one."""
+        for other in self.newest_first():
+            if other != path:
+                shutil.rmtree(other, ignore_errors=True)
+
     def newest_first(self) -> Iterator[Path]:
         """Yields the folders of all complete checkpoints, the newest first."""
         for number in sorted(self._numbers(), reverse=True):

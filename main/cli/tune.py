@@ -12,10 +12,11 @@ from typing import IO, Any
 from main.cli.parser import Parser
 from session.errors import UsageError
 from session.show.text import columns, count, decimal, duration
+from surreal_like.tune.state import Changed, Trial
 from surreal_like.tune.trial import TUNE_FILE
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
 from surreal_like.tune.tuner import TuneWatch, check_resumed, exit_code, tune
-from surreal_like.tune.tuning import Changed, Trial, Tuning
+from surreal_like.tune.tuning import Tuning
 
 _EXAMPLES = """examples:
   surreal-like tune configs/cartpole_asha.yaml

@@ -85,6 +85,23 @@ def spell_out(user: Section, base: Section) -> dict[str, Any]:
     return {key: _spelled(value, base.get(key)) for key, value in user.items()}
 
 
+def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
+    """Returns a copy of a resolved config with other values.
+
+    Args:
+        config: a Config.
+        settings: dotted key -> value; a number may stand for a schedule.
+    """
+    changed = config.copy()
+    for key, value in settings.items():
+        *sections, last = key.split(".")
+        section = changed
+        for name in sections:
+            section = section[name]
+        section[last] = _spelled(value, section[last])
+    return changed
+
+
 def _spelled(value: Any, default: Any) -> Any:
     if isinstance(value, str) and _holds_texts(default) and not is_unresolved(value):
         return [value]

@@ -37,6 +37,19 @@ def run_part(config: Config) -> int:
     return int((config.get("run") or {}).get("part", 1))
 
 
+def run_generation(config: Config) -> int:
+    """Number of times that the run, a trial of a tuning, has taken over another one."""
+    return int((config.get("run") or {}).get("generation", 0))
+
+
+def run_fingerprint(config: Config) -> str:
+    """Returns the fingerprint of the experiment with which the run was launched.
+
+    A trial that takes over the settings of another one keeps its own.
+    """
+    return str((config.get("run") or {}).get("fingerprint") or config.fingerprint())
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Start data of one process.
@@ -105,7 +118,7 @@ class Context:
         self.orphaned = False
         self.welcome = Accepted(incarnation=incarnation)
         session = launch.config.session_config
-        self.fingerprint: str = launch.config.fingerprint()
+        self.fingerprint: str = run_fingerprint(launch.config)
         identity = Identity(self.name, incarnation, bytes.fromhex(self.fingerprint[:16]))
         self.wire = Wire(
             zmq_context,

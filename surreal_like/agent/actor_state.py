@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from session.process.context import Context
+from session.process.context import Context, run_generation
 from surreal_like.experience.chunk import Chunk
 
 
@@ -19,10 +19,12 @@ class ActorState:
         account: returns the sender's account, for the parameter server; None without a sender.
         postprocess: the agent's own last change of each chunk; None: there is none.
         pack: makes of each unroll the chunk that is sent; None: the unroll itself.
+        generation: of the settings with which the agent was built.
         metrics: newest value of each of the agent's own metrics; added to episodes that end.
     """
 
     version: int = 0
+    generation: int = 0
     account: Callable[[], Mapping[str, Any]] | None = None
     postprocess: Callable[[Chunk], Chunk] | None = None
     pack: Callable[[Chunk], Chunk] | None = None
@@ -35,5 +37,7 @@ def acting_of(context: Context) -> ActorState:
     It is an attribute of the context, because in a script agent and sender have no reference to
     each other.
     """
-    acting: ActorState = vars(context).setdefault("acting", ActorState())
+    acting: ActorState = vars(context).setdefault(
+        "acting", ActorState(generation=run_generation(context.config))
+    )
     return acting

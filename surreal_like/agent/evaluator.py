@@ -17,6 +17,7 @@ from surreal_like.agent.evaluation import Evaluation, score_of
 from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
 from surreal_like.agent.evaluation_reporter import EvaluationReporter
 from surreal_like.agent.fetcher import Fetcher
+from surreal_like.agent.generation import agent_for
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
@@ -116,6 +117,7 @@ class EvaluatorService(Service):
             if self._fetcher.idle:
                 self._fetcher.want()
             return False
+        self._agent = agent_for(self._context, self._agent, parameters)
         self._agent.load(parameters)
         self._played = parameters.order
         self._begin(confirm=False)

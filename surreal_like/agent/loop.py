@@ -15,6 +15,7 @@ from session.wire.sockets import Socket
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher
+from surreal_like.agent.generation import agent_for
 from surreal_like.agent.hooks import Hooks
 from surreal_like.agent.leaving import Leaving
 from surreal_like.agent.mode import AgentMode
@@ -95,7 +96,10 @@ class AgentService(Service):
         # One version acts in all of an unroll that the agent makes a gradient of.
         self._arrived = None if self._may_load() else parameters
         if parameters is not None and self._arrived is None:
-            self._agent.load(parameters)
+            agent = agent_for(self._context, self._agent, parameters)
+            if agent is not self._agent:
+                self._agent, self._hooks = agent, Hooks(agent) if Hooks.any_of(agent) else None
+            agent.load(parameters)
         if fetcher.final:
             self._begin_leaving()
             return True

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from session.config import Config
 from session.errors import describe
 from session.folder import RunFolder, write_atomically
-from session.process.context import Context
+from session.process.context import Context, run_generation
 from session.process.heartbeat import read_beats
 from session.process.periodic import Every
 from session.wire import Message
@@ -83,6 +84,9 @@ class Worker(Protocol):
     def drain(self) -> None:
         """Asks every replay shard to accept all experience from now on."""
 
+    def load(self, config: Config) -> Mapping[str, Any]:
+        """Goes on with other settings from a donor's checkpoint; returns the state of that."""
+
     def save(self, run_id: str, state: Mapping[str, Any]) -> Path | None:
         """Writes a checkpoint with the coordinator's state; None if the disk failed."""
 
@@ -121,7 +125,7 @@ class RunCoordinator:
         self._record_file = folder.checkpoints / "learner" / "record.json"
         self.record = RunStats(context.config, clock)
         self.verdict: Verdict | None = None
-        self.done = False
+        self.done = self._begins = False
         self._restore(restored)
         self._report = ProgressLog(context, self.record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
@@ -131,24 +135,41 @@ class RunCoordinator:
         self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
         self._ending: Shutdown | None = None
-        self._reporter = Reporter.of(context, folder, self.record.progress())
+        self._reporter = Reporter.of(context, folder, self.record.times())
         self._trial_counts_due = Every(seconds=_TRIAL_COUNTS_SECONDS, clock=clock.now)
 
     def _restore(self, state: Mapping[str, Any] | None) -> None:
         worker, record, event = self._worker, self.record, self._context.event
         saved = state.get("record") if state is not None else None
-        if complaint := record.restore(self._record_file, worker.iteration, saved):
+        donor = state if state is not None and "donor" in state else None
+        if donor is not None:
+            complaint = record.restore(self._record_file, None)
+            state = None
+        else:
+            complaint = record.restore(self._record_file, worker.iteration, saved)
+        if complaint:
             event("checkpoint_bad", complaint)
         self.restored_version = max(
             record.restored_version, state["version"] if state is not None else 0
         )
-        worker.env_steps = record.accounts.env_steps
-        if state is None and record.iterations:
+        if donor is not None:
+            self._begins = True
+            self._on_donor(donor, record.generation)
+        worker.env_steps = int(record.times()["env_steps"])
+        if state is None and donor is None and record.iterations:
             event("begins_anew", begins_anew(record.lost_iterations))
         elif state is not None and "start_from" in state:
             event("restored", f"parameters of {state['start_from']}; optimisers begin anew")
         elif state is not None:
             event("restored", f"iteration {worker.iteration}")
+
+    def _on_donor(self, state: Mapping[str, Any], generation: int) -> None:
+        """Goes on from the checkpoint of a donor: its time, but the run's own counts."""
+        self.record.load(state["record"]["times"], generation)
+        iteration = self._worker.iteration
+        self._context.event(
+            "restored", f"iteration {iteration} of a donor, generation {generation}"
+        )
 
     def start(self) -> None:
         """Opens the sockets, reports, and publishes the first weights."""
@@ -162,6 +183,8 @@ class RunCoordinator:
             status=lambda: self._report.line,
         )
         self._ps = wire.dealer("ps.requests", ANSWERS)
+        if self._begins:
+            self.save()
         self.report()
         worker.publish("start")
         self.on_publication()
@@ -252,19 +275,31 @@ class RunCoordinator:
     def _report_to_tuning(self, reporter: Reporter) -> None:
         """Reports if it is time, and obeys the answer; a goal or budget of the run goes first."""
         self._count()
-        if self._ending is not None or not reporter.due(self.record.progress()):
+        if self._ending is not None or not reporter.due(self.record.times()):
             return
         self.judge()
         if self._ending is not None:
             return
-        self.report(reporter.begin(self.record.progress()))
-        while (answer := reporter.ask(self._report.line)).kind == "save":
+        self.report(reporter.begin(self.record.times()))
+        while (answer := reporter.ask(self._report.line)).kind in ("save", "load"):
+            if answer.kind == "load":
+                self._load(reporter)
             self.save()
         if answer.kind == "stop":
             goal_met = False if self.record.judge.has_goal else None
             self.end(Verdict("stopped", goal_met, answer.fields["reason"]))
         elif answer.kind == "leave":
             self.end(Verdict("interrupted", None, LEFT))
+
+    def _load(self, reporter: Reporter) -> None:
+        """Takes over the donor's checkpoint and the settings that the tuning has written."""
+        config, worker = self._folder.read_config(), self._worker
+        self._context.busy(60.0, "taking over another trial")
+        self._on_donor(worker.load(config), run_generation(config))
+        worker.env_steps = int(self.record.times()["env_steps"])
+        reporter.on_load(self.record.times())
+        worker.publish("another trial was taken over")
+        self.on_publication()
 
     def _on_update(self, update: Mapping[str, Any]) -> None:
         record = self.record
@@ -351,7 +386,7 @@ class RunCoordinator:
         record.add_counts(worker.counts())
         record.add_episodes(worker.pop_finished(), worker.own_metrics)
         record.judge_training()
-        worker.env_steps = record.accounts.env_steps
+        worker.env_steps = int(record.times()["env_steps"])
 
     def _stop(self, reason: str, interrupted: bool) -> None:
         status = "interrupted" if interrupted else "stopped"

@@ -16,7 +16,6 @@ from session.process.lifeline import Lifeline
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.sockets import poll
-from surreal_like.coordinator.stop_rule import RunProgress
 from surreal_like.tune.beat import TrialBeat
 from surreal_like.tune.schemas import ANSWERS, CONTROL
 
@@ -24,6 +23,8 @@ from surreal_like.tune.schemas import ANSWERS, CONTROL
 LEFT = "saved, to be continued by its tuning"
 _AGAIN_SECONDS = 1.0
 _LOOK_SECONDS = 0.25
+
+Times = Mapping[str, float]
 
 
 class Reporter:
@@ -35,44 +36,49 @@ class Reporter:
         tuning: folder of the tuning.
         trial: name of this trial.
         config: ``session_config.learner``.
-        progress: of the run so far.
+        times: of the weights, as :meth:`RunStats.times`.
     """
 
     def __init__(
-        self, tuning: RunFolder, trial: str, config: Mapping[str, Any], progress: RunProgress
+        self, tuning: RunFolder, trial: str, config: Mapping[str, Any], times: Times
     ) -> None:
         self._tuning, self._trial = tuning, trial
         self._every: float = config["report_every"]
         self._by: str = config["report_by"]
         self._timeout: float = config["report_timeout_seconds"]
-        self._number: int = math.floor(self._time(progress) / self._every)
+        # Multiple of the interval that was reached last, and number of the newest report.
+        self._reached = self._number = self._multiple(times)
         self._at = 0.0
         self._step = 0
         self._client: Client | None = None
         self._beat = TrialBeat(tuning.path, trial)
 
     @classmethod
-    def of(cls, context: Context, folder: RunFolder, progress: RunProgress) -> Reporter | None:
+    def of(cls, context: Context, folder: RunFolder, times: Times) -> Reporter | None:
         """Makes the reporter of a run; None if the run is no trial, or never reports."""
         trial = (context.config.get("run") or {}).get("trial")
         config = context.config.session_config.learner
         if not trial or not config.report_every:
             return None
-        return cls(RunFolder(Path(folder.path).absolute().parent), trial, config, progress)
+        return cls(RunFolder(Path(folder.path).absolute().parent), trial, config, times)
 
-    def due(self, progress: RunProgress) -> bool:
+    def due(self, times: Times) -> bool:
         """Returns True if the next multiple is reached."""
-        return self._time(progress) >= (self._number + 1) * self._every
+        return times[self._by] >= (self._reached + 1) * self._every
 
-    def begin(self, progress: RunProgress) -> int:
-        """Begins a report; returns its number."""
-        self._at, self._step = self._time(progress), 0
-        self._number = math.floor(self._at / self._every)
+    def begin(self, times: Times) -> int:
+        """Begins a report; returns its number, which rises also where time has gone back."""
+        self._at, self._step = times[self._by], 0
+        self._reached = self._multiple(times)
+        self._number = max(self._number + 1, self._reached)
         return self._number
 
-    def _time(self, progress: RunProgress) -> float:
-        name = "wall_seconds" if self._by == "seconds" else self._by
-        return float(getattr(progress, name))
+    def on_load(self, times: Times) -> None:
+        """Goes on from the time of weights that were loaded."""
+        self._reached = self._multiple(times)
+
+    def _multiple(self, times: Times) -> int:
+        return math.floor(times[self._by] / self._every)
 
     def ask(self, line: Mapping[str, Any]) -> Message:
         """Reports, or asks for the next answer about the same report, and waits for the answer.
@@ -81,7 +87,8 @@ class Reporter:
             line: of progress.
 
         Returns:
-            ``continue``, ``save``, ``stop`` or ``leave``; the last also without an answer in time.
+            ``continue``, ``save``, ``load``, ``stop`` or ``leave``; the last also without an
+            answer in time.
 
         Raises:
             RefusedError: the tuning does not know this trial.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from session.checkpoint import read_sealed, set_aside, write_sealed
 from session.config import Config
 from session.process.clock import Clock
-from session.process.context import run_part
+from session.process.context import run_fingerprint, run_generation, run_part
 from session.process.periodic import Rate
 from surreal_like.coordinator.lag import Lag
 from surreal_like.coordinator.row_accounts import RowAccounts
@@ -62,12 +62,18 @@ class RunStats:
         # Counts of the plan in this process, as `LearnerWorker.plan_counts` gives them.
         self.plan: Mapping[str, Any] = {}
         self._plan_before: Mapping[str, Any] = {}
+        # Generation, and what is added to own counts to have the time of the weights.
+        self.generation = run_generation(config)
+        self._is_trial = bool(run.get("trial"))
+        self._offsets: dict[str, float] = {}
+        # Own episodes before the newest load.
+        self._episodes_before = 0
         self._config = config
         self._clock = clock
         self._started: float = run.get("started", clock.time())
         self._before: float = run.get("seconds_before", 0.0)
         began = run.get("first_started", self._started)
-        whole = f"{config.fingerprint()}/{session.seed}/{began}"
+        whole = f"{run_fingerprint(config)}/{session.seed}/{began}"
         self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
         self._episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self._new_episodes = 0
@@ -108,6 +114,31 @@ class RunStats:
             metrics[TRAINING_RETURN] = mean
         return RunProgress(self.accounts.env_steps, self.iterations, self.wall_seconds, metrics)
 
+    def times(self) -> dict[str, float]:
+        """Returns how far the weights are: ``env_steps``, ``iterations`` and ``seconds``.
+
+        These are the run's own counts, until it loads the checkpoint of another run.
+        """
+        own = {
+            "env_steps": self.accounts.env_steps,
+            "iterations": self.iterations,
+            "seconds": self.wall_seconds,
+        }
+        return {name: value + self._offsets.get(name, 0) for name, value in own.items()}
+
+    def load(self, times: Mapping[str, float], generation: int) -> None:
+        """Begins a generation: sets the time to that of a checkpoint; own counts go on.
+
+        Args:
+            times: of the checkpoint, as :meth:`times`.
+            generation: of the run from now on.
+        """
+        self.generation, self._offsets = generation, {}
+        self._offsets = {name: times[name] - own for name, own in self.times().items()}
+        self._episodes.clear()
+        self._episodes_before = self.accounts.episodes
+        self.judge.last = None
+
     def train(self) -> dict[str, float | None]:
         """Returns means over the last 100 training episodes, None before the first."""
         return {
@@ -145,6 +176,7 @@ class RunStats:
             "run_id": self.run_id,
             "wall_seconds": self.wall_seconds,
             **self._counters(iteration),
+            **(self._of_trial() if self._is_trial else {}),
             "version": version,
             "episodes_this_iter": new_episodes,
             "train": self.train(),
@@ -160,6 +192,13 @@ class RunStats:
             "plan": self._plan_counts(),
             "replay": {name: sum(shard[key] for shard in shards) for name, key in _REPLAY.items()},
             "metrics": self._metric_summaries(),
+        }
+
+    def _of_trial(self) -> dict[str, Any]:
+        return {
+            "generation": self.generation,
+            "time": self.times(),
+            "episodes_since_load": self.accounts.episodes - self._episodes_before,
         }
 
     def result(self, verdict: Verdict, iteration: int) -> dict[str, Any]:
@@ -259,6 +298,10 @@ class RunStats:
             "iteration": iteration,
             "version": version,
             "repeated_iterations": self.repeated_iterations,
+            "generation": self.generation,
+            "offsets": dict(self._offsets),
+            "episodes_before": self._episodes_before,
+            "times": self.times(),
         }
 
     def save(self, path: Path, iteration: int, version: int) -> None:
@@ -266,13 +309,13 @@ class RunStats:
         write_sealed(path, self.state(iteration, version))
 
     def restore(
-        self, path: Path, iteration: int, saved: Mapping[str, Any] | None = None
+        self, path: Path, iteration: int | None, saved: Mapping[str, Any] | None = None
     ) -> str | None:
         """Restores a file of :meth:`save`; does nothing if it does not exist.
 
         Args:
             path: the file; a damaged one is set aside.
-            iteration: of the restored weights.
+            iteration: of the restored weights; None: they are those of another run.
             saved: the state in the checkpoint, used if the file is damaged or missing.
 
         Returns:
@@ -293,7 +336,7 @@ class RunStats:
                 return f"{complaint or ''} the checkpoint holds no counters: {error!r}".strip()
         return complaint
 
-    def _take(self, state: Mapping[str, Any], iteration: int) -> None:
+    def _take(self, state: Mapping[str, Any], iteration: int | None) -> None:
         """Takes over a state; if it is incomplete, raises an error and changes nothing."""
         session = self._config.session_config
         accounts, judge, lag = RowAccounts(), StopRule(session.stop, session.evaluator.mode), Lag()
@@ -302,13 +345,15 @@ class RunStats:
         lag.restore(state["lag"])
         episodes = list(state["episodes"])
         # The weights may be older than this state, or some updates newer.
-        ahead = iteration - state["iteration"]
+        ahead = 0 if iteration is None else iteration - state["iteration"]
         iterations = state["iterations"] + max(0, ahead)
         repeated = state["repeated_iterations"] + max(0, -ahead)
         part, version = int(state["part"]), int(state["version"])
         before = float(state["wall_seconds"])
         self.accounts, self.judge, self.lag = accounts, judge, lag
         self._episodes.extend(episodes)
+        self._offsets = dict(state.get("offsets", {}))
+        self._episodes_before = int(state.get("episodes_before", 0))
         # A run that began before plans were counted has none.
         self._plan_before = state.get("plan", {})
         self.iterations, self.repeated_iterations = iterations, repeated

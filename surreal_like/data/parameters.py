@@ -24,6 +24,8 @@ from session.wire.schema import (
     ListOf,
     Name,
     OneOf,
+    Optional,
+    Plain,
     Row,
     Schema,
     Text,
@@ -55,6 +57,9 @@ ABOUT = {
             "hash": Text(64),
             "env_steps": Count(),
             "final": Flag(),
+            # Of a trial that has taken over another one.
+            "generation": Optional(Count()),
+            "settings": Optional(Plain()),
         }
     ),
 }
@@ -117,7 +122,8 @@ class Parameters:
         version: number of the publication; rises within and over learner incarnations.
         incarnation: the learner's.
         iteration: updates that these weights have had.
-        info: ``time``, ``iteration``, ``message``, ``hash``, ``env_steps``, ``final``.
+        info: ``time``, ``iteration``, ``message``, ``hash``, ``env_steps``, ``final``;
+            of a trial that has taken over another one also ``generation`` and ``settings``.
         policy: name of the policy.
     """
 

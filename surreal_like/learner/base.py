@@ -363,14 +363,32 @@ class Learner:
         """
         load_parameters(self.module_dict(), file_path)
 
-    def connect(self, context: Context) -> None:
-        """Connects to replay and starts publishing; called by the service, or at first use."""
+    def connect(self, context: Context, before: Learner | None = None) -> None:
+        """Connects to replay and starts publishing; called by the service, or at first use.
+
+        Args:
+            context: of the process.
+            before: the learner whose connections this one takes over; None: it makes new ones.
+        """
         self._context = context
         self.log = self.log.join(context.log)
         self.tensorplex = self.tensorplex.join(context.metrics(_CLIENT_ID))
+        self.replay: ReplayClient = self._make_replay(context) if before is None else before.replay
+        self.publisher: Publisher = (
+            self._make_publisher(context) if before is None else before.publisher
+        )
+        now = context.clock.now
+        publish = self.learner_config.parameter_publish
+        self._publish_every = max(1, publish.every)
+        self._publish_interval: float = publish.min_publish_interval
+        self._published_at = (now() - self._publish_interval, -self._publish_every)
+        seconds = self.session_config.tensorplex.update_schedule.learner
+        self._metrics_due = Every(seconds=seconds, clock=now)
+
+    def _make_replay(self, context: Context) -> ReplayClient:
         replay, session = self.learner_config.replay, self.session_config
         kind = load_replay_class(self.learner_config)
-        self.replay = ReplayClient(
+        return ReplayClient(
             context.wire,
             context.clock,
             shards=replay.replay_shards,
@@ -383,19 +401,14 @@ class Learner:
             collate=kind.collate(self.learner_config),
             consumes=kind.consumes,
         )
-        self.publisher = Publisher(
+
+    def _make_publisher(self, context: Context) -> Publisher:
+        return Publisher(
             context.wire.publisher("learner.parameters"),
             context.clock,
             incarnation=context.incarnation,
             version=context.welcome.version[1],
         )
-        now = context.clock.now
-        publish = self.learner_config.parameter_publish
-        self._publish_every = max(1, publish.every)
-        self._publish_interval: float = publish.min_publish_interval
-        self._published_at = (now() - self._publish_interval, -self._publish_every)
-        seconds = session.tensorplex.update_schedule.learner
-        self._metrics_due = Every(seconds=seconds, clock=now)
 
     def disconnect(self) -> None:
         """Forgets the connection of :meth:`connect`, whose process has left the run."""

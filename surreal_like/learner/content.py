@@ -64,8 +64,12 @@ class Content:
             return cls(tensors, {"saveables": rest["saveables"]})
         return cls(tensors, rest)
 
-    def give(self, learner: Learner) -> None:
+    def give(self, learner: Learner, *, random_state: bool = True) -> None:
         """Restores the state into a learner.
+
+        Args:
+            learner: it fits the state, as :meth:`read` has checked.
+            random_state: also that of torch.
 
         Raises:
             CheckpointError: the state of a saveable does not fit; the learner is partly restored
@@ -76,9 +80,9 @@ class Content:
         for name, saveable in learner.checkpointed().items():
             if whole or isinstance(saveable, nn.Module | TargetNetwork):
                 self._give_one(name, saveable)
-        if whole:
+        if whole and random_state:
             torch.set_rng_state(self.rest["torch_rng"].cpu())
-        if "cuda_rng" in self.rest and torch.cuda.is_available():
+        if random_state and "cuda_rng" in self.rest and torch.cuda.is_available():
             torch.cuda.set_rng_state_all([state.cpu() for state in self.rest["cuda_rng"]])
 
     def _give_one(self, name: str, saveable: Saveable) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ class Publisher:
         clock: for timestamps and repetitions.
         incarnation: of the learner.
         version: the largest version published so far; the next one is larger by 1.
+
+    Attributes:
+        newest: the newest publication, None before the first.
+        exploit: generation and settings of a trial that has taken over another one.
     """
 
     def __init__(
@@ -30,6 +35,7 @@ class Publisher:
     ) -> None:
         self.version = version
         self.newest: Parameters | None = None
+        self.exploit: Mapping[str, Any] = {}
         self._socket = socket
         self._clock = clock
         self._incarnation = incarnation
@@ -54,6 +60,7 @@ class Publisher:
             "hash": parameter_hash(flat),
             "env_steps": env_steps,
             "final": final,
+            **self.exploit,
         }
         self.newest = Parameters(flat, manifest, self.version, self._incarnation, iteration, info)
         self._send()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ class Saver:
         config: ``session_config.checkpoint``.
         clock: for the time between two checkpoints, and the duration of saving.
         note: called with a line for each checkpoint that is set aside.
+        run: section ``run`` of the config.
 
     Attributes:
         best_return: of the best stored parameters, None if there are none.
@@ -59,8 +61,12 @@ class Saver:
         config: Mapping[str, Any],
         clock: Clock,
         note: Note = lambda text: None,
+        run: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.best_return: float | None = None
+        self._folder, self._run = folder, run
+        # True until the first checkpoint of a generation is saved.
+        self._begins = False
         self._learner = learner
         self._best = folder.checkpoints / "best"
         self._checkpoints = Checkpoints(
@@ -110,20 +116,75 @@ class Saver:
             "run_id": run_id,
             "time": self._clock.time(),
             "record": record,
+            "generation": self._run.get("generation", 0),
         }
         saved = self._checkpoints.save(
             learner.iteration, state, lambda folder: write_content(learner, folder)
         )
         self._wait_seconds = max(self._seconds, (self._clock.now() - now) / _SHARE)
         self._retry_at = -math.inf
+        if self._begins:
+            self._checkpoints.keep_only(saved)
+            self._begins = False
         return saved
+
+    def load(self, learner: Learner, run: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Restores the checkpoint of the donor into another learner, which is saved from now on.
+
+        Args:
+            learner: with the new settings.
+            run: section ``run`` of the new config.
+
+        Raises:
+            CheckpointError: the copy of the donor's checkpoint is damaged, or does not fit.
+        """
+        self._learner, self._run = learner, run
+        return self._restore_donor()
+
+    def _restore_donor(self) -> Mapping[str, Any]:
+        path, learner = self._folder.path / self._run["load_from"], self._learner
+        state = read_state(path)
+        _check_numbers(path, state)
+        Content.read(learner, path).give(learner, random_state=False)
+        learner.iteration = state["iteration"]
+        self._saved = (learner.iteration, self._clock.now())
+        self._begins = True
+        return {**state, "donor": path}
+
+    def _is_older(self) -> bool:
+        """Returns True if the newest checkpoint is of an older generation than the config.
+
+        Newest is the largest pair of generation and iteration: what lies above it is set aside.
+        """
+        generation, above = self._run.get("generation", 0), list[Path]()
+        for path in self._checkpoints.newest_first() if generation else ():
+            try:
+                found = read_state(path).get("generation", 0)
+            except CheckpointError:
+                continue
+            if found == generation:
+                for each in above:
+                    self._note(f"{each} is of an older generation; {set_aside(each)}")
+                return False
+            above.append(path)
+        return bool(generation)
 
     def restore(self) -> Mapping[str, Any] | None:
         """Restores the newest complete checkpoint that fits; sets aside the others before it.
 
+        If that is of an older generation than the config, restores the donor's instead.
+
         Returns:
-            Its state; None if there is none: then the learner is unchanged.
+            Its state, with ``donor`` if it is the donor's; None if there is none: then the learner
+            is unchanged.
+
+        Raises:
+            CheckpointError: the copy of the donor's checkpoint is damaged.
         """
+        if self._is_older():
+            donor = self._restore_donor()
+            self._restore_best()
+            return donor
         learner = self._learner
         initial: Content | None = None
 

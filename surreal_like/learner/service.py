@@ -27,7 +27,6 @@ class LearnerService(Service):
 
     def __init__(self, context: Context, learner: Learner, folder: RunFolder) -> None:
         self._context = context
-        self._learner = learner
         self._left = False
         self._worker = LearnerWorker(context, learner, folder)
         self.coordinator = RunCoordinator(context, folder, self._worker, self._worker.restore())
@@ -39,7 +38,7 @@ class LearnerService(Service):
         coordinator = self.coordinator
         busy = coordinator.tick_control()
         busy |= self._tick_replay(ask=coordinator.learns)
-        if self._learner.tick_publisher():
+        if self._worker.learner.tick_publisher():
             coordinator.on_publication()
         coordinator.tick_accounts()
         if coordinator.ending:
@@ -56,7 +55,7 @@ class LearnerService(Service):
 
     def _tick_replay(self, *, ask: bool) -> bool:
         try:
-            return self._learner.tick_replay(ask=ask)
+            return self._worker.learner.tick_replay(ask=ask)
         except RunError as error:
             self.coordinator.fail(error)
             return False
@@ -88,7 +87,7 @@ class LearnerService(Service):
 
     def wait_on(self) -> list[Socket]:
         """Returns the sockets of batches, control and parameter server."""
-        return [*self._learner.replay.sockets(), *self.coordinator.sockets()]
+        return [*self._worker.learner.replay.sockets(), *self.coordinator.sockets()]
 
     def status(self) -> dict[str, float]:
         return self._worker.status()

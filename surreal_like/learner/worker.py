@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from session.config import Config
 from session.errors import CheckpointError, RunError, describe
 from session.folder import RunFolder
-from session.process.context import Context
+from session.process.context import Context, run_generation
 from session.process.periodic import Rate
+from session.process.seeding import component_seed
 from surreal_like.coordinator.control import Flat
 from surreal_like.coordinator.lag import fresh_versions
 from surreal_like.data.parameters import manifest_size_bytes
@@ -19,6 +23,13 @@ from surreal_like.learner.base import Learner
 from surreal_like.learner.quarantine import NotFinite, Quarantine
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
+from surreal_like.run.code_snapshot import with_kept_plan
+
+
+def exploit_of(config: Config) -> dict[str, Any]:
+    """Returns generation and settings of a trial that has taken over another one, else nothing."""
+    run = config.get("run") or {}
+    return {name: run[name] for name in ("generation", "settings") if name in run}
 
 
 class LearnerWorker:
@@ -33,7 +44,9 @@ class LearnerWorker:
     def __init__(self, context: Context, learner: Learner, folder: RunFolder) -> None:
         self._context, self._learner = context, learner
         config = context.config.session_config.checkpoint
-        self._saver = Saver(learner, folder, config, context.clock, self._complain)
+        self._folder = folder
+        run = context.config.get("run") or {}
+        self._saver = Saver(learner, folder, config, context.clock, self._complain, run)
         self._updates = Rate(clock=context.clock.now)
         bad = context.config.learner_config.max_bad_updates
         self._quarantine = Quarantine(folder.quarantine, bad)
@@ -44,7 +57,46 @@ class LearnerWorker:
 
     def restore(self) -> Mapping[str, Any] | None:
         """Restores the newest checkpoint; returns its state, None if there is none."""
-        return self._saver.restore()
+        state = self._saver.restore()
+        if state is not None and "donor" in state:
+            self._seed(run_generation(self._context.config))
+        return state
+
+    def load(self, config: Config) -> Mapping[str, Any]:
+        """Builds a new learner, restores the donor's checkpoint into it, and publishes it.
+
+        A new object keeps nothing that the old one made of its settings. Connections stay.
+
+        Args:
+            config: with the settings and the generation that the tuning has written.
+
+        Returns:
+            State of the donor's checkpoint.
+
+        Raises:
+            CheckpointError: that checkpoint is damaged, or does not fit.
+        """
+        config = with_kept_plan(config, self._folder)
+        old = self._learner
+        self._seed(run_generation(config))
+        learner = type(old)(
+            learner_config=config.learner_config,
+            env_config=config.env_config,
+            session_config=config.session_config,
+        )
+        state = self._saver.load(learner, config.run)
+        # A second time: building the networks has drawn numbers, as many as their sizes.
+        self._seed(run_generation(config))
+        learner.connect(self._context, old)
+        learner.publisher.exploit = exploit_of(config)
+        learner.replay.since = learner.publisher.version + 1
+        self._learner = learner
+        return state
+
+    def _seed(self, generation: int) -> None:
+        """Seeds torch by the trial's own seed and its generation."""
+        seed: int = self._context.config.session_config.seed
+        torch.manual_seed(component_seed(seed, f"learner/{generation}", 1))
 
     def connect(self, version: int) -> None:
         """Connects the learner.
@@ -55,6 +107,12 @@ class LearnerWorker:
         learner = self._learner
         learner.connect(self._context)
         learner.publisher.version = max(learner.publisher.version, version)
+        learner.publisher.exploit = exploit_of(self._context.config)
+
+    @property
+    def learner(self) -> Learner:
+        """The present learner; another one after :meth:`load`."""
+        return self._learner
 
     @property
     def iteration(self) -> int:

@@ -77,7 +77,7 @@ class Replay:
         # Records are kept until this replay is attached.
         self.log: Log = early_log("replay")
         self.tensorplex = TensorplexClient.early("replay/0")
-        self.newest_version = 0
+        self.newest_version = self.since = 0
         self.env_steps = 0
         self.iteration = 0
         self.least_mass = math.inf
@@ -205,7 +205,13 @@ class Replay:
         """Sets new priorities of rows; a replay that samples without priorities ignores them."""
 
     def on_learner(
-        self, *, version: int, least_mass: float, env_steps: int = 0, iteration: int = 0
+        self,
+        *,
+        version: int,
+        least_mass: float,
+        env_steps: int = 0,
+        iteration: int = 0,
+        since: int = 0,
     ) -> None:
         """Stores the progress that a request of the learner reports.
 
@@ -214,9 +220,10 @@ class Replay:
             least_mass: the smallest mass of any row in the other shards, infinity if none has any.
             env_steps: environment steps of the whole run, as far as it knows.
             iteration: its updates; fewer than before if it went back to a checkpoint.
+            since: version before which a replay that gives rows once has none to give.
         """
         self.newest_version = max(self.newest_version, version)
-        self.env_steps, self.iteration = env_steps, iteration
+        self.env_steps, self.iteration, self.since = env_steps, iteration, since
         self.least_mass = least_mass
 
     def reseed(self, seed: int) -> None:

@@ -152,6 +152,7 @@ class ReplayClient:
         refusals: refused requests, with the reasons.
         version: newest that this learner has published; replay may leave out rows that are too old.
         env_steps: environment steps of the whole run; replay's schedules go by them.
+        since: batches of a replay that consumes are left out if an older version acted in them.
         iteration: updates so far, for the same.
     """
 
@@ -167,7 +168,7 @@ class ReplayClient:
         collate: Collate = split,
         consumes: bool = False,
     ) -> None:
-        self.version = self.env_steps = self.iteration = 0
+        self.version = self.env_steps = self.iteration = self.since = 0
         self._clock = clock
         self._collate = collate
         self._fields = {"batch_size": batch_size, "batches": batches_per_request}
@@ -257,6 +258,7 @@ class ReplayClient:
             "version": self.version,
             "env_steps": self.env_steps,
             "iteration": self.iteration,
+            "since": self.since,
             "least": min(others, default=math.inf),
         }
         asked = _Asked(self._clock.now())
@@ -302,16 +304,18 @@ class ReplayClient:
 
     def next(self) -> Sampled | None:
         """Returns the next batch, None if none is ready; it is valid until the one after it."""
-        if not self._ready:
-            return None
-        if self._used is not None:
-            self._used.give_back()
-            self._used = None
-        answer = self._ready[0]
-        answer.left -= 1
-        if not answer.left:
-            self._used = self._ready.popleft().asked
-        return Sampled(next(answer.batches), answer.shard, answer.incarnation, answer.stamps)
+        while self._ready:
+            if self._used is not None:
+                self._used.give_back()
+                self._used = None
+            answer = self._ready[0]
+            answer.left -= 1
+            if not answer.left:
+                self._used = self._ready.popleft().asked
+            columns = next(answer.batches)
+            if not (self._consumes and self.since) or columns["version"].min() >= self.since:
+                return Sampled(columns, answer.shard, answer.incarnation, answer.stamps)
+        return None
 
     def ask_counts(self) -> None:
         """Requests the counts of every shard, as ticks do periodically; a later tick reads them."""

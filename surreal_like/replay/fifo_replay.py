@@ -123,9 +123,12 @@ class FIFOReplay(Table):
 
     def evict(self) -> int:
         """Removes unrolls that are too old to be learned from; returns how many rows these were."""
-        if not self._rule["max_version_lag"]:
+        lag, oldest = self._rule["max_version_lag"], self.since
+        if lag:
+            oldest = max(oldest, self.newest_version - lag)
+        if not oldest:
             return 0
-        gone = self.selector.drop_older(self.newest_version - self._rule["max_version_lag"])
+        gone = self.selector.drop_older(oldest)
         self.limiter.evict(gone)
         return gone * self._plan.steps
 

@@ -87,6 +87,8 @@ REQUESTS: Kinds = {
             "version": Optional(Count()),
             "env_steps": Optional(Count()),
             "iteration": Optional(Count()),
+            # Rows of older versions were acted before a trial took over another one.
+            "since": Optional(Count()),
             # The smallest mass of a row in the other shards, infinity where there is none.
             "least": Optional(Number(0.0, math.inf)),
             "slab": Optional(_SLAB),

@@ -139,7 +139,9 @@ class ReplayService(Service):
         return incarnation >= newest
 
     def _on_learner(self, fields: Mapping[str, Any]) -> None:
-        progress = {name: fields.get(name, 0) for name in ("version", "env_steps", "iteration")}
+        progress = {
+            name: fields.get(name, 0) for name in ("version", "env_steps", "iteration", "since")
+        }
         self._replay.on_learner(least_mass=fields.get("least", math.inf), **progress)
 
     def _answer_parked(self) -> bool:

@@ -273,6 +273,7 @@ class RunRequest:
             run["first_started"] = earlier["first_started"]
             run["part"] = earlier.get("part", 1) + 1
             run["seconds_before"] = reached(folder, "wall_seconds")
+            run |= {name: earlier[name] for name in _EXPLOITED if name in earlier}
         config.session_config.folder = str(folder.path)
         config["run"] = {**run, "launcher": self.launcher}
         if self.trial:
@@ -321,6 +322,9 @@ def as_overrides(overrides: Overrides) -> list[str]:
         return list(overrides)
     return [override(key, value) for key, value in overrides.items()]
 
+
+# What a tuning writes when a trial takes over another one.
+_EXPLOITED = ("generation", "load_from", "fingerprint", "settings")
 
 # Where a config names code of the user: section, key.
 _OWN = (("", "algorithm"), ("learner_config", "execution_plan"))

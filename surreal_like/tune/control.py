@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from session.wire.requests import Request, RouterSocket
-from surreal_like.tune.tuning import Answer, Report
+from surreal_like.tune.state import Answer, Report
 
 
 @dataclass(frozen=True, slots=True)

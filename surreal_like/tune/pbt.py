@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from surreal_like.tune.scheduler import (
@@ -119,6 +119,8 @@ class PopulationBased:
         self._every_report, self._max_age = checkpoint == EVERY_REPORT, max_age
         self.members = [Member(dict(each)) for each in settings]
         self.next_sync = max(perturbation_interval, burn_in_period)
+        # Trial -> its member before its newest exploit.
+        self._before: dict[int, Member] = {}
 
     def report(
         self,
@@ -201,6 +203,7 @@ class PopulationBased:
             settings = self._explored(member, donor, draws)
         except Exception as error:  # noqa: BLE001 - the function of a user must not end a tuning
             return Decision(then=then, skipped=f"explore failed: {error!r}")
+        self._before[trial] = replace(member)
         member.settings, member.exploits = settings, member.exploits + 1
         member.last, member.time = donor.last, donor.saved
         # The first checkpoint of a generation is saved at once.
@@ -261,6 +264,12 @@ class PopulationBased:
         latest = max(self.members[trial].time for trial in live)
         self.next_sync = max(self.next_sync + self._interval, latest)
         return decisions
+
+    def undo(self, trial: int) -> None:
+        """Takes back the newest exploit of a trial, which could not be carried out."""
+        before, member = self._before.pop(trial), self.members[trial]
+        finished = member.finished
+        self.members[trial] = replace(before, last=before.time, finished=finished, held=False)
 
     def state(self) -> dict[str, Any]:
         """Returns all members."""

@@ -70,6 +70,9 @@ class Scheduler(Protocol):
     def finished(self, trial: int) -> Decisions:
         """Returns decisions that follow from the end of a trial."""
 
+    def undo(self, trial: int) -> None:
+        """Takes back the newest load of a trial, which could not be carried out."""
+
     def state(self) -> dict[str, Any]:
         """Returns plain data for :meth:`restore`."""
 
@@ -95,6 +98,9 @@ class Fifo:
     def finished(self, trial: int) -> Decisions:
         """Returns none."""
         return {}
+
+    def undo(self, trial: int) -> None:
+        """Does nothing: no trial loads."""
 
     def state(self) -> dict[str, Any]:
         """Returns an empty state."""

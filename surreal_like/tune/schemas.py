@@ -22,6 +22,6 @@ REPORTS: Kinds = {
     )
 }
 ANSWERS: Kinds = {
-    **dict.fromkeys(("continue", "save", "leave"), Schema()),
+    **dict.fromkeys(("continue", "save", "load", "leave"), Schema()),
     "stop": Schema({"reason": Text()}),
 }

@@ -19,6 +19,7 @@ from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import SECTIONS
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.median import MedianStopping
+from surreal_like.tune.pbt import PopulationBased
 from surreal_like.tune.scheduler import Fifo, Scheduler
 from surreal_like.tune.space import Settings, Space
 
@@ -27,7 +28,7 @@ _BUDGETS = ("env_steps", "iterations", "seconds")
 _CHOICES = {
     "mode": ("max", "min"),
     "time": _BUDGETS,
-    "scheduler": ("fifo", "asha", "median"),
+    "scheduler": ("fifo", "asha", "median", "pbt"),
     "search": ("random",),
     "launcher": ("serial",),
 }
@@ -57,12 +58,30 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "min_episodes": 20,
         # Unit of a trial's progress: env_steps, iterations or seconds.
         "time": "env_steps",
-        # Time between two reports of a trial; 0: the grace period of the scheduler; fifo: never.
+        # Time between two reports of a trial; 0: the interval of the scheduler; fifo: never.
         "report_every": 0.0,
-        # fifo, asha or median.
+        # fifo, asha, median or pbt.
         "scheduler": "fifo",
         "asha": {"grace_period": 1.0, "reduction_factor": 3.0, "max_time": 0.0},
         "median": {"grace_period": 1.0, "min_samples": 3},
+        "pbt": {
+            # Time between two comparisons of a trial with the others; it must be given.
+            "perturbation_interval": 0.0,
+            # Time before the first comparison.
+            "burn_in_period": 0.0,
+            # Share of the population that loads others, 0 to 0.5.
+            "quantile_fraction": 0.25,
+            # Probability of a new value instead of a changed one.
+            "resample_probability": 0.25,
+            # One of them multiplies a number.
+            "perturbation_factors": [1.2, 0.8],
+            # Compare all trials at the same time.
+            "synch": False,
+            # every_report, or upper: only trials in the upper quantile save.
+            "checkpoint": "every_report",
+            # Oldest checkpoint that is loaded, in intervals of the donor; 0: any.
+            "max_age": 2.0,
+        },
         # Proposes settings of new trials.
         "search": "random",
         # Budgets of each trial; they replace those of the experiment.
@@ -112,7 +131,8 @@ class TuneFile:
     def report_every(self) -> float:
         """Time between two reports of a trial, 0: it never reports."""
         tune = self.tune
-        interval = tune.get(tune.scheduler, {}).get("grace_period", 0.0)
+        section = tune.get(tune.scheduler, {})
+        interval = section.get("perturbation_interval", section.get("grace_period", 0.0))
         return float(tune.report_every or interval)
 
     @property
@@ -156,6 +176,10 @@ class TuneFile:
                 return SuccessiveHalving(**section, mode=tune.mode)
             if tune.scheduler == "median":
                 return MedianStopping(**section, mode=tune.mode)
+            if tune.scheduler == "pbt":
+                return PopulationBased(
+                    self.space, self.settings(), seed=int(tune.seed), mode=tune.mode, **section
+                )
         except ValueError as error:
             raise ConfigError(f"tune.{tune.scheduler}: {error}") from None
         return Fifo()
@@ -233,7 +257,27 @@ def _check(file: TuneFile) -> None:
         raise ConfigError(
             f"tune.scheduler is asha, which needs tune.asha.max_time or tune.stop.{tune.time}"
         )
+    if tune.scheduler == "pbt":
+        _check_population(file)
     file.scheduler()
+
+
+def _check_population(file: TuneFile) -> None:
+    interval, budget = file.tune.pbt.perturbation_interval, file.budget
+    if not interval:
+        raise ConfigError(
+            "tune.scheduler is pbt, which needs tune.pbt.perturbation_interval, the "
+            f"{file.tune.time} between two comparisons of a trial"
+        )
+    if budget is not None and interval > budget:
+        raise ConfigError(
+            f"tune.pbt.perturbation_interval {interval:g} is above tune.stop.{file.tune.time} "
+            f"{budget:g}: no trial would ever be compared"
+        )
+    if len(file.settings()) < 2:
+        raise ConfigError("tune.scheduler is pbt, which needs 2 trials or more: see tune.trials")
+    if not file.space.mutable:
+        raise ConfigError("tune.scheduler is pbt, but no key of space can be changed")
 
 
 def check_experiment(file: TuneFile, config: Config) -> None:
@@ -295,7 +339,7 @@ def score_of(line: Mapping[str, Any], tune: Mapping[str, Any]) -> float | None:
         tune: section ``tune``.
     """
     metric: str = tune["metric"]
-    young = line.get("episodes", 0) < tune["min_episodes"]
+    young = line.get("episodes_since_load", line.get("episodes", 0)) < tune["min_episodes"]
     if young and metric.partition(".")[0] in ("train", "metrics"):
         return None
     return number_at(line, metric)

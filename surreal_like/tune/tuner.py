@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 
 from session.client import Client
-from session.errors import ConfigError, UsageError
+from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.backend import Exit
 from session.launchers.fork_server import ForkServers
@@ -31,20 +31,23 @@ from surreal_like.run.folder import TUNING, held
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.start import fork_servers, resolve_forked
 from surreal_like.tune.control import Control
+from surreal_like.tune.exploit import copy_checkpoint, in_place, write_settings
 from surreal_like.tune.schemas import CONTROL, REPORTS
-from surreal_like.tune.trial import FORMAT, MODULES, TUNE_FILE, new_request, read_state, trial_name
-from surreal_like.tune.tune_file import TuneFile, check_experiment, score_of
-from surreal_like.tune.tuning import (
+from surreal_like.tune.state import (
     Answer,
     Changed,
+    Exploit,
     Instruction,
     Interrupt,
+    Skipped,
     Start,
     Trial,
     TrialState,
-    Tuning,
     restored_trials,
 )
+from surreal_like.tune.trial import FORMAT, MODULES, TUNE_FILE, new_request, read_state, trial_name
+from surreal_like.tune.tune_file import TuneFile, check_experiment, score_of
+from surreal_like.tune.tuning import Tuning
 
 _LOOK_SECONDS = 0.5
 _BEATS_SECONDS = 1.0
@@ -149,6 +152,7 @@ class Tuner:
         self._file, self._folder, self._tuning, self._watch = file, folder, tuning, watch
         self._began = time.monotonic()
         self._events = AppendFile(folder.events)
+        self._exploits = AppendFile(folder.path / "pbt.jsonl")
         for below in (folder.logs, folder.alive):
             below.mkdir(exist_ok=True)
         addresses = AddressBook.ipc([CONTROL], folder.sockets)
@@ -214,7 +218,8 @@ class Tuner:
         if end.exit_code in _STOPPED:
             run = RunFolder(self._folder.path / end.name)
             line = last_object(run.progress) or {}
-            reached = line.get(_COUNTERS[self._file.tune.time], tuning.trials[number].time)
+            times = line.get("time") or {}
+            reached = times.get(self._file.tune.time, tuning.trials[number].time)
             tuning.note(number, float(reached), score_of(line, self._file.tune))
             return tuning.on_end(number, str((run.read_result() or {}).get("reason", "")))
         if end.exit_code in (START_AGAIN, 130):
@@ -237,6 +242,54 @@ class Tuner:
                 self._processes.signal(self._tuning.trials[each.trial].name, signal.SIGINT)
             elif isinstance(each, Answer):
                 self._control.answer(each)
+            elif isinstance(each, Exploit):
+                self._exploit(each)
+            elif isinstance(each, Skipped):
+                name = self._tuning.trials[each.trial].name
+                self._log_exploit({"recipient": name, "skipped": each.reason})
+
+    def _exploit(self, exploit: Exploit) -> None:
+        """Writes the files of an exploit, in an order that may be interrupted anywhere.
+
+        First the checkpoint, then the config, the state of the tuning and the log, then the answer.
+        """
+        tuning, began = self._tuning, time.monotonic()
+        recipient, donor = (tuning.trials[each] for each in (exploit.trial, exploit.donor))
+        own, other = (RunFolder(self._folder.path / each.name) for each in (recipient, donor))
+        try:
+            fits = in_place(own.read_config(), exploit.settings)
+            at = copy_checkpoint(other, own)["record"]["times"][self._file.tune.time]
+            write_settings(own, exploit.settings)
+        except (OSError, KeyError, SurrealError) as error:
+            text = " ".join(str(error).split())
+            self._obey(tuning.on_exploit(exploit, None, skipped=text))
+            return
+        line = {
+            "recipient": recipient.name,
+            "donor": donor.name,
+            "recipient_time": recipient.time,
+            "donor_time": at,
+            "recipient_score": recipient.score,
+            "donor_score": donor.score,
+            "donor_settings": dict(donor.settings),
+            "new_settings": dict(exploit.settings),
+        }
+        tuning.take_over(exploit, at)
+        self._save()
+        seconds = round(time.monotonic() - began, 4)
+        more = {"generation": recipient.generation, "in_place": fits, "seconds": seconds}
+        self._log_exploit(line | more)
+        self._obey(tuning.on_exploit(exploit, at, in_place=fits))
+
+    def _log_exploit(self, line: Mapping[str, Any]) -> None:
+        """Writes an exploit, or one that was skipped, to ``pbt.jsonl`` and as an event."""
+        self._exploits.add((json.dumps({"time_of_day": time.time(), **line}) + "\n").encode())
+        self._exploits.flush()
+        detail = exploit_text(line)
+        event = {"time": time.time(), "trial": line["recipient"], "event": "exploit"}
+        self._events.add((json.dumps(event | {"detail": detail}) + "\n").encode())
+        self._events.flush()
+        self._watch.on_message(detail)
 
     def _start(self, name: str) -> None:
         # Otherwise the heartbeat of its earlier process would count for the new one.
@@ -292,7 +345,20 @@ class Tuner:
         remove_socket_folders(addresses)
 
 
-_COUNTERS = {"env_steps": "env_steps", "iterations": "iterations", "seconds": "wall_seconds"}
+def exploit_text(line: Mapping[str, Any]) -> str:
+    """Returns a line of ``pbt.jsonl`` as text for users."""
+    if "skipped" in line:
+        return f"{line['recipient']} does not load: {line['skipped']}"
+    before, now = line["donor_settings"], line["new_settings"]
+    changes = ", ".join(
+        f"{key.removeprefix('learner_config.algo.')} {before[key]:.6g} -> {value:.6g}"
+        if isinstance(value, float)
+        else f"{key.removeprefix('learner_config.algo.')} {before[key]} -> {value}"
+        for key, value in now.items()
+        if before[key] != value
+    )
+    scores = f"{line['donor_score']:.4g} over {line['recipient_score']:.4g}"
+    return f"{line['recipient']} <- {line['donor']} ({scores}): {changes or 'the same settings'}"
 
 
 def result_of(path: Path, tuning: Tuning, seconds: float) -> dict[str, Any]:
@@ -330,6 +396,7 @@ def _trial_result(path: Path, trial: Trial) -> dict[str, Any]:
         "score": trial.score,
         "best_score": trial.best_score,
         "time": trial.time,
+        "generation": trial.generation,
         "failures": trial.failures,
         "reason": trial.reason,
         **{name: counts.get(name) for name in names},

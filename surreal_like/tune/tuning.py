@@ -4,75 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from session.config.string_enum import StringEnum
 from surreal_like.tune.scheduler import CONTINUE, PAUSE, STOP, Decision, Scheduler, valid_score
+from surreal_like.tune.state import (
+    NEXT,
+    OVER,
+    Answer,
+    Changed,
+    Exploit,
+    Instruction,
+    Interrupt,
+    Report,
+    Skipped,
+    Start,
+    Trial,
+    TrialState,
+)
 
-SAVE, LEAVE = "save", "leave"
-# Report of a trial: incarnation of its process, number of the report, step within its dialogue.
-Report = tuple[int, int, int]
+SAVE, LOAD, LEAVE = "save", "load", "leave"
 
 _FIRST_RETRY_SECONDS = 0.5
 _MOST_RETRY_SECONDS = 60.0
-
-
-class TrialState(StringEnum):
-    """State of a trial.
-
-    Attributes:
-        pending: it waits for a slot to be started.
-        running: its processes learn.
-        paused: it has saved and waits for a slot, with or without processes.
-        terminated: it has ended as planned.
-        error: it was given up.
-    """
-
-    pending = ()
-    running = ()
-    paused = ()
-    terminated = ()
-    error = ()
-
-
-_NEXT = {
-    TrialState.pending: {TrialState.running, TrialState.error},
-    TrialState.running: {*TrialState} - {TrialState.running},
-    TrialState.paused: {TrialState.running, TrialState.pending, TrialState.error},
-    TrialState.terminated: set[TrialState](),
-    TrialState.error: {TrialState.pending},
-}
-_OVER = (TrialState.terminated, TrialState.error)
-
-
-@dataclass(slots=True)
-class Trial:
-    """One trial, as ``tuning.json`` has it.
-
-    Args:
-        name: of its folder.
-        settings: dotted key -> value.
-        state: see :class:`TrialState`.
-        time: of its newest report, in the unit of the tuning.
-        score: newest one, None before the first.
-        best_score: best one.
-        generation: number of its exploits.
-        parent: name of the newest donor; empty: none.
-        failures: number of its deaths.
-        reason: of its end, or its first error.
-    """
-
-    name: str
-    settings: Mapping[str, Any]
-    state: TrialState = TrialState.pending
-    time: float = 0.0
-    score: float | None = None
-    best_score: float | None = None
-    generation: int = 0
-    parent: str = ""
-    failures: int = 0
-    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -86,6 +40,8 @@ class _Life:
         waiting: that report has no answer yet.
         left: further answers of the present dialogue.
         asked: it was asked to save and end.
+        held: the scheduler has not decided about that report yet.
+        saving: it was asked to save, and has not reported since.
     """
 
     alive: bool = False
@@ -94,43 +50,8 @@ class _Life:
     waiting: bool = False
     left: list[str] = field(default_factory=list)
     asked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start the process of a trial."""
-
-    trial: int
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Ask the process of a trial to save and to end."""
-
-    trial: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer to a report: ``continue``, ``save``, ``leave`` or ``stop``."""
-
-    trial: int
-    report: Report
-    kind: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """A trial has changed its state."""
-
-    trial: int
-    before: TrialState
-    after: TrialState
-    reason: str = ""
-
-
-Instruction = Start | Interrupt | Answer | Changed
+    held: bool = False
+    saving: bool = False
 
 
 class Tuning:
@@ -164,13 +85,15 @@ class Tuning:
         self._max_failures, self._fail_fast = max_failures, fail_fast
         self._lives = [_Life() for _ in trials]
         self._out: list[Instruction] = []
+        # Recipient -> its exploit, until the donor has saved and the files are copied.
+        self._exploits: dict[int, Exploit] = {}
 
     @property
     def over(self) -> bool:
         """True once no process is left, and no trial is to be started."""
         if any(life.alive for life in self._lives):
             return False
-        return bool(self.ending) or all(each.state in _OVER for each in self.trials)
+        return bool(self.ending) or all(each.state in OVER for each in self.trials)
 
     @property
     def best(self) -> Trial | None:
@@ -226,23 +149,61 @@ class Tuning:
         newer = life.report is None or report > life.report
         if not life.alive or not newer or trial.state is not TrialState.running:
             return []
-        life.report, life.waiting = report, True
+        life.report, life.waiting, life.saving = report, True, False
         if report[2] == 0:
             self.note(number, time, score)
+        # A donor goes on only after its checkpoint is copied.
+        self._exploit()
         if self.ending:
             life.left = [LEAVE]
             self._answer(number)
-        elif report[2] == 0:
+        elif report[2] == 0 and life.left[:1] not in ([LOAD], [LEAVE]):
             others_wait = any(each.state is TrialState.pending for each in self.trials)
             others_wait |= any(each.state is TrialState.paused for each in self.trials)
             decisions = self._scheduler.report(
                 number, time, score, now=now, others_wait=others_wait
             )
-            # A trial that is held saves; then its slot is free for another.
-            self._decide(decisions or {number: Decision(save=True, then=PAUSE)})
+            life.held = not decisions
+            if decisions:
+                self._decide(decisions)
+            else:
+                # A trial that is held saves; then its slot is free for another.
+                life.left = [SAVE, PAUSE]
+                self._answer(number)
         else:
             self._answer(number)
         return self._pop()
+
+    def on_exploit(
+        self, exploit: Exploit, time: float | None, *, in_place: bool = True, skipped: str = ""
+    ) -> list[Instruction]:
+        """Records that the files of an exploit are written, or that they could not be.
+
+        Args:
+            exploit: the instruction.
+            time: of the copied checkpoint, in the unit of the tuning; None: it was skipped.
+            in_place: the process of the trial can take over the settings; else it starts again.
+            skipped: reason for which it was.
+        """
+        number, life = exploit.trial, self._lives[exploit.trial]
+        self._exploits.pop(number, None)
+        if time is None:
+            self._scheduler.undo(number)
+            self._out.append(Skipped(number, skipped))
+        else:
+            life.left.insert(0, LOAD if in_place else LEAVE)
+        if self.ending:
+            life.left = [LEAVE]
+        if life.waiting and self.trials[number].state is TrialState.running:
+            self._answer(number)
+        return self._pop()
+
+    def take_over(self, exploit: Exploit, time: float) -> None:
+        """Changes settings, time and generation of a recipient, before its answer."""
+        trial = self.trials[exploit.trial]
+        trial.settings, trial.time = dict(exploit.settings), time
+        trial.generation += 1
+        trial.parent = self.trials[exploit.donor].name
 
     def note(self, number: int, time: float, score: float | None) -> None:
         """Records time and score of a trial."""
@@ -275,7 +236,7 @@ class Tuning:
             hopeless: another try would end in the same way.
         """
         trial = self.trials[number]
-        if trial.state in _OVER:
+        if trial.state in OVER:
             return self._bury(number, trial.state, "")
         trial.failures += 1
         trial.reason = trial.reason or error
@@ -293,9 +254,9 @@ class Tuning:
         """Ends the tuning: every trial saves and ends; a repeated call asks no trial again."""
         self.ending = self.ending or reason
         for number, life in enumerate(self._lives):
-            if not life.alive or self.trials[number].state in _OVER:
+            if not life.alive or self.trials[number].state in OVER:
                 continue
-            if life.waiting:
+            if life.waiting and number not in self._exploits:
                 life.left = [LEAVE]
                 self._answer(number)
             elif not life.asked:
@@ -316,20 +277,40 @@ class Tuning:
         waiting = [
             (trial.state is TrialState.paused, trial.time if life.alive else 0.0, number)
             for number, (trial, life) in enumerate(zip(self.trials, self._lives, strict=True))
-            if trial.state is TrialState.paused
-            or (trial.state is TrialState.pending and not life.alive and now >= life.retry_at)
+            if number not in self._exploits
+            and (
+                (trial.state is TrialState.paused and not life.held)
+                or (trial.state is TrialState.pending and not life.alive and now >= life.retry_at)
+            )
         ]
         return min(waiting)[2] if waiting else None
 
     def _decide(self, decisions: Mapping[int, Decision]) -> None:
         for number, decision in decisions.items():
             life, trial = self._lives[number], self.trials[number]
-            life.left = [SAVE] if decision.save or decision.then == PAUSE else []
+            # One that was held has saved, or is about to.
+            saves = (decision.save or decision.then == PAUSE) and not life.held
+            life.left = [SAVE] if saves and decision.load is None else []
             life.left.append(decision.then)
+            life.held = False
             if decision.then == STOP:
                 trial.reason = decision.reason
-            if trial.state is TrialState.running and life.waiting:
+            if decision.skipped:
+                self._out.append(Skipped(number, decision.skipped))
+            if decision.load is not None:
+                donor, settings = decision.load.donor, decision.load.settings
+                self._exploits[number] = Exploit(number, donor, settings)
+            elif trial.state is TrialState.running and life.waiting:
                 self._answer(number)
+        self._exploit()
+
+    def _exploit(self) -> None:
+        """Begins the exploits whose donor has saved."""
+        for number, exploit in list(self._exploits.items()):
+            if self.trials[number].state in OVER:
+                del self._exploits[number]
+            elif not self._lives[exploit.donor].saving and exploit not in self._out:
+                self._out.append(exploit)
 
     def _answer(self, number: int) -> None:
         """Gives the next answer of the dialogue; a pause gives none."""
@@ -340,7 +321,7 @@ class Tuning:
             return
         assert life.report is not None  # an answer needs a report
         self._out.append(Answer(number, life.report, kind, trial.reason if kind == STOP else ""))
-        life.waiting, life.asked = False, kind == LEAVE
+        life.waiting, life.asked, life.saving = False, kind == LEAVE, kind == SAVE
         if kind == STOP:
             self._become(number, TrialState.terminated, trial.reason)
             self._decide(self._scheduler.finished(number))
@@ -348,12 +329,13 @@ class Tuning:
     def _bury(self, number: int, state: TrialState, reason: str) -> list[Instruction]:
         trial = self.trials[number]
         self._lives[number] = _Life()
-        if trial.state is state or trial.state in _OVER:
+        self._exploit()
+        if trial.state is state or trial.state in OVER:
             return self._pop()
         if state is TrialState.terminated:
             trial.reason = reason
         self._become(number, state, reason)
-        if state in _OVER:
+        if state in OVER:
             self._decide(self._scheduler.finished(number))
         return self._pop()
 
@@ -364,7 +346,7 @@ class Tuning:
             ValueError: there is no such transition.
         """
         trial = self.trials[number]
-        if state not in _NEXT[trial.state]:
+        if state not in NEXT[trial.state]:
             raise ValueError(f"{trial.name}: no transition from {trial.state} to {state}")
         self._out.append(Changed(number, trial.state, state, reason))
         trial.state = state
@@ -372,26 +354,3 @@ class Tuning:
     def _pop(self) -> list[Instruction]:
         out, self._out = self._out, []
         return out
-
-
-def restored_trials(state: Mapping[str, Any], *, retry_errors: bool = False) -> list[Trial]:
-    """Returns the trials of a state of :meth:`Tuning.state`; those that worked are pending.
-
-    Args:
-        state: content of ``tuning.json``.
-        retry_errors: trials that were given up are pending, too, and their failures count anew.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is no such state.
-    """
-    trials = []
-    for entry in state["trials"]:
-        trial = Trial(**{each.name: entry[each.name] for each in fields(Trial)})
-        trial.state = TrialState(trial.state)
-        if trial.state is TrialState.error and retry_errors:
-            trial.failures, trial.reason = 0, ""
-            trial.state = TrialState.pending
-        if trial.state not in _OVER:
-            trial.state = TrialState.pending
-        trials.append(trial)
-    return trials

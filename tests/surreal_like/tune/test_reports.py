@@ -21,7 +21,7 @@ from surreal_like.coordinator.reporter import Reporter
 from surreal_like.coordinator.stop_rule import RunProgress
 from surreal_like.tune.control import Control, Reported
 from surreal_like.tune.schemas import CONTROL, REPORTS
-from surreal_like.tune.tuning import Answer
+from surreal_like.tune.state import Answer
 from tests.session.wire.rig import until
 
 CONFIG = {"report_every": 100.0, "report_by": "env_steps", "report_timeout_seconds": 60.0}

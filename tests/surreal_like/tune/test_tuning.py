@@ -15,16 +15,16 @@ from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.pbt import PopulationBased
 from surreal_like.tune.scheduler import Fifo
 from surreal_like.tune.space import Space
-from surreal_like.tune.tuning import (
+from surreal_like.tune.state import (
     Answer,
     Changed,
     Interrupt,
     Start,
     Trial,
     TrialState,
-    Tuning,
     restored_trials,
 )
+from surreal_like.tune.tuning import Tuning
 from tests.examples import examples
 
 

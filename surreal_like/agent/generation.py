@@ -1,0 +1,43 @@
+"""A new agent where a trial has taken over the settings of another one."""
+
+from __future__ import annotations
+
+from session.config.merge import with_settings
+from session.process.context import Context
+from surreal_like.agent.actor_state import acting_of
+from surreal_like.agent.base import Agent
+from surreal_like.data.parameters import Parameters
+
+
+def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
+    """Returns the agent that loads these parameters: a new one if their generation is.
+
+    The new one has the settings that came with the parameters; random numbers and the recurrent
+    state go on.
+
+    Args:
+        context: of the process.
+        agent: the present one, attached.
+        parameters: that arrived.
+
+    Raises:
+        ConfigError: the settings do not fit the experiment.
+    """
+    acting, generation = acting_of(context), int(parameters.info.get("generation", 0))
+    if generation <= acting.generation:
+        return agent
+    acting.generation = generation
+    config = with_settings(context.config, parameters.info.get("settings", {}))
+    new = type(agent)(
+        learner_config=config.learner_config,
+        env_config=config.env_config,
+        session_config=config.session_config,
+        agent_id=agent.agent_id,
+        agent_mode=agent.agent_mode,
+    )
+    new.attach(context)
+    new.rng.bit_generator.state = agent.rng.bit_generator.state
+    new.generator.set_state(agent.generator.get_state())
+    new.streams, new.first, new.state = agent.streams, agent.first, agent.state
+    context.event("generation", f"{generation}, built anew")
+    return new

@@ -1,0 +1,152 @@
+"""Trials of a tuning with their states, and the instructions of its state machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from session.config.string_enum import StringEnum
+
+# Report of a trial: incarnation of its process, number of the report, step within its dialogue.
+Report = tuple[int, int, int]
+
+
+class TrialState(StringEnum):
+    """State of a trial.
+
+    Attributes:
+        pending: it waits for a slot to be started.
+        running: its processes learn.
+        paused: it has saved and waits for a slot, with or without processes.
+        terminated: it has ended as planned.
+        error: it was given up.
+    """
+
+    pending = ()
+    running = ()
+    paused = ()
+    terminated = ()
+    error = ()
+
+
+NEXT = {
+    TrialState.pending: {TrialState.running, TrialState.error},
+    TrialState.running: {*TrialState} - {TrialState.running},
+    TrialState.paused: {TrialState.running, TrialState.pending, TrialState.error},
+    TrialState.terminated: set[TrialState](),
+    TrialState.error: {TrialState.pending},
+}
+OVER = (TrialState.terminated, TrialState.error)
+
+
+@dataclass(slots=True)
+class Trial:
+    """One trial, as ``tuning.json`` has it.
+
+    Args:
+        name: of its folder.
+        settings: dotted key -> value.
+        state: see :class:`TrialState`.
+        time: of its newest report, in the unit of the tuning.
+        score: newest one, None before the first.
+        best_score: best one.
+        generation: number of its exploits.
+        parent: name of the newest donor; empty: none.
+        failures: number of its deaths.
+        reason: of its end, or its first error.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    state: TrialState = TrialState.pending
+    time: float = 0.0
+    score: float | None = None
+    best_score: float | None = None
+    generation: int = 0
+    parent: str = ""
+    failures: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the process of a trial."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Ask the process of a trial to save and to end."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to a report: ``continue``, ``save``, ``load``, ``leave`` or ``stop``."""
+
+    trial: int
+    report: Report
+    kind: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A trial has changed its state."""
+
+    trial: int
+    before: TrialState
+    after: TrialState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exploit:
+    """Copy the newest checkpoint of a donor, and give a trial its new settings.
+
+    Args:
+        trial: number of the recipient.
+        donor: number of that trial.
+        settings: of the recipient from then on.
+    """
+
+    trial: int
+    donor: int
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An exploit of a trial was left out."""
+
+    trial: int
+    reason: str
+
+
+Instruction = Start | Interrupt | Answer | Changed | Exploit | Skipped
+
+
+def restored_trials(state: Mapping[str, Any], *, retry_errors: bool = False) -> list[Trial]:
+    """Returns the trials of a state of :meth:`Tuning.state`; those that worked are pending.
+
+    Args:
+        state: content of ``tuning.json``.
+        retry_errors: trials that were given up are pending, too, and their failures count anew.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no such state.
+    """
+    trials = []
+    for entry in state["trials"]:
+        trial = Trial(**{each.name: entry[each.name] for each in fields(Trial)})
+        trial.state = TrialState(trial.state)
+        if trial.state is TrialState.error and retry_errors:
+            trial.failures, trial.reason = 0, ""
+            trial.state = TrialState.pending
+        if trial.state not in OVER:
+            trial.state = TrialState.pending
+        trials.append(trial)
+    return trials
