@@ -47,7 +47,7 @@ def run_fingerprint(config: Config) -> str:
 
     A trial that takes over the settings of another one keeps its own.
     """
-    return str((config.get("run") or {}).get("fingerprint") or config.fingerprint())
+    return str((config.get("run") or {}).get("launched_as") or config.fingerprint())
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,7 +324,7 @@ def as_overrides(overrides: Overrides) -> list[str]:
 
 
 # What a tuning writes when a trial takes over another one.
-_EXPLOITED = ("generation", "load_from", "fingerprint", "settings")
+_EXPLOITED = ("generation", "load_from", "launched_as", "settings")
 
 # Where a config names code of the user: section, key.
 _OWN = (("", "algorithm"), ("learner_config", "execution_plan"))
