@@ -98,7 +98,9 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
         section = changed
         for name in sections:
             section = section[name]
-        section[last] = _spelled(value, section[last])
+        spelled, was = _spelled(value, section[last]), section[last]
+        both = isinstance(spelled, dict) and isinstance(was, dict)
+        section[last] = {**was, **spelled} if both else spelled
     return changed
 
 

@@ -298,6 +298,7 @@ class RunCoordinator:
         self._on_donor(worker.load(config), run_generation(config))
         worker.env_steps = int(self.record.times()["env_steps"])
         reporter.on_load(self.record.times())
+        self._report.clear_updates()
         worker.publish("another trial was taken over")
         self.on_publication()
 

@@ -59,6 +59,10 @@ class ProgressLog:
         """Adds the result of one ``learn``."""
         self._updates.append(metrics)
 
+    def clear_updates(self) -> None:
+        """Removes all results of updates: the next line shows those of other weights only."""
+        self._updates.clear()
+
     def add_evaluation(self, score: Mapping[str, Any], *, judges: bool) -> None:
         """Reports the return of one evaluation as a curve; other modes by their names."""
         judged = "confirmed" if score["confirm"] else "greedy"

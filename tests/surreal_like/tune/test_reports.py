@@ -18,7 +18,6 @@ from session.wire import AddressBook
 from session.wire.sockets import poll
 from surreal_like.coordinator import reporter as module
 from surreal_like.coordinator.reporter import Reporter
-from surreal_like.coordinator.stop_rule import RunProgress
 from surreal_like.tune.control import Control, Reported
 from surreal_like.tune.schemas import CONTROL, REPORTS
 from surreal_like.tune.state import Answer
@@ -83,14 +82,17 @@ def receive(control: Control) -> Reported:
 
 
 def make(folder: RunFolder, steps: int = 0, **config: Any) -> Reporter:
-    return Reporter(folder, "trial-000", CONFIG | config, RunProgress(steps))
+    return Reporter(folder, "trial-000", CONFIG | config, at(steps))
+
+
+def at(steps: float) -> dict[str, float]:
+    return {"env_steps": steps, "iterations": steps, "seconds": steps}
 
 
 @pytest.mark.parametrize("by", ["env_steps", "iterations", "seconds"])
 def test_due_at_multiples(folder: RunFolder, by: str) -> None:
-    def at(time: int) -> RunProgress:
-        values = {"env_steps": 0, "iterations": 0, "wall_seconds": 0.0}
-        return RunProgress(**{**values, "wall_seconds" if by == "seconds" else by: time})  # type: ignore[arg-type]
+    def at(time: int) -> dict[str, float]:
+        return {"env_steps": 0, "iterations": 0, "seconds": 0.0, by: time}
 
     reporter = Reporter(folder, "trial-000", CONFIG | {"report_by": by}, at(250))
     assert not reporter.due(at(299))
@@ -100,10 +102,23 @@ def test_due_at_multiples(folder: RunFolder, by: str) -> None:
     assert reporter.due(at(600))
 
 
+def test_reports_go_on_from_the_time_of_weights_that_were_loaded(folder: RunFolder) -> None:
+    reporter = make(folder, 1150)
+    assert reporter.begin(at(1201)) == 12
+    reporter.on_load(at(950))
+    assert not reporter.due(at(999))
+    assert reporter.due(at(1000))
+    # Numbers rise, so that the tuner does not take it for an older report.
+    assert reporter.begin(at(1010)) == 13
+    assert not reporter.due(at(1099))
+    reporter.on_load(at(3000))
+    assert reporter.begin(at(3100)) == 31
+
+
 def test_a_dialogue(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.02)
     reporter = make(folder)
-    reporter.begin(RunProgress(120))
+    reporter.begin(at(120))
     with tuner(folder) as control:
         asking = Asking(reporter)
         first = receive(control)
@@ -127,7 +142,7 @@ def test_a_dialogue(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lost_answer_is_given_again(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.02)
     reporter = make(folder)
-    reporter.begin(RunProgress(100))
+    reporter.begin(at(100))
     with tuner(folder) as control:
         asking = Asking(reporter)
         report = receive(control).report
@@ -142,7 +157,7 @@ def test_a_lost_answer_is_given_again(folder: RunFolder, monkeypatch: pytest.Mon
 
 def test_without_an_answer_the_trial_leaves(folder: RunFolder) -> None:
     reporter = make(folder, report_timeout_seconds=0.0)
-    reporter.begin(RunProgress(100))
+    reporter.begin(at(100))
     assert reporter.ask(LINE).kind == "leave"
     reporter.close()
 
@@ -157,7 +172,7 @@ def test_a_broken_lifeline_ends_the_wait(
 
     monkeypatch.setattr(module, "poll", never)
     reporter = make(folder)
-    reporter.begin(RunProgress(100))
+    reporter.begin(at(100))
     assert reporter.ask(LINE).kind == "leave"
     reporter.close()
 
@@ -165,7 +180,7 @@ def test_a_broken_lifeline_ends_the_wait(
 def test_it_beats_while_it_waits(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("surreal_like.tune.beat._SECONDS", 0.01)
     reporter = make(folder)
-    reporter.begin(RunProgress(100))
+    reporter.begin(at(100))
 
     def waits() -> bool:
         beat = read_beat(folder.alive, "trial-000")
@@ -181,8 +196,8 @@ def test_it_beats_while_it_waits(folder: RunFolder, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_unknown_trial_is_refused(folder: RunFolder) -> None:
-    reporter = Reporter(folder, "trial-009", CONFIG, RunProgress())
-    reporter.begin(RunProgress(100))
+    reporter = Reporter(folder, "trial-009", CONFIG, at(0))
+    reporter.begin(at(100))
     with tuner(folder) as control:
         assert "no trial trial-009" in str(Asking(reporter).result(control))
     reporter.close()

@@ -18,7 +18,9 @@ from surreal_like.tune.space import Space
 from surreal_like.tune.state import (
     Answer,
     Changed,
+    Exploit,
     Interrupt,
+    Skipped,
     Start,
     Trial,
     TrialState,
@@ -74,6 +76,83 @@ def test_a_report_of_a_dead_trial_is_ignored() -> None:
     tuning.on_death(0, "killed", 0.0)
     assert tuning.on_report(0, (7, 1, 0), 10.0, 5.0, 0.0) == []
     assert tuning.trials[0].score is None
+
+
+def population(slots: int, **options: Any) -> Tuning:
+    """Two trials, of which the second one has the better score."""
+    space = Space.of({"x": {"uniform": [0, 10]}})
+    scheduler = PopulationBased(
+        space, [{"x": 2.0}, {"x": 4.0}], perturbation_interval=10, **options
+    )
+    trials = [
+        Trial(f"trial-{number:03}", dict(scheduler.members[number].settings)) for number in (0, 1)
+    ]
+    return Tuning(trials, scheduler, slots=slots)
+
+
+def report(tuning: Tuning, trial: int, number: int, step: int, score: float) -> Any:
+    out = tuning.on_report(trial, (1, number, step), 10.0 * number, score, 0.0)
+    return without_changes(out)
+
+
+def test_an_exploit_waits_until_its_donor_has_saved() -> None:
+    tuning = population(2)
+    tuning.choose(0.0)
+    assert kinds(report(tuning, 1, 1, 0, 5.0)) == [(1, "save")]
+    assert report(tuning, 0, 1, 0, 1.0) == []
+    # The files are copied before the donor goes on.
+    exploit, *out = report(tuning, 1, 1, 1, 5.0)
+    assert (exploit.trial, exploit.donor, kinds(out)) == (0, 1, [(1, "continue")])
+    tuning.take_over(exploit, 9.0)
+    assert kinds(tuning.on_exploit(exploit, 9.0)) == [(0, "load")]
+    assert kinds(report(tuning, 0, 1, 1, 1.0)) == [(0, "continue")]
+    trial = tuning.trials[0]
+    assert (trial.settings, trial.time) == (exploit.settings, 9.0)
+    assert (trial.generation, trial.parent) == (1, "trial-001")
+
+
+def test_an_exploit_goes_on_if_its_donor_dies_while_it_saves() -> None:
+    tuning = population(2)
+    tuning.choose(0.0)
+    report(tuning, 1, 1, 0, 5.0)
+    report(tuning, 0, 1, 0, 1.0)
+    assert isinstance(without_changes(tuning.on_death(1, "killed", 0.0))[0], Exploit)
+
+
+def test_an_exploit_by_a_start_and_one_that_is_skipped() -> None:
+    tuning = population(2)
+    tuning.choose(0.0)
+    report(tuning, 1, 1, 0, 5.0)
+    report(tuning, 1, 1, 1, 5.0)
+    (exploit,) = report(tuning, 0, 1, 0, 1.0)
+    skipped, *out = tuning.on_exploit(exploit, None, skipped="the disk is full")
+    assert (skipped, kinds(out)) == (Skipped(0, "the disk is full"), [(0, "continue")])
+    assert tuning.trials[0].settings == {"x": 2.0}
+    assert tuning.state()["scheduler"]["members"][0]["settings"] == {"x": 2.0}
+    assert tuning.state()["scheduler"]["members"][0]["exploits"] == 0
+    (exploit,) = report(tuning, 0, 2, 0, 1.0)
+    assert kinds(tuning.on_exploit(exploit, 10.0, in_place=False)) == [(0, "leave")]
+    tuning.on_left(0, 0.0)
+    assert without_changes(tuning.choose(0.0)) == [Start(0)]
+
+
+def test_all_trials_wait_for_the_next_sync_point() -> None:
+    tuning = population(1, synch=True)
+    tuning.choose(0.0)
+    assert kinds(report(tuning, 0, 1, 0, 1.0)) == [(0, "save")]
+    assert report(tuning, 0, 1, 1, 1.0) == []
+    # It is held: the slot is for the other one, and for no trial at all after that one has gone.
+    assert without_changes(tuning.choose(0.0)) == [Start(1)]
+    tuning.on_death(1, "killed", 0.0)
+    tuning.choose(0.0)
+    assert states(tuning) == ["paused", "running"]
+    assert kinds(report(tuning, 1, 1, 0, 5.0)) == [(1, "save")]
+    exploit, *out = report(tuning, 1, 1, 1, 5.0)
+    assert (exploit.trial, kinds(out)) == (0, [(1, "continue")])
+    assert tuning.on_exploit(exploit, 10.0) == []
+    tuning.on_end(1, "budget used")
+    # It has saved when it was held: it loads at once.
+    assert kinds(tuning.choose(0.0)) == [(0, "load")]
 
 
 def test_a_stopped_trial_frees_its_slot_and_ends_later() -> None:
