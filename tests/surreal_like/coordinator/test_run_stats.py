@@ -236,3 +236,18 @@ def test_the_return_of_training_is_a_metric_once_there_are_100_episodes() -> Non
         record.add_episodes([{"return": float(number), "length": 1, "metrics": {}}])
     # Of episodes 1 to 100.
     assert record.progress().metrics["return/train"] == 50.5
+
+
+def test_the_time_of_loaded_weights_and_own_counts() -> None:
+    clock = CountedClock()
+    one = RunStats(config(), clock)
+    one.iterations = 9_500
+    one.add_episodes([{"return": 1.0, "length": 1}])
+    one.load({"env_steps": 300, "iterations": 12_000, "seconds": 7.5}, 1)
+    one.iterations += 500
+    assert one.iterations == 10_000
+    assert one.times() == {"env_steps": 300, "iterations": 12_500, "seconds": 7.5}
+    assert one.train()["mean_return_100"] is None
+    # A second load begins from own counts, not from the first time.
+    one.load({"env_steps": 100, "iterations": 10_500, "seconds": 2.5}, 2)
+    assert one.times() == {"env_steps": 100, "iterations": 10_500, "seconds": 2.5}

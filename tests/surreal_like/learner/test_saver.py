@@ -293,3 +293,70 @@ def test_what_takes_long_to_save_is_saved_less_often(
     for _ in range(3_000):
         clock.advance()
     assert saver.due()
+
+
+def saver_of(learner: Line, folder: RunFolder, generation: int) -> Saver:
+    run = {"generation": generation, "load_from": "checkpoints/donor"} if generation else {}
+    return Saver(learner, folder, SETTINGS, CountedClock(), run=run)
+
+
+def save_at(folder: RunFolder, generation: int, iteration: int) -> Line:
+    learner = make_learner()
+    train(learner, iteration)
+    saver_of(learner, folder, generation).save(iteration, 10 * iteration, "run", {"times": {}})
+    return learner
+
+
+@pytest.fixture
+def donor(folder: RunFolder) -> Line:
+    """A donor, 3 updates old, whose checkpoint was copied."""
+    donor = save_at(folder, 0, 3)
+    (folder.checkpoints / "learner" / "3").rename(folder.checkpoints / "donor")
+    return donor
+
+
+@pytest.mark.parametrize("iteration", [2, 3, 5])
+def test_a_learner_of_an_older_generation_goes_on_from_the_donor(
+    folder: RunFolder, donor: Line, iteration: int
+) -> None:
+    save_at(folder, 0, iteration)
+    learner = make_learner()
+    random = torch.get_rng_state()
+    saver = saver_of(learner, folder, 1)
+    state = saver.restore()
+    assert state is not None
+    assert (state["iteration"], state["donor"]) == (3, folder.checkpoints / "donor")
+    assert learner.iteration == 3
+    assert weights(learner) == weights(donor)
+    assert torch.equal(torch.get_rng_state(), random)
+    # The first checkpoint of a generation takes the place of all older ones.
+    saver.save(3, 30, "run", {"times": {}})
+    left = [each for each in (folder.checkpoints / "learner").iterdir() if each.name.isdigit()]
+    assert [each.name for each in left] == ["3"]
+    # Then its own checkpoints count.
+    state = saver_of(make_learner(), folder, 1).restore()
+    assert state is not None
+    assert "donor" not in state
+    assert state["generation"] == 1
+    assert "donor" in (saver_of(make_learner(), folder, 2).restore() or {})
+
+
+def test_a_larger_iteration_of_an_older_generation_is_not_newer(
+    folder: RunFolder, donor: Line
+) -> None:
+    save_at(folder, 1, 3)
+    learners = folder.checkpoints / "learner"
+    (learners / "3").rename(folder.path / "kept")
+    save_at(folder, 0, 5)
+    # Killed between the first save of the generation and the removal of older ones.
+    (folder.path / "kept").rename(learners / "3")
+    state = saver_of(make_learner(), folder, 1).restore()
+    assert state is not None
+    assert (state["iteration"], state["generation"]) == (3, 1)
+    assert not (learners / "5").exists()
+
+
+def test_a_damaged_copy_of_the_donor_is_an_error(folder: RunFolder, donor: Line) -> None:
+    (folder.checkpoints / "donor" / "params.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="donor"):
+        saver_of(make_learner(), folder, 1).restore()

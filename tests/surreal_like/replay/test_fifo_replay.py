@@ -139,6 +139,16 @@ def test_what_is_too_old_is_never_learned_from() -> None:
     assert replay.statistics()["evicted"] == 12
 
 
+def test_what_was_acted_before_a_trial_loaded_another_one_is_evicted() -> None:
+    replay = make()
+    for number, version in ((1, 3), (2, 4), (3, 2), (4, 5)):
+        replay.insert(unroll(number, version=version))
+    replay.on_learner(version=4, least_mass=1.0, since=4)
+    assert replay.can_sample(4)
+    assert numbers_of(replay.aggregate_batch(replay.sample(4))) == [2, 4]
+    assert replay.statistics()["evicted"] == 12
+
+
 def test_the_rows_that_an_agent_leaves_with_are_no_unroll() -> None:
     replay = make()
     short = Chunk(columns_of(("FM", "MM")), 1, [0, 1], sender="agent-0", tail=True)
