@@ -12,11 +12,13 @@ from typing import IO, Any
 from main.cli.parser import Parser
 from session.errors import UsageError
 from session.show.text import columns, count, decimal, duration
+from surreal_like.tune.result import exit_code
 from surreal_like.tune.state import Changed, Trial
 from surreal_like.tune.trial import TUNE_FILE
+from surreal_like.tune.tune import check_resumed, tune
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
-from surreal_like.tune.tuner import TuneWatch, check_resumed, exit_code, tune
 from surreal_like.tune.tuning import Tuning
+from surreal_like.tune.watch import TuneWatch
 
 _EXAMPLES = """examples:
   surreal-like tune configs/cartpole_asha.yaml
@@ -122,12 +124,14 @@ class Lines(TuneWatch):
 
 
 def summary(path: Path, result: Mapping[str, Any]) -> list[str]:
-    """Returns the table of trials, the best first, and the commands that use the best one."""
+    """Returns the table of trials, and the commands that use the best one."""
     trials: Mapping[str, Mapping[str, Any]] = result["trials"]
     best = result["best"]
     keys = sorted({key for trial in trials.values() for key in trial["settings"]})
-    head = ["trial", "state", "score", "best", "time", "failures", *map(short_name, keys), "reason"]
-    rows = [_row(name, trial, keys) for name, trial in trials.items()]
+    loaded = ["exploits"] if result["exploits"] else []
+    head = ["trial", "state", "score", "best", "time", *loaded, "failures"]
+    head += [*map(short_name, keys), "reason"]
+    rows = [_row(name, trial, keys, loaded=bool(loaded)) for name, trial in trials.items()]
     lines = ["", columns(head, rows), ""]
     lines.append(f"{result['status']} after {duration(result['seconds'])}: {result['reason']}")
     if result["status"] == "interrupted":
@@ -140,14 +144,16 @@ def summary(path: Path, result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _row(name: str, trial: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+def _row(name: str, trial: Mapping[str, Any], keys: Sequence[str], *, loaded: bool) -> list[str]:
     settings = trial["settings"]
+    exploits = f"{trial['generation']} <- {trial['parent']}" if trial["parent"] else "0"
     return [
         name,
         trial["state"],
         decimal(trial["score"]),
         decimal(trial["best_score"]),
         count(trial["time"]),
+        *([exploits] if loaded else []),
         str(trial["failures"]),
         *(_value(settings.get(key)) for key in keys),
         trial["reason"],

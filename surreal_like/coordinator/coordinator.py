@@ -154,7 +154,7 @@ class RunCoordinator:
         )
         if donor is not None:
             self._begins = True
-            self._on_donor(donor, record.generation)
+            self._on_donor(donor, record.generation, self.restored_version + 1)
         worker.env_steps = int(record.times()["env_steps"])
         if state is None and donor is None and record.iterations:
             event("begins_anew", begins_anew(record.lost_iterations))
@@ -163,9 +163,15 @@ class RunCoordinator:
         elif state is not None:
             event("restored", f"iteration {worker.iteration}")
 
-    def _on_donor(self, state: Mapping[str, Any], generation: int) -> None:
-        """Goes on from the checkpoint of a donor: its time, but the run's own counts."""
-        self.record.load(state["record"]["times"], generation)
+    def _on_donor(self, state: Mapping[str, Any], generation: int, version: int) -> None:
+        """Goes on from the checkpoint of a donor: its time, but the run's own counts.
+
+        Args:
+            state: of that checkpoint.
+            generation: of this run from now on.
+            version: that is published next.
+        """
+        self.record.load(state["record"]["times"], generation, version)
         iteration = self._worker.iteration
         self._context.event(
             "restored", f"iteration {iteration} of a donor, generation {generation}"
@@ -295,7 +301,8 @@ class RunCoordinator:
         """Takes over the donor's checkpoint and the settings that the tuning has written."""
         config, worker = self._folder.read_config(), self._worker
         self._context.busy(60.0, "taking over another trial")
-        self._on_donor(worker.load(config), run_generation(config))
+        donor = worker.load(config)
+        self._on_donor(donor, run_generation(config), worker.version + 1)
         worker.env_steps = int(self.record.times()["env_steps"])
         reporter.on_load(self.record.times())
         self._report.clear_updates()

@@ -126,18 +126,19 @@ class RunStats:
         }
         return {name: value + self._offsets.get(name, 0) for name, value in own.items()}
 
-    def load(self, times: Mapping[str, float], generation: int) -> None:
+    def load(self, times: Mapping[str, float], generation: int, version: int = 0) -> None:
         """Begins a generation: sets the time to that of a checkpoint; own counts go on.
 
         Args:
             times: of the checkpoint, as :meth:`times`.
             generation: of the run from now on.
+            version: evaluations of older ones are no scores from now on.
         """
         self.generation, self._offsets = generation, {}
         self._offsets = {name: times[name] - own for name, own in self.times().items()}
         self._episodes.clear()
         self._episodes_before = self.accounts.episodes
-        self.judge.last = None
+        self.judge.begin(version)
 
     def train(self) -> dict[str, float | None]:
         """Returns means over the last 100 training episodes, None before the first."""

@@ -70,6 +70,14 @@ class StopRule:
         self.greedy: tuple[float, int] | None = None
         self.rolling: tuple[float, int] | None = None
         self._candidates: dict[tuple[int, int], float] = {}
+        # Versions before it were those of other settings.
+        self._since = 0
+
+    def begin(self, version: int) -> None:
+        """Forgets the newest evaluations; those of versions before this one are ignored."""
+        self.last, self._candidates = None, {}
+        self.others = dict.fromkeys(self.others)
+        self._since = version
 
     @property
     def has_goal(self) -> bool:
@@ -87,6 +95,8 @@ class StopRule:
             evaluation: ``mode``, ``mean_return`` and its spread, ``episodes``, ``incarnation``,
                 ``version``, ``iteration``, ``env_steps``, ``wall_seconds``, ``confirm``.
         """
+        if evaluation["version"] < self._since:
+            return False
         if not self.judges(evaluation["mode"]):
             self.others[evaluation["mode"]] = evaluation
             return False

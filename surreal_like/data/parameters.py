@@ -22,6 +22,7 @@ from session.wire.schema import (
     Flag,
     Incarnation,
     ListOf,
+    MapOf,
     Name,
     OneOf,
     Optional,
@@ -35,6 +36,7 @@ from session.wire.schema import (
 _ALIGNMENT_BYTES = 8
 _TENSORS = 20_000
 _DIMENSIONS = 8
+_SETTINGS = 1_000
 # Names of torch, which has types that numpy has not.
 _ITEM_BYTES = {
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
@@ -59,7 +61,7 @@ ABOUT = {
             "final": Flag(),
             # Of a trial that has taken over another one.
             "generation": Optional(Count()),
-            "settings": Optional(Plain()),
+            "settings": Optional(MapOf(Text(), Plain(), most=_SETTINGS)),
         }
     ),
 }

@@ -73,9 +73,6 @@ class SuccessiveHalving(Fifo):
         scores.append(score)
         return better < math.ceil(len(scores) / self._factor)
 
-    def undo(self, trial: int) -> None:
-        """Does nothing: no trial loads."""
-
     def state(self) -> dict[str, Any]:
         """Returns the scores at all rungs."""
         passed = {str(trial): rungs for trial, rungs in self._passed.items()}

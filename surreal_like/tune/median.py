@@ -51,9 +51,6 @@ class MedianStopping(Fifo):
             return {trial: Decision()}
         return {trial: Decision(then=STOP, reason=f"stopped by median at {time:g}")}
 
-    def undo(self, trial: int) -> None:
-        """Does nothing: no trial loads."""
-
     def state(self) -> dict[str, Any]:
         """Returns all reports."""
         return {"reports": {str(n): [list(r) for r in rs] for n, rs in self._reports.items()}}

@@ -119,7 +119,7 @@ class PopulationBased:
         self._every_report, self._max_age = checkpoint == EVERY_REPORT, max_age
         self.members = [Member(dict(each)) for each in settings]
         self.next_sync = max(perturbation_interval, burn_in_period)
-        # Trial -> its member before its newest exploit.
+        # Trial -> its member before an exploit that is not carried out yet.
         self._before: dict[int, Member] = {}
 
     def report(
@@ -265,18 +265,32 @@ class PopulationBased:
         self.next_sync = max(self.next_sync + self._interval, latest)
         return decisions
 
-    def undo(self, trial: int) -> None:
-        """Takes back the newest exploit of a trial, which could not be carried out."""
-        before, member = self._before.pop(trial), self.members[trial]
-        finished = member.finished
-        self.members[trial] = replace(before, last=before.time, finished=finished, held=False)
+    def on_load(self, trial: int, settings: Mapping[str, Any] | None) -> None:
+        """Records whether the newest exploit of a trial was carried out; else takes it back."""
+        before, member = self._before.pop(trial, None), self.members[trial]
+        if settings is None:
+            self.members[trial] = self._without_exploit(trial, before or member)
+        elif before is None:
+            # Carried out by a tuner that was killed before it saved its state.
+            member.settings, member.exploits = dict(settings), member.exploits + 1
+
+    def _without_exploit(self, trial: int, before: Member) -> Member:
+        """Returns the member as if there had been no exploit at its newest report."""
+        finished = self.members[trial].finished
+        return replace(before, last=before.time, finished=finished, held=False)
 
     def state(self) -> dict[str, Any]:
-        """Returns all members."""
-        members = [asdict(each) for each in self.members]
+        """Returns all members, without exploits that are not carried out yet."""
+        members = [
+            asdict(self._without_exploit(trial, self._before[trial]))
+            if trial in self._before
+            else asdict(member)
+            for trial, member in enumerate(self.members)
+        ]
         return {"members": members, "next_sync": self.next_sync}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores all members; a held one reports again."""
-        self.members = [Member(**{**each, "held": False}) for each in state["members"]]
+        """Restores the members of the state; a held one reports again, further ones are new."""
+        restored = [Member(**{**each, "held": False}) for each in state["members"]]
+        self.members[: len(restored)] = restored
         self.next_sync = state["next_sync"]

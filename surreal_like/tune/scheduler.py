@@ -70,8 +70,13 @@ class Scheduler(Protocol):
     def finished(self, trial: int) -> Decisions:
         """Returns decisions that follow from the end of a trial."""
 
-    def undo(self, trial: int) -> None:
-        """Takes back the newest load of a trial, which could not be carried out."""
+    def on_load(self, trial: int, settings: Mapping[str, Any] | None) -> None:
+        """Records whether the newest load of a trial was carried out.
+
+        Args:
+            trial: number of the recipient.
+            settings: that it has from now on; None: it could not be carried out.
+        """
 
     def state(self) -> dict[str, Any]:
         """Returns plain data for :meth:`restore`."""
@@ -99,7 +104,7 @@ class Fifo:
         """Returns none."""
         return {}
 
-    def undo(self, trial: int) -> None:
+    def on_load(self, trial: int, settings: Mapping[str, Any] | None) -> None:
         """Does nothing: no trial loads."""
 
     def state(self) -> dict[str, Any]:

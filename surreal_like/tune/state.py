@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from session.config.string_enum import StringEnum
@@ -67,6 +68,31 @@ class Trial:
     parent: str = ""
     failures: int = 0
     reason: str = ""
+
+
+@dataclass(slots=True)
+class Life:
+    """The process of a trial.
+
+    Args:
+        alive: there is one.
+        retry_at: earliest time of its next start [s].
+        report: its newest report, None before the first.
+        waiting: that report has no answer yet.
+        left: further answers of the present dialogue.
+        asked: it was asked to save and end.
+        held: the scheduler has not decided about that report yet.
+        saving: it was asked to save, and has not reported since.
+    """
+
+    alive: bool = False
+    retry_at: float = -math.inf
+    report: Report | None = None
+    waiting: bool = False
+    left: list[str] = field(default_factory=list)
+    asked: bool = False
+    held: bool = False
+    saving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import zmq
 
 from session.client import Client
-from session.errors import ConfigError, SurrealError, UsageError
+from session.errors import SurrealError
 from session.folder import RunFolder, write_atomically
 from session.launchers.backend import Exit
 from session.launchers.fork_server import ForkServers
@@ -27,11 +24,11 @@ from session.process.periodic import Every
 from session.process.service import START_AGAIN
 from session.tail import last_object
 from session.wire import AddressBook
-from surreal_like.run.folder import TUNING, held
+from surreal_like.run.folder import TUNING
 from surreal_like.run.interrupts import Interrupts
-from surreal_like.run.start import fork_servers, resolve_forked
 from surreal_like.tune.control import Control
-from surreal_like.tune.exploit import copy_checkpoint, in_place, write_settings
+from surreal_like.tune.exploit import copy_checkpoint, exploit_text, in_place, write_settings
+from surreal_like.tune.result import INTERRUPTED, result_of
 from surreal_like.tune.schemas import CONTROL, REPORTS
 from surreal_like.tune.state import (
     Answer,
@@ -41,90 +38,15 @@ from surreal_like.tune.state import (
     Interrupt,
     Skipped,
     Start,
-    Trial,
-    TrialState,
-    restored_trials,
 )
-from surreal_like.tune.trial import FORMAT, MODULES, TUNE_FILE, new_request, read_state, trial_name
-from surreal_like.tune.tune_file import TuneFile, check_experiment, score_of
+from surreal_like.tune.trial import FORMAT, TUNE_FILE
+from surreal_like.tune.tune_file import TuneFile, score_of
 from surreal_like.tune.tuning import Tuning
+from surreal_like.tune.watch import TuneWatch
 
 _LOOK_SECONDS = 0.5
 _BEATS_SECONDS = 1.0
-_INTERRUPTED = "interrupted"
 _USAGE, _STOPPED = 2, (0, 3)
-
-
-class TuneWatch:
-    """Receives reports about a tuning; override methods to show them."""
-
-    def begin(self, path: Path, tuning: Tuning) -> None:
-        """Called before the first trial is started."""
-
-    def on_message(self, text: str) -> None:
-        """Receives a message of one line."""
-
-    def on_change(self, trial: Trial, change: Changed) -> None:
-        """Receives a change of the state of a trial."""
-
-    def on_report(self, trial: Trial) -> None:
-        """Receives a report of a trial, whose time and score are new."""
-
-
-def tune(
-    file: TuneFile,
-    *,
-    folder: str | Path | None = None,
-    resume: bool = False,
-    retry_errors: bool = False,
-    watch: TuneWatch | None = None,
-) -> tuple[Path, dict[str, Any]]:
-    """Runs a tuning until all trials have ended; returns its folder and its result.
-
-    Args:
-        file: of the tuning.
-        folder: of the tuning; None: ``runs/<name>-<date>-<time>``.
-        resume: go on with the tuning in the folder.
-        retry_errors: with ``resume``, also with the trials that were given up.
-        watch: receives reports.
-
-    Raises:
-        ConfigError: a setting is wrong; nothing was started.
-        UsageError: the folder is in use, or not empty.
-    """
-    path = Path(folder) if folder is not None else None
-    with ExitStack() as stack:
-        interrupts = stack.enter_context(Interrupts())
-        servers = fork_servers(str(file.experiment.get("algorithm", "")), *MODULES)
-        stack.callback(servers.close)
-        _check(file, servers)
-        own = stack.enter_context(held(path, name=file.name, resume=resume))
-        trials, scheduler = [], file.scheduler()
-        if resume:
-            state = read_state(own.path)
-            trials = restored_trials(state, retry_errors=retry_errors)
-            scheduler.restore(state["scheduler"])
-        for number, settings in enumerate(file.settings()[len(trials) :], len(trials)):
-            trials.append(Trial(trial_name(number), settings))
-        tuning = Tuning(
-            trials,
-            scheduler,
-            slots=file.tune.slots or len(os.sched_getaffinity(0)),
-            mode=file.tune.mode,
-            max_failures=file.tune.max_failures,
-            fail_fast=file.tune.fail_fast,
-        )
-        interrupts.only_count()
-        tuner = Tuner(file, own, tuning, servers, watch or TuneWatch())
-        stack.callback(tuner.close)
-        return own.path, tuner.run(interrupts)
-
-
-def _check(file: TuneFile, servers: ForkServers) -> None:
-    """Resolves the experiment once, with the settings of the first trial, and checks the tuning."""
-    request = new_request(file, {}, 0)
-    config = resolve_forked(servers, request.read_start())
-    check_experiment(file, config)
 
 
 class Tuner:
@@ -286,10 +208,13 @@ class Tuner:
         self._exploits.add((json.dumps({"time_of_day": time.time(), **line}) + "\n").encode())
         self._exploits.flush()
         detail = exploit_text(line)
-        event = {"time": time.time(), "trial": line["recipient"], "event": "exploit"}
-        self._events.add((json.dumps(event | {"detail": detail}) + "\n").encode())
-        self._events.flush()
+        self._log_event(line["recipient"], "exploit", detail)
         self._watch.on_message(detail)
+
+    def _log_event(self, trial: str, kind: str, detail: str, **more: str) -> None:
+        event = {"time": time.time(), "trial": trial, "event": kind, "detail": detail, **more}
+        self._events.add((json.dumps(event) + "\n").encode())
+        self._events.flush()
 
     def _start(self, name: str) -> None:
         # Otherwise the heartbeat of its earlier process would count for the new one.
@@ -310,7 +235,7 @@ class Tuner:
     def _interrupt(self, times: int) -> None:
         if times == 1:
             self._watch.on_message("saving every trial; Ctrl-C again ends everything at once")
-            self._obey(self._tuning.end(_INTERRUPTED))
+            self._obey(self._tuning.end(INTERRUPTED))
             return
         self._watch.on_message("ending everything at once")
         for trial in self._tuning.trials:
@@ -319,12 +244,8 @@ class Tuner:
     def _record(self, change: Changed) -> None:
         """Writes a change of state as an event."""
         trial = self._tuning.trials[change.trial]
-        detail = f"{change.before} -> {change.after}"
-        event = {"time": time.time(), "trial": trial.name, "event": "trial", "detail": detail}
-        if change.reason:
-            event["reason"] = change.reason
-        self._events.add((json.dumps(event) + "\n").encode())
-        self._events.flush()
+        reason = {"reason": change.reason} if change.reason else {}
+        self._log_event(trial.name, "trial", f"{change.before} -> {change.after}", **reason)
         self._watch.on_change(trial, change)
 
     def _save(self) -> None:
@@ -343,100 +264,3 @@ class Tuner:
         addresses = self._wire.addresses
         self._wire.close(0.0)
         remove_socket_folders(addresses)
-
-
-def exploit_text(line: Mapping[str, Any]) -> str:
-    """Returns a line of ``pbt.jsonl`` as text for users."""
-    if "skipped" in line:
-        return f"{line['recipient']} does not load: {line['skipped']}"
-    before, now = line["donor_settings"], line["new_settings"]
-    changes = ", ".join(
-        f"{key.removeprefix('learner_config.algo.')} {before[key]:.6g} -> {value:.6g}"
-        if isinstance(value, float)
-        else f"{key.removeprefix('learner_config.algo.')} {before[key]} -> {value}"
-        for key, value in now.items()
-        if before[key] != value
-    )
-    scores = f"{line['donor_score']:.4g} over {line['recipient_score']:.4g}"
-    return f"{line['recipient']} <- {line['donor']} ({scores}): {changes or 'the same settings'}"
-
-
-def result_of(path: Path, tuning: Tuning, seconds: float) -> dict[str, Any]:
-    """Returns the content of ``result.json``.
-
-    Args:
-        path: folder of the tuning.
-        tuning: that has ended.
-        seconds: duration of this part.
-    """
-    best = tuning.best
-    interrupted = tuning.ending == _INTERRUPTED
-    scored = best is not None
-    status = (
-        "interrupted" if interrupted else "stopped" if scored and not tuning.ending else "failed"
-    )
-    reason = tuning.ending or ("all trials have ended" if scored else _without_score(tuning))
-    return {
-        "status": status,
-        "reason": reason,
-        "best": None
-        if best is None
-        else {"trial": best.name, "score": best.score, "settings": dict(best.settings)},
-        "trials": {each.name: _trial_result(path, each) for each in tuning.trials},
-        "seconds": round(seconds, 3),
-    }
-
-
-def _trial_result(path: Path, trial: Trial) -> dict[str, Any]:
-    counts: Mapping[str, Any] = RunFolder(path / trial.name).read_result() or {}
-    names = ("env_steps", "iterations", "wall_seconds", "real_seconds")
-    return {
-        "state": str(trial.state),
-        "settings": dict(trial.settings),
-        "score": trial.score,
-        "best_score": trial.best_score,
-        "time": trial.time,
-        "generation": trial.generation,
-        "failures": trial.failures,
-        "reason": trial.reason,
-        **{name: counts.get(name) for name in names},
-    }
-
-
-def _without_score(tuning: Tuning) -> str:
-    """Explains why no trial has a score."""
-    errors = [each for each in tuning.trials if each.state is TrialState.error]
-    if not errors:
-        return "no trial had a score: too few episodes have ended, or the metric was never a number"
-    return f"{len(errors)} of {len(tuning.trials)} trials were given up; the first: " + (
-        f"{errors[0].name}: {errors[0].reason}"
-    )
-
-
-def exit_code(result: Mapping[str, Any]) -> int:
-    """Returns 0 for a complete tuning with a score, 130 for an interrupted one, else 1."""
-    return {"stopped": 0, "interrupted": 130}.get(str(result["status"]), 1)
-
-
-# A part of these may change when a tuning is resumed.
-_MAY_CHANGE = ("slots", "max_failures", "fail_fast", "stop", "trials")
-
-
-def check_resumed(before: TuneFile, now: TuneFile) -> None:
-    """Rejects resuming a tuning with other settings.
-
-    Raises:
-        UsageError: the message lists the keys that differ.
-        ConfigError: it has fewer trials than before.
-    """
-    names = [key for key in before.tune if before.tune[key] != now.tune[key]]
-    wrong = [f"tune.{key}" for key in names if key not in _MAY_CHANGE]
-    wrong += ["space"] if before.entries != now.entries else []
-    wrong += ["the experiment"] if before.experiment != now.experiment else []
-    if wrong:
-        raise UsageError(f"a tuning cannot go on with other settings: {', '.join(wrong)}")
-    if now.tune.trials < before.tune.trials:
-        raise ConfigError(
-            f"tune.trials is {now.tune.trials}, expected {before.tune.trials} or more: the tuning "
-            "has so many"
-        )

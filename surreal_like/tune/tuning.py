@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from surreal_like.tune.scheduler import CONTINUE, PAUSE, STOP, Decision, Scheduler, valid_score
@@ -16,6 +16,7 @@ from surreal_like.tune.state import (
     Exploit,
     Instruction,
     Interrupt,
+    Life,
     Report,
     Skipped,
     Start,
@@ -27,31 +28,6 @@ SAVE, LOAD, LEAVE = "save", "load", "leave"
 
 _FIRST_RETRY_SECONDS = 0.5
 _MOST_RETRY_SECONDS = 60.0
-
-
-@dataclass(slots=True)
-class _Life:
-    """The process of a trial.
-
-    Args:
-        alive: there is one.
-        retry_at: earliest time of its next start [s].
-        report: its newest report, None before the first.
-        waiting: that report has no answer yet.
-        left: further answers of the present dialogue.
-        asked: it was asked to save and end.
-        held: the scheduler has not decided about that report yet.
-        saving: it was asked to save, and has not reported since.
-    """
-
-    alive: bool = False
-    retry_at: float = -math.inf
-    report: Report | None = None
-    waiting: bool = False
-    left: list[str] = field(default_factory=list)
-    asked: bool = False
-    held: bool = False
-    saving: bool = False
 
 
 class Tuning:
@@ -83,7 +59,7 @@ class Tuning:
         self._scheduler, self._slots = scheduler, slots
         self._sign = 1.0 if mode == "max" else -1.0
         self._max_failures, self._fail_fast = max_failures, fail_fast
-        self._lives = [_Life() for _ in trials]
+        self._lives = [Life() for _ in trials]
         self._out: list[Instruction] = []
         # Recipient -> its exploit, until the donor has saved and the files are copied.
         self._exploits: dict[int, Exploit] = {}
@@ -129,7 +105,7 @@ class Tuning:
             if life.alive:
                 self._answer(number)
             else:
-                self._lives[number] = _Life(alive=True)
+                self._lives[number] = Life(alive=True)
                 self._out.append(Start(number))
         return self._pop()
 
@@ -188,7 +164,7 @@ class Tuning:
         number, life = exploit.trial, self._lives[exploit.trial]
         self._exploits.pop(number, None)
         if time is None:
-            self._scheduler.undo(number)
+            self._scheduler.on_load(number, None)
             self._out.append(Skipped(number, skipped))
         else:
             life.left.insert(0, LOAD if in_place else LEAVE)
@@ -202,6 +178,7 @@ class Tuning:
         """Changes settings, time and generation of a recipient, before its answer."""
         trial = self.trials[exploit.trial]
         trial.settings, trial.time = dict(exploit.settings), time
+        self._scheduler.on_load(exploit.trial, exploit.settings)
         trial.generation += 1
         trial.parent = self.trials[exploit.donor].name
 
@@ -328,7 +305,7 @@ class Tuning:
 
     def _bury(self, number: int, state: TrialState, reason: str) -> list[Instruction]:
         trial = self.trials[number]
-        self._lives[number] = _Life()
+        self._lives[number] = Life()
         self._exploit()
         if trial.state is state or trial.state in OVER:
             return self._pop()

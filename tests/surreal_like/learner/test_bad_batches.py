@@ -114,7 +114,7 @@ def line_of_raise() -> int:
 
 def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> None:
     service = learn(stage, bad=staticmethod(lambda call: call in (2, 3, 6)))
-    stage.until(lambda: service._worker._learner.iteration >= 8)
+    stage.until(lambda: service._worker.learner.iteration >= 8)
     assert service.coordinator.verdict is None
     lines = stage.until(lambda: len(found := events(stage, "bad_update")) == 3 and found)
     place = f"IndexError('index 99 at call 2'), in Choosy.learn ({HERE}:{line_of_raise()})"
@@ -137,7 +137,7 @@ def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> No
 def test_the_third_in_a_row_ends_the_run_with_the_first_error(stage: Stage) -> None:
     service = learn(stage, bad=staticmethod(lambda call: call > 4))
     verdict = stage.until(lambda: service.coordinator.verdict)
-    assert service._worker._learner.calls == 7
+    assert service._worker.learner.calls == 7
     place = f"in Choosy.learn ({HERE}:{line_of_raise()})"
     assert (verdict.status, verdict.reason) == (
         "failed",
@@ -175,7 +175,7 @@ def test_what_is_not_finite_has_its_own_limit_and_is_kept_once(tmp_path: Path) -
 
 def test_learn_may_return_nothing(stage: Stage) -> None:
     service = learn(stage, returns=None)
-    stage.until(lambda: service._worker._learner.iteration >= 3)
+    stage.until(lambda: service._worker.learner.iteration >= 3)
     assert service.coordinator._report.line["learn"] == {}
 
 

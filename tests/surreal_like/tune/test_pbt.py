@@ -262,3 +262,31 @@ def test_toy_surface_without_exploits() -> None:
 def test_refused(options: Any) -> None:
     with pytest.raises(ValueError, match="expected"):
         population(2, **options)
+
+
+def reported(scheduler: Any, trial: int, time: float, score: float) -> Any:
+    return scheduler.report(trial, time, score)[trial]
+
+
+def test_a_state_has_no_exploit_that_is_not_carried_out() -> None:
+    scheduler, _ = five()
+    load = reported(scheduler, 0, 20, -100.0).load
+    before = again(scheduler).members[0]
+    assert (before.settings, before.exploits) == ({"f": 2.0, "n": 10}, 0)
+    # It does not report a comparison again that it has had.
+    assert (before.last, before.time) == (20, 20)
+    scheduler.on_load(0, load.settings)
+    after = again(scheduler).members[0]
+    assert (after.settings, after.exploits) == ({"f": 1.6, "n": 12}, 1)
+    # Carried out by a tuner that was killed before it saved its state.
+    resumed = again(five()[0])
+    resumed.on_load(0, load.settings)
+    assert (resumed.members[0].settings, resumed.members[0].exploits) == (load.settings, 1)
+
+
+def test_more_trials_than_the_state_has() -> None:
+    scheduler, _ = five()
+    more = population(6)
+    more.restore(scheduler.state())
+    assert [each.score for each in more.members] == [0.0, 50.0, 100.0, 150.0, 200.0, None]
+    assert reported(more, 5, 10, 500.0).save

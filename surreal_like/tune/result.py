@@ -1,0 +1,72 @@
+"""Result of a tuning, and the exit code that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from session.folder import RunFolder
+from surreal_like.tune.state import Trial, TrialState
+from surreal_like.tune.tuning import Tuning
+
+INTERRUPTED = "interrupted"
+
+
+def result_of(path: Path, tuning: Tuning, seconds: float) -> dict[str, Any]:
+    """Returns the content of ``result.json``.
+
+    Args:
+        path: folder of the tuning.
+        tuning: that has ended.
+        seconds: duration of this part.
+    """
+    best = tuning.best
+    interrupted = tuning.ending == INTERRUPTED
+    scored = best is not None
+    status = (
+        "interrupted" if interrupted else "stopped" if scored and not tuning.ending else "failed"
+    )
+    reason = tuning.ending or ("all trials have ended" if scored else _without_score(tuning))
+    return {
+        "status": status,
+        "reason": reason,
+        "best": None
+        if best is None
+        else {"trial": best.name, "score": best.score, "settings": dict(best.settings)},
+        "trials": {each.name: _trial_result(path, each) for each in tuning.trials},
+        "exploits": sum(each.generation for each in tuning.trials),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _trial_result(path: Path, trial: Trial) -> dict[str, Any]:
+    counts: Mapping[str, Any] = RunFolder(path / trial.name).read_result() or {}
+    names = ("env_steps", "iterations", "wall_seconds", "real_seconds")
+    return {
+        "state": str(trial.state),
+        "settings": dict(trial.settings),
+        "score": trial.score,
+        "best_score": trial.best_score,
+        "time": trial.time,
+        "generation": trial.generation,
+        "parent": trial.parent,
+        "failures": trial.failures,
+        "reason": trial.reason,
+        **{name: counts.get(name) for name in names},
+    }
+
+
+def _without_score(tuning: Tuning) -> str:
+    """Explains why no trial has a score."""
+    errors = [each for each in tuning.trials if each.state is TrialState.error]
+    if not errors:
+        return "no trial had a score: too few episodes have ended, or the metric was never a number"
+    return f"{len(errors)} of {len(tuning.trials)} trials were given up; the first: " + (
+        f"{errors[0].name}: {errors[0].reason}"
+    )
+
+
+def exit_code(result: Mapping[str, Any]) -> int:
+    """Returns 0 for a complete tuning with a score, 130 for an interrupted one, else 1."""
+    return {"stopped": 0, "interrupted": 130}.get(str(result["status"]), 1)

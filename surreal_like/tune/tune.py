@@ -1,0 +1,104 @@
+"""From a tune file to the result: begins a tuning, or goes on with one."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from session.errors import ConfigError, UsageError
+from session.folder import RunFolder
+from session.launchers.fork_server import ForkServers
+from surreal_like.run.folder import held
+from surreal_like.run.interrupts import Interrupts
+from surreal_like.run.start import fork_servers, resolve_forked
+from surreal_like.tune.exploit import follow_config
+from surreal_like.tune.state import Trial, restored_trials
+from surreal_like.tune.trial import MODULES, new_request, read_state, trial_name
+from surreal_like.tune.tune_file import TuneFile, check_experiment
+from surreal_like.tune.tuner import Tuner
+from surreal_like.tune.tuning import Tuning
+from surreal_like.tune.watch import TuneWatch
+
+# These may change when a tuning is resumed.
+_MAY_CHANGE = ("slots", "max_failures", "fail_fast", "stop", "trials")
+
+
+def tune(
+    file: TuneFile,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    retry_errors: bool = False,
+    watch: TuneWatch | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Runs a tuning until all trials have ended; returns its folder and its result.
+
+    Args:
+        file: of the tuning.
+        folder: of the tuning; None: ``runs/<name>-<date>-<time>``.
+        resume: go on with the tuning in the folder.
+        retry_errors: with ``resume``, also with the trials that were given up.
+        watch: receives reports.
+
+    Raises:
+        ConfigError: a setting is wrong; nothing was started.
+        UsageError: the folder is in use, or not empty.
+    """
+    path = Path(folder) if folder is not None else None
+    with ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        servers = fork_servers(str(file.experiment.get("algorithm", "")), *MODULES)
+        stack.callback(servers.close)
+        _check(file, servers)
+        own = stack.enter_context(held(path, name=file.name, resume=resume))
+        trials, scheduler = [], file.scheduler()
+        if resume:
+            state = read_state(own.path)
+            trials = restored_trials(state, retry_errors=retry_errors)
+            scheduler.restore(state["scheduler"])
+            for number, trial in enumerate(trials):
+                if follow_config(trial, RunFolder(own.path / trial.name)):
+                    scheduler.on_load(number, trial.settings)
+        for number, settings in enumerate(file.settings()[len(trials) :], len(trials)):
+            trials.append(Trial(trial_name(number), settings))
+        tuning = Tuning(
+            trials,
+            scheduler,
+            slots=file.tune.slots or len(os.sched_getaffinity(0)),
+            mode=file.tune.mode,
+            max_failures=file.tune.max_failures,
+            fail_fast=file.tune.fail_fast,
+        )
+        interrupts.only_count()
+        tuner = Tuner(file, own, tuning, servers, watch or TuneWatch())
+        stack.callback(tuner.close)
+        return own.path, tuner.run(interrupts)
+
+
+def _check(file: TuneFile, servers: ForkServers) -> None:
+    """Resolves the experiment once, with the settings of the first trial, and checks the tuning."""
+    request = new_request(file, {}, 0)
+    config = resolve_forked(servers, request.read_start())
+    check_experiment(file, config)
+
+
+def check_resumed(before: TuneFile, now: TuneFile) -> None:
+    """Rejects resuming a tuning with other settings.
+
+    Raises:
+        UsageError: the message lists the keys that differ.
+        ConfigError: it has fewer trials than before.
+    """
+    names = [key for key in before.tune if before.tune[key] != now.tune[key]]
+    wrong = [f"tune.{key}" for key in names if key not in _MAY_CHANGE]
+    wrong += ["space"] if before.entries != now.entries else []
+    wrong += ["the experiment"] if before.experiment != now.experiment else []
+    if wrong:
+        raise UsageError(f"a tuning cannot go on with other settings: {', '.join(wrong)}")
+    if now.tune.trials < before.tune.trials:
+        raise ConfigError(
+            f"tune.trials is {now.tune.trials}, expected {before.tune.trials} or more: the tuning "
+            "has so many"
+        )
