@@ -23,6 +23,7 @@ from surreal_like.tune.watch import TuneWatch
 _EXAMPLES = """examples:
   surreal-like tune configs/cartpole_asha.yaml
   surreal-like tune configs/cartpole_asha.yaml tune.trials=4 tune.scheduler=fifo
+  surreal-like tune configs/cartpole_pbt.yaml tune.pbt.synch=true
   surreal-like tune --resume --folder runs/NAME tune.slots=4
 
 exit code: 0 the tuning is complete; 1 no trial has a score; 2 wrong command or file;

@@ -88,6 +88,23 @@ def test_the_confirming_games_are_not_the_best() -> None:
     assert one.results()["best_eval"]["mean_return"] == 480
 
 
+def test_evaluations_of_versions_before_a_load_are_no_scores() -> None:
+    one = judge(eval_return=475)
+    one.on_evaluation(score(480, version=3))
+    one.on_evaluation(score(1.0, version=3, mode=SAMPLED))
+    one.begin(5)
+    assert (one.last, one.others) == (None, {SAMPLED: None})
+    for evaluation in (
+        score(480, version=3, confirm=True),
+        score(490, version=4),
+        score(1.0, version=4, mode=SAMPLED),
+    ):
+        assert not one.on_evaluation(evaluation)
+    assert (one.last, one.others) == (None, {SAMPLED: None})
+    assert one.verdict(RunProgress()) is None
+    assert one.on_evaluation(score(476, version=5))
+
+
 @pytest.mark.parametrize(
     ("stop", "progress", "ends"),
     [
