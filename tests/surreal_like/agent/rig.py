@@ -377,9 +377,17 @@ class LearnerPeer:
             self._socket.publish(self._newest.to_message())
 
     def publish(
-        self, *, final: bool = False, env_steps: int = 0, network: torch.nn.Module | None = None
+        self,
+        *,
+        final: bool = False,
+        env_steps: int = 0,
+        network: torch.nn.Module | None = None,
+        **exploit: Any,
     ) -> Parameters:
-        """Publishes the next version; its iteration is ten times its number."""
+        """Publishes the next version; its iteration is ten times its number.
+
+        ``exploit``: generation and settings of a trial that has loaded another one.
+        """
         self.version += 1
         modules = {"network": network or self.network}
         flat = read_flat(modules)
@@ -390,6 +398,7 @@ class LearnerPeer:
             "hash": parameter_hash(flat),
             "env_steps": env_steps,
             "final": final,
+            **exploit,
         }
         self._newest = Parameters(
             flat,

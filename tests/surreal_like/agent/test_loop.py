@@ -93,6 +93,27 @@ def test_no_step_is_taken_before_the_first_parameters(rig: Rig) -> None:
     assert (replay.column("version") == 1).all()
 
 
+def test_a_new_generation_has_an_agent_built_from_its_settings(rig: Rig) -> None:
+    learner, replay = LearnerPeer(rig), ReplayPeer(rig)
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: replay.chunks)
+    before = service(frame)._agent
+    exploit = {"generation": 1, "settings": {"learner_config.max_bad_updates": 7}}
+    learner.publish(**exploit)
+    rig.until(lambda: service(frame)._agent is not before)
+    after = service(frame)._agent
+    assert (after.version, after.learner_config.max_bad_updates) == (2, 7)
+    assert before.learner_config.max_bad_updates != 7
+    assert after.rng.bit_generator.state == before.rng.bit_generator.state
+    # Later versions of the same generation go to the same agent.
+    learner.publish(**exploit)
+    rig.until(lambda: (replay.column("version") == 3).any())
+    assert service(frame)._agent is after
+    rig.until(lambda: rig.events("generation"))
+    assert rig.events("generation") == ["1, built anew"]
+
+
 def test_first_is_set_before_each_act(rig: Rig) -> None:
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     frame = started(rig)

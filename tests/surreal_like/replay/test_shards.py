@@ -154,6 +154,17 @@ def test_unrolls_of_all_shards_come(make: Callable[..., Cluster]) -> None:
     assert cluster.sample(4) == {0: 20, 1: 20}
 
 
+def test_waiting_batches_of_older_versions_are_left_out(make: Callable[..., Cluster]) -> None:
+    cluster = make(1, type=FIFO, batch_size=2, capacity=400)
+    cluster.client._fields["batch_size"] = 2
+    cluster.send(0, 2)
+    cluster.until(lambda: cluster.client.waiting)
+    # Rows of version 0 were acted before a trial loaded another one.
+    cluster.client.since = 1
+    assert cluster.client.next() is None
+    assert not cluster.client.waiting
+
+
 def copied(cluster: Cluster) -> dict[str, Any]:
     """The next batch."""
     cluster.until(lambda: cluster.client.waiting)

@@ -119,6 +119,19 @@ def test_an_exploit_goes_on_if_its_donor_dies_while_it_saves() -> None:
     assert isinstance(without_changes(tuning.on_death(1, "killed", 0.0))[0], Exploit)
 
 
+def test_a_tuning_that_ends_carries_out_a_pending_exploit_first() -> None:
+    tuning = population(2)
+    tuning.choose(0.0)
+    report(tuning, 1, 1, 0, 5.0)
+    report(tuning, 0, 1, 0, 1.0)
+    assert tuning.end("interrupted") == [Interrupt(0), Interrupt(1)]
+    exploit, *out = report(tuning, 1, 1, 1, 5.0)
+    assert kinds(out) == [(1, "leave")]
+    tuning.take_over(exploit, 9.0)
+    assert kinds(tuning.on_exploit(exploit, 9.0)) == [(0, "leave")]
+    assert tuning.trials[0].generation == 1
+
+
 def test_an_exploit_by_a_start_and_one_that_is_skipped() -> None:
     tuning = population(2)
     tuning.choose(0.0)
