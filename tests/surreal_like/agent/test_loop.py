@@ -99,7 +99,8 @@ def test_a_new_generation_has_an_agent_built_from_its_settings(rig: Rig) -> None
     learner.publish()
     rig.until(lambda: replay.chunks)
     before = service(frame)._agent
-    exploit = {"generation": 1, "settings": {"learner_config.max_bad_updates": 7}}
+    before.rng.random()
+    exploit: dict[str, Any] = {"generation": 1, "settings": {"learner_config.max_bad_updates": 7}}
     learner.publish(**exploit)
     rig.until(lambda: service(frame)._agent is not before)
     after = service(frame)._agent
