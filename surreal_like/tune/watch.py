@@ -1,4 +1,4 @@
-"""What a tuning reports while it runs."""
+"""Reports of a running tuning."""
 
 from __future__ import annotations
 
