@@ -67,7 +67,7 @@ class Worker(Protocol):
         """Returns the newest counts of every replay shard."""
 
     def plan_counts(self) -> dict[str, Any]:
-        """Returns the counts of the plan since the start of this process."""
+        """Returns the counts of the plan since the learner was built."""
 
     def pop_finished(self) -> list[dict[str, Any]]:
         """Returns summaries of the episodes that have ended since the last call."""

@@ -59,7 +59,7 @@ class RunStats:
         # Newest version published before the restart, and the number of updates lost in it.
         self.restored_version = 0
         self.lost_iterations = 0
-        # Counts of the plan in this process, as `LearnerWorker.plan_counts` gives them.
+        # Counts of the present learner's plan, as `LearnerWorker.plan_counts` gives them.
         self.plan: Mapping[str, Any] = {}
         self._plan_before: Mapping[str, Any] = {}
         # Generation, and what is added to own counts to have the time of the weights.
@@ -136,6 +136,8 @@ class RunStats:
         """
         self.generation, self._offsets = generation, {}
         self._offsets = {name: times[name] - own for name, own in self.times().items()}
+        # The plan of another learner counts from 0.
+        self._plan_before, self.plan = _sums(self._plan_before, self.plan), {}
         self._episodes.clear()
         self._episodes_before = self.accounts.episodes
         self.judge.begin(version)

@@ -90,7 +90,7 @@ class LearnerWorker:
         learner.connect(self._context, old)
         learner.publisher.exploit = exploit_of(config)
         learner.replay.since = learner.publisher.version + 1
-        self._learner = learner
+        self._learner, self._rows_trained = learner, 0
         return state
 
     def _seed(self, generation: int) -> None:
@@ -164,7 +164,7 @@ class LearnerWorker:
         return self._learner.replay.counts()
 
     def plan_counts(self) -> dict[str, Any]:
-        """Returns the counts of the plan since the start of this process."""
+        """Returns the counts of the plan since the learner was built."""
         flow = self._learner.flow
         return {
             "rows_taken": sum(part.rows for part in flow.parts() if part.outside is not None),

@@ -24,6 +24,7 @@ tune:
   scheduler: pbt
   pbt: {{perturbation_interval: 4_096, synch: true}}
 """
+PLAN = ("rows_taken", "rows_trained")
 RATE = "learner_config.algo.learning_rate.start"
 pytestmark = pytest.mark.slow
 
@@ -73,6 +74,8 @@ def _check_recipient(folder: Path, exploit: dict[str, Any]) -> None:
     rate, start = later[0]["learn"]["learning_rate"], exploit["new_settings"][RATE]
     assert 1 - later[0]["time"]["env_steps"] / 150_000 <= rate / start
     assert rate / start <= 1 - exploit["donor_time"] / 150_000
+    counts = [[each["plan"][name] for each in lines(run.progress)] for name in PLAN]
+    assert all(each == sorted(each) for each in counts)
     config = run.read_config()
     assert config["run"]["generation"] >= generation
     built = [each for each in lines(run.events) if each.get("event") == "generation"]

@@ -243,7 +243,10 @@ def test_the_time_of_loaded_weights_and_own_counts() -> None:
     one = RunStats(config(), clock)
     one.iterations = 9_500
     one.add_episodes([{"return": 1.0, "length": 1}])
+    one.plan = {"rows_taken": 8, "operators": {"learn": {"items": 2}}}
     one.load({"env_steps": 300, "iterations": 12_000, "seconds": 7.5}, 1)
+    one.plan = {"rows_taken": 4, "operators": {"learn": {"items": 1}}}
+    assert one.state(1, 1)["plan"] == {"rows_taken": 12, "operators": {"learn": {"items": 3}}}
     one.iterations += 500
     assert one.iterations == 10_000
     assert one.times() == {"env_steps": 300, "iterations": 12_500, "seconds": 7.5}
