@@ -15,8 +15,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
+from session.process.clock import CountedClock
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import defaults, read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.fifo_replay import FIFOReplay
@@ -26,6 +28,7 @@ from surreal_like.replay.uniform_replay import UniformReplay
 from tests.surreal_like.algorithm.transitions import ACTION, make_transitions
 from tests.surreal_like.algorithm.unrolls import DISCRETE, make_batch
 from tests.surreal_like.algorithm.unrolls import configs as algorithm_configs
+from tests.surreal_like.coordinator.test_run_stats import config as run_config
 from tests.surreal_like.replay.configs import configs
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -242,6 +245,15 @@ def test_progress_has_exactly_the_fields_of_the_glossary(dqn: Ended, own: Ended)
     assert 0 <= dqn.result["experience"]["sampled"] - plans[-1]["rows_taken"] <= most
     learn = {("learner", f"learn/{name}") for line in whole for name in line["learn"]}
     assert learn == {each for each in listed("### DQN") if each[1].startswith("learn/")}
+
+
+def test_lines_of_a_trial_have_the_fields_of_the_glossary() -> None:
+    fields = []
+    for run in ({}, {"trial": "trial-000"}):
+        config = run_config()
+        config["run"] = run
+        fields.append({*paths(RunStats(config, CountedClock()).line(0, 0, []))})
+    assert {"report", *fields[1] - fields[0]} == {row[0] for row in rows("### Lines of a trial")}
 
 
 @pytest.mark.parametrize("name", sorted({*list_algorithms()} - {"dqn"}))
