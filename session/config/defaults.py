@@ -32,6 +32,9 @@ BASE_LEARNER_CONFIG = Config(
             "reward_scale": 1.0,
             # Constant added to the scaled reward.
             "reward_shift": 0.0,
+            # After each unroll, or their part of a training iteration, agents wait for a version
+            # that has learned from it.
+            "synchronous": False,
         },
         # Storage and sampling of experience.
         "replay": {

@@ -36,7 +36,6 @@ class ActorAgent(Agent):
         network = self.make_model(self.learner_config, self.env_config)
         # It only acts; not freeze(), because a network of the author's may be any torch module.
         self.network = network.requires_grad_(False).eval()
-        self.synchronous = bool(self.learner_config.algo.get("synchronous", False))
         spec = parse_action_spec(self.env_config.action_spec)
         # Networks represent continuous actions as vectors.
         self._shape = spec.dim if spec.type == "continuous" and len(spec.dim) != 1 else None

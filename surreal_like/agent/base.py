@@ -62,8 +62,9 @@ class Agent:
         num_agents: number of agents that the run was planned with, gateways included.
         rng: source of this agent's randomness, a numpy Generator.
         generator: the same for torch.
-        synchronous: after each sent unroll, wait for parameters newer than those that acted in it,
-            and load no others meanwhile.
+        synchronous: after each sent chunk, or the part of a training iteration, wait for parameters
+            newer than those that acted in it, and load no others meanwhile; at first
+            ``learner_config.algo.synchronous``.
         version: of the parameters in use, 0 before the first.
         log: log of this agent.
         tensorplex: metrics client; :meth:`update_tensorplex` is the usual way to report.
@@ -95,7 +96,7 @@ class Agent:
         seed = component_seed(session_config.seed, name, 1)
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
-        self.synchronous = False
+        self.synchronous = bool(learner_config.algo.get("synchronous", False))
         # Records made before attach() are kept and sent once it is called.
         self.log: Log = early_log(name)
         self.tensorplex = TensorplexClient.early(f"{self._group}/{agent_id}")

@@ -28,6 +28,7 @@ from surreal_like.experience.wrapper import ExpSenderWrapper
 from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
+from surreal_like.replay.iteration import steps_together
 
 
 class AgentService(Service):
@@ -76,10 +77,16 @@ class AgentService(Service):
         self._hooks = Hooks(agent) if Hooks.any_of(agent) else None
         self._inference = torch.inference_mode()
         self._obs: Any = None
-        # Synchronous agents: (learner incarnation, version) of the unroll sent last, the
+        # Synchronous agents: (learner incarnation, version) of the part sent last, the
         # incarnation of the replay that has it, and the number of rows dropped before it.
         self._behind: tuple[int, int] | None = None
         self._holder = self._dropped = 0
+        # Steps of a part, 0: one chunk; those of the first one in addition; those made of this one,
+        # and whether a chunk of it has been sent.
+        self._part, self._first_part = steps_together(
+            config.learner_config, config.env_config, session
+        )
+        self._made, self._part_sent = 0, False
         # Parameters that wait for the end of an unroll.
         self._arrived: Parameters | None = None
 
@@ -123,10 +130,10 @@ class AgentService(Service):
         return self._env.between_chunks or acting_of(self._context).pack is None
 
     def _waits(self) -> bool:
-        """Returns True while a synchronous agent waits for a version after its last unroll."""
+        """Returns True while a synchronous agent waits for a version after its last part."""
         if self._behind is None:
             return False
-        # A restarted replay does not have the unroll: no newer version would follow from it.
+        # A restarted replay does not have the part: no newer version would follow from it.
         lost = self._holder and self._window.replay != self._holder
         refused = self._window.dropped > self._dropped
         if lost or refused or self._fetcher.client.have > self._behind:
@@ -152,12 +159,28 @@ class AgentService(Service):
             self._hooks.after(tensors, actions, env.finished)
         if not agent.synchronous:
             self._fetcher.count(env.num_finished)
-        elif self._window.next_sequence > sent:
-            self._behind, self._holder = self._fetcher.client.have, self._window.replay
-            self._dropped = self._window.dropped
+        else:
+            self._count_part(sent)
         self._report.steps += 1
         if self._report.due():
             self._report_curves()
+
+    def _count_part(self, sent: int) -> None:
+        """Counts a step of a synchronous agent, before which the next chunk had number ``sent``."""
+        window, steps = self._window, self._part
+        self._made += 1
+        if steps and not self._agent.progress.iteration:
+            steps += self._first_part
+        over = self._made >= steps
+        if steps and over:
+            self._env.flush()
+        if window.next_sequence == sent:
+            return
+        if not self._part_sent:
+            self._holder, self._dropped = window.replay, window.dropped
+        self._part_sent = not over
+        if over:
+            self._behind, self._made = self._fetcher.client.have, 0
 
     def _report_curves(self) -> None:
         window, agent = self._sender.window, self._agent

@@ -71,8 +71,6 @@ def default_config() -> Config:
                     # Published versions whose parameters are kept [versions].
                     "history": 20,
                 },
-                # After each unroll, agents wait for a version that has learned from it.
-                "synchronous": False,
             },
             "model": {**ACTOR_CRITIC_CONFIG, "shared": True},
             "replay": {

@@ -150,10 +150,15 @@ class ExpSenderWrapper(VectorWrapper):
         """
         link = self._connected()
         if self._writer.flush_due(link.now()):
-            self._writer.flush(link.acting.metrics)
+            self.flush()
         link.sender.pump()
         if self._in_script:
             link.context.pulse()
+
+    def flush(self) -> None:
+        """Cuts a short chunk of the rows whose actions have been taken, if there are any."""
+        if not self._writer.between_chunks:
+            self._writer.flush(self._connected().acting.metrics)
 
     def close(self) -> None:
         """Closes the environment; in a script first sends all rows, with a deadline for acks."""

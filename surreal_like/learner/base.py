@@ -115,6 +115,9 @@ class Learner:
         self.sampled: Sampled | None = None
         # Iteration and message of a publication that was too early.
         self._postponed: tuple[int, str] | None = None
+        self._synchronous = bool(learner_config.algo.get("synchronous", False))
+        # Newest batch at the newest publication.
+        self._published_for: Sampled | None = None
         self._publish_due = Every(calls=1, clock=WallClock().now)
         self._metrics_due = self._publish_due
         self.own_metrics: dict[str, float] = {}
@@ -482,7 +485,8 @@ class Learner:
         """Publishes the current parameters, at most as often as the config allows.
 
         A publication before the end of ``parameter_publish.min_publish_interval`` is postponed:
-        :meth:`tick_publisher` publishes later, with the weights of that time.
+        :meth:`tick_publisher` publishes later, with the weights of that time. In training
+        iterations with synchronous agents it publishes after the last batch of each.
 
         Args:
             iteration: number of updates of the parameters.
@@ -497,8 +501,14 @@ class Learner:
         now = context.clock.now()
         then, published = self._published_at
         limited = not (final or at_once)
+        last = None if self.sampled is None else self.sampled.last
+        if self._synchronous and last is not None and limited:
+            if not last:
+                return False
+            limited = False
         if iteration - published < self._publish_every and limited:
             return False
+        self._published_for = self.sampled
         if now - then < self._publish_interval and limited:
             self._postponed = (iteration, message)
             return False
@@ -516,6 +526,18 @@ class Learner:
         )
         self.replay.version = self.publisher.version
         return True
+
+    def publish_owed(self, *, failed: bool = False) -> None:
+        """Publishes the version that synchronous agents wait for, if no update has published it.
+
+        Args:
+            failed: the newest batch could not be learned from.
+        """
+        sampled = self.sampled
+        if not self._synchronous or sampled is None or sampled is self._published_for:
+            return
+        if sampled.last or (failed and sampled.last is None):
+            self.publish_parameter(self.iteration, at_once=True)
 
     def tick_publisher(self) -> bool:
         """Makes a postponed publication when it is due; returns True if it was made.

@@ -12,6 +12,7 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.agent.actor import make_network
 from surreal_like.data.batch import Batch
+from surreal_like.data.frames import stack_size
 from surreal_like.dataflow import (
     Flow,
     Loss,
@@ -41,8 +42,6 @@ ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
         "adam_epsilon": 1e-5,
         # Gradients with a larger norm are scaled to this norm; 0: never.
         "max_grad_norm": 0.5,
-        # After each unroll, agents wait for a version that has learned from it.
-        "synchronous": False,
     }
 )
 # Defaults of `learner_config.replay`.
@@ -214,6 +213,16 @@ def check_synchronous(
         gives: what replay gives. ``batch_size`` counts rows, streams of unrolls, or gradients, of
             which each agent makes one.
     """
+    rows = gives in ("rows", "sequences")
+    if rows and learner_config.replay.iteration.unroll_length:
+        _check_parts(learner_config, env_config, session_config, gives=gives)
+        return
+    if rows and learner_config.algo.get("synchronous", False):
+        raise ConfigError(
+            f"learner_config.algo.synchronous is true, but replay gives {gives} again and again: "
+            "agents can only wait for a training iteration; set "
+            "learner_config.replay.iteration.unroll_length, or synchronous to false"
+        )
     where = "agents are synchronous (they wait for a version after each chunk that they send)"
     publish = learner_config.parameter_publish
     if publish.every > 1:
@@ -238,4 +247,26 @@ def check_synchronous(
         raise ConfigError(
             f"{where}, but learner_config.replay.min_size {replay.min_size} is more than the first "
             f"chunks of {by} x {steps} steps have: they would wait for ever"
+        )
+
+
+def _check_parts(
+    learner_config: Config, env_config: Config, session_config: Config, *, gives: str
+) -> None:
+    """Raises ConfigError if the parts of all agents would not lead to a training iteration."""
+    replay, agents, envs = learner_config.replay, session_config.agent.num, env_config.num_envs
+    key = "learner_config.replay.iteration"
+    first, length = replay.iteration.initial_collect_steps, replay.iteration.unroll_length
+    if first % (agents * envs or 1):
+        raise ConfigError(
+            f"{key}.initial_collect_steps is {first}, but agents are synchronous, and {agents} "
+            f"agents x {envs} environments send equal parts of it: set it to a multiple of "
+            f"{agents * envs}"
+        )
+    steps = replay.sequence.length if gives == "sequences" else learner_config.algo.n_step
+    steps += stack_size(env_config) - 1
+    if length <= steps:
+        raise ConfigError(
+            f"{key}.unroll_length is {length}, but agents are synchronous, and a sample needs "
+            f"{steps} rows after its first: they might wait for ever; set it to {steps + 1} or more"
         )

@@ -217,9 +217,11 @@ class LearnerWorker:
             }
         except Exception as error:  # noqa: BLE001 - the author's code, and some rows of a replay
             learner.pop_updates()
+            learner.publish_owed(failed=True)
             return {"batch": True, "updates": [], "error": self._set_aside(error)}
         updates = learner.pop_updates()
         counted = [self._count(update, now) for update in updates]
+        learner.publish_owed()
         wrong: Exception | None = learner.flow.standstill() if item is STALLED else None
         for update in updates:
             if update.metrics.get("skipped"):

@@ -81,6 +81,7 @@ class Replay:
         self.env_steps = 0
         self.iteration = 0
         self.least_mass = math.inf
+        self.last: bool | None = None
 
     def _require_relabelling(self, learner_config: Mapping[str, Any]) -> None:
         """Raises ConfigError if goals are to be relabelled and this replay cannot do that."""

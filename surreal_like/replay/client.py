@@ -117,16 +117,21 @@ class _Answer:
     left: int
     batches: Iterator[Columns]
     asked: _Asked
+    last: bool | None
 
 
 @dataclass(slots=True)
 class Sampled:
-    """One batch as received: columns ``[B, ...]``, its shard, and its time stamps."""
+    """One batch as received: columns ``[B, ...]``, its shard, and its time stamps.
+
+    ``last`` is True for the last batch of a training iteration, None without iterations.
+    """
 
     columns: Columns
     shard: int
     incarnation: int
     stamps: Mapping[str, float]
+    last: bool | None = None
 
 
 class ReplayClient:
@@ -300,7 +305,17 @@ class ReplayClient:
         stamps = fields.get("stamps") or {}
         batches = fields["batches"]
         taken = iter(self._collate(arrays, batches))
-        self._ready.append(_Answer(index, reply.sender.incarnation, stamps, batches, taken, asked))
+        self._ready.append(
+            _Answer(
+                index,
+                reply.sender.incarnation,
+                stamps,
+                batches,
+                taken,
+                asked,
+                fields.get("last"),
+            )
+        )
 
     def next(self) -> Sampled | None:
         """Returns the next batch, None if none is ready; it is valid until the one after it."""
@@ -314,7 +329,9 @@ class ReplayClient:
                 self._used = self._ready.popleft().asked
             columns = next(answer.batches)
             if not (self._consumes and self.since) or columns["version"].min() >= self.since:
-                return Sampled(columns, answer.shard, answer.incarnation, answer.stamps)
+                return Sampled(
+                    columns, answer.shard, answer.incarnation, answer.stamps, answer.last
+                )
         return None
 
     def ask_counts(self) -> None:

@@ -21,7 +21,7 @@ class Iteration:
 
     Args:
         collect: rows to insert before each training.
-        first: rows to insert in addition before the first one.
+        first: rows to insert in addition before the first one; also an attribute.
         updates: batches of a training; with ``whole`` passes over all sampleable rows.
         whole: a training consists of such passes.
         clear: its rows are removed after it.
@@ -43,7 +43,7 @@ class Iteration:
         self.whole, self.clear = whole, clear
         self.number = 0
         self.training = False
-        self._collect, self._first, self._updates = collect, first, updates
+        self._collect, self.first, self._updates = collect, first, updates
         self._inserted = 0
         self._sizes: deque[int] = deque()
 
@@ -57,7 +57,7 @@ class Iteration:
     @property
     def due(self) -> int:
         """Rows to insert before the next training."""
-        return self._collect + (0 if self.number else self._first)
+        return self._collect + (0 if self.number else self.first)
 
     @property
     def over(self) -> bool:
@@ -167,3 +167,15 @@ def make_iteration(
         whole=how["whole_replay_buffer_training"],
         clear=how["clear_replay_buffer"],
     )
+
+
+def steps_together(
+    learner_config: Config, env_config: Config, session_config: Config
+) -> tuple[int, int]:
+    """Returns the steps of each environment before a training, 0 without iterations.
+
+    The second number are those in addition before the first training.
+    """
+    how = learner_config["replay"]["iteration"]
+    streams = session_config["agent"]["num"] * env_config["num_envs"]
+    return how["unroll_length"], how["initial_collect_steps"] // max(1, streams)

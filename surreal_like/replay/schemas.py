@@ -104,6 +104,8 @@ ANSWERS: Kinds = {
             "batch_size": Count(1, _ROWS),
             "counts": Nullable(COUNTS),
             "stamps": _WAY,
+            # In training iterations: True if no other batch of this one follows.
+            "last": Optional(Flag()),
             "placed": Optional(Row(Bytes(_LAYOUT_BYTES), Counts(_ARRAYS))),
         },
         arrays=None,

@@ -180,6 +180,8 @@ class ReplayService(Service):
             "stamps": self._way(since, now),
             **placed,
         }
+        if self._replay.last is not None:
+            fields["last"] = self._replay.last
         # A lost reply matters only where each row is given once; others may be held and grouped.
         later = not self._replay.consumes
         answer_bytes = self._batches.reply(request, "batch", fields, columns, later=later)

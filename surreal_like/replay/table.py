@@ -171,6 +171,14 @@ class Table(Replay):
         if self._minds_versions:
             self.newest_version = max(self.newest_version, int(chunk.columns["version"].max()))
 
+    def on_learner(self, *, iteration: int = 0, **progress: Any) -> None:
+        """Stores the progress of the learner; see :meth:`Replay.on_learner`."""
+        super().on_learner(iteration=iteration, **progress)
+        synchronous = self.learner_config["algo"].get("synchronous", False)
+        if iteration and synchronous and self.turns is not None:
+            # In a run that has learned before, agents do not send the rows for the first training.
+            self.turns.first = 0
+
     def mark(self, numbers: Rows, ready: npt.NDArray[np.bool_], earlier: Rows) -> None:
         """Adds new rows ``[T, N]`` to the selector, with flags, and earlier rows now sampleable."""
         self.selector.mark(int(numbers[0, 0]), ready)
@@ -205,8 +213,10 @@ class Table(Replay):
             DataError: a row has been evicted since.
         """
         batch = {**self.view.gather(self.storage, sample.numbers, self.empty), **sample.columns}
-        if self.turns is not None and self.turns.over:
-            self._end_training(self.turns)
+        if self.turns is not None:
+            self.last = self.turns.over
+            if self.last:
+                self._end_training(self.turns)
         return batch
 
     def _end_training(self, iteration: Iteration) -> None:

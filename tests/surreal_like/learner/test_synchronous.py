@@ -1,0 +1,100 @@
+"""Agents that wait for the version after each training iteration, and the learner that owes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.errors import ConfigError
+from surreal_like.algorithm.dqn import DQN, DQNLearner
+from surreal_like.experiment.preflight import rehearse
+from surreal_like.learner.service import LearnerService
+from tests.api.stage import Stage, configs_of, experiment
+
+ITERATION = (
+    "{unroll_length: 8, whole_replay_buffer_training: true, clear_replay_buffer: true,"
+    " initial_collect_steps: 32}"
+)
+WORDS = (
+    "learner_config.algo.synchronous=true",
+    "learner_config.algo.n_step=2",
+    f"learner_config.replay.iteration={ITERATION}",
+    "learner_config.replay.batch_size=5",
+    # It must not postpone what agents wait for.
+    "learner_config.parameter_publish.min_publish_interval=1000000.0",
+    "session_config.agent.num=2",
+)
+# Rows of one training: two agents of two environments.
+PART = 8 * 2 * 2
+
+
+class Watched(DQNLearner):
+    """Notes each batch; fails at the last one of each second training."""
+
+    fails: str = ""
+
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(**configs)
+        self.seen: list[tuple[int, int, int, bool | None]] = []
+
+    def learn(self, batch: Any) -> Any:
+        assert self.sampled is not None
+        versions, last = batch["version"], self.sampled.last
+        self.seen.append((self.version, int(versions.min()), int(versions.max()), last))
+        metrics = super().learn(batch)
+        failing = last and not self.version % 2
+        if failing and self.fails == "raises":
+            raise IndexError("index 99")
+        return {**metrics, "skipped": 1.0} if failing and self.fails else metrics
+
+
+@pytest.mark.parametrize("fails", ["", "raises", "is not finite"])
+def test_I4_collect_train_publish_once_collect(tmp_path: Path, fails: str) -> None:
+    """Each training has the rows of one version, and ends in the next one, failed or not."""
+    stage = Stage(experiment(*WORDS), tmp_path / "run")
+    kind = type("Watched", (Watched,), {"fails": fails})
+    try:
+        stage.start("ps", "replay-0", "agent-0", "agent-1")
+        stage.start(
+            "learner", build=lambda c: LearnerService(c, kind(**configs_of(c.config)), stage.folder)
+        )
+        learner, table = stage.service("learner")._learner, stage.service("replay-0")._replay
+        stage.until(lambda: learner.version > 4)
+        # Nobody collects or publishes more than was wanted.
+        stage.rounds(0.1)
+        seen, inserted = learner.seen, table.storage.next_number
+        trained = learner.version - 1
+    finally:
+        stage.close()
+    assert 32 + PART * trained <= inserted <= 32 + PART * (trained + 1)
+    for version in range(1, 5):
+        batches = [batch for batch in seen if batch[0] == version]
+        assert [last for *_, last in batches] == [False] * (len(batches) - 1) + [True]
+        # Of the version before are the rows that waited for their successors.
+        assert {newest for _, _, newest, _ in batches} <= {version - 1, version}
+        assert max(newest for _, _, newest, _ in batches) == version
+        assert min(oldest for _, oldest, _, _ in batches) >= version - 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["learner_config.replay.iteration.unroll_length=0"], "set .*unroll_length, or synchron"),
+        (
+            ["learner_config.replay.iteration.initial_collect_steps=6"],
+            r"collect_steps is 6, .*2 agents x 2 .*to a multiple of 4$",
+        ),
+        (["learner_config.algo.n_step=8"], "needs 8 rows after its first: .*set it to 9 or more"),
+        (
+            ["learner_config.algo.n_step=6", "env_config.frame_stack=3"],
+            "needs 8 rows after its first",
+        ),
+    ],
+)
+def test_what_would_wait_for_ever_is_refused(words: list[str], said: str) -> None:
+    config = experiment(*WORDS)
+    rehearse(config, DQN, starts_here=True)
+    with pytest.raises(ConfigError, match=said):
+        rehearse(experiment(*WORDS, *words), DQN, starts_here=True)
