@@ -9,6 +9,7 @@ import pytest
 
 from session.errors import ConfigError
 from surreal_like.algorithm.dqn import DQN, DQNLearner
+from surreal_like.algorithm.ppo import PPOLearner
 from surreal_like.experiment.preflight import rehearse
 from surreal_like.learner.service import LearnerService
 from tests.api.stage import Stage, configs_of, experiment
@@ -76,6 +77,34 @@ def test_I4_collect_train_publish_once_collect(tmp_path: Path, fails: str) -> No
         assert {newest for _, _, newest, _ in batches} <= {version - 1, version}
         assert max(newest for _, _, newest, _ in batches) == version
         assert min(oldest for _, oldest, _, _ in batches) >= version - 1
+
+
+class Raising(PPOLearner):
+    """Cannot learn from its second batch."""
+
+    calls = 0
+
+    def learn(self, batch: Any) -> Any:
+        self.calls += 1
+        if self.calls == 2:
+            raise IndexError("index 99")
+        return super().learn(batch)
+
+
+def test_nobody_waits_for_an_unroll_that_could_not_be_learned_from(tmp_path: Path) -> None:
+    words = ("learner_config.algo.synchronous=true", "learner_config.replay.batch_size=2")
+    stage = Stage(experiment(*words, algorithm="ppo"), tmp_path / "run")
+    try:
+        stage.start("ps", "replay-0", "agent-0")
+        stage.start(
+            "learner",
+            build=lambda c: LearnerService(c, Raising(**configs_of(c.config)), stage.folder),
+        )
+        learner = stage.service("learner")._learner
+        stage.until(lambda: learner.calls >= 4)
+        assert (learner.iteration, learner.version) in ((2, 4), (3, 5))
+    finally:
+        stage.close()
 
 
 @pytest.mark.parametrize(

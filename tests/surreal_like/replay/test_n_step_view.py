@@ -242,3 +242,12 @@ def test_the_environment_discounts_inside_an_episode_too() -> None:
     batch = table.gather(table.insert(chunk))
     assert math.isclose(batch["rewards"].item(), 1 + 0.8 * 0.5 * 2 + 0.64 * 0.125 * 4, rel_tol=1e-6)
     assert math.isclose(batch["discounts"].item(), 0.512 * 0.125, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(("oldest", "needed"), [(0, 2), (2, 2), (4, 8), (6, 8), (8, 8)])
+def test_no_row_is_needed_for_a_sample_that_its_stack_rules_out(oldest: int, needed: int) -> None:
+    """Rows 6 and 7 wait for successors, and their stacks go back to rows 2 and 3."""
+    table = Table(1, frames=3)
+    table.insert(chunk_of("FMMM", "FMMM"))
+    table.evict(oldest)
+    assert table.view.needed_from(table.storage) == needed
