@@ -10,6 +10,8 @@ from tests.runs.command import CARTPOLE, Train, clean
 
 STEPS, STREAMS = 32, 16
 
+WAITING = ("learner_config.algo.synchronous=true",)
+
 
 def play(folder: Path, *words: str) -> dict[str, Any]:
     turns = f"{{unroll_length: {STEPS}, whole_replay_buffer_training: true"
@@ -25,14 +27,21 @@ def play(folder: Path, *words: str) -> dict[str, Any]:
     return train.result
 
 
+def last_line(folder: Path) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads((folder / "progress.jsonl").read_text().splitlines()[-1])
+    return line
+
+
 @pytest.mark.slow
-def test_every_transition_is_learned_from_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [(), WAITING], ids=["", "synchronous"])
+def test_every_transition_is_learned_from_once(tmp_path: Path, words: tuple[str, ...]) -> None:
     """Two serial runs take the same turns; each trains on all that it collected before."""
-    one, other = (play(tmp_path / name, "--on", "serial") for name in ("one", "other"))
+    one, other = (play(tmp_path / name, "--on", "serial", *words) for name in ("one", "other"))
     assert one["iterations"] == other["iterations"] == 200
     assert one["experience"] == other["experience"]
-    lines = (tmp_path / "one" / "progress.jsonl").read_text().splitlines()
-    last = json.loads(lines[-1])["plan"]
+    line = last_line(tmp_path / "one")
+    assert line["learn"] == last_line(tmp_path / "other")["learn"]
+    last = line["plan"]
     assert last["rows_taken"] == last["rows_trained"]
     # A turn has 512 rows, of which some are the last of an episode or wait for their successors.
     assert one["experience"]["sampled"] <= one["experience"]["inserted"]
@@ -40,6 +49,7 @@ def test_every_transition_is_learned_from_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_take_turns(tmp_path: Path) -> None:
-    result = play(tmp_path / "run", "--on", "local")
+@pytest.mark.parametrize("words", [(), WAITING], ids=["", "synchronous"])
+def test_processes_take_turns(tmp_path: Path, words: tuple[str, ...]) -> None:
+    result = play(tmp_path / "run", "--on", "local", *words)
     assert 0 < result["experience"]["sampled"] <= result["experience"]["inserted"]
