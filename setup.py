@@ -48,6 +48,10 @@ EXTRAS = {
     "s3": ["s3fs>=2024.2"],
 }
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
+# Not in "all": minigrid brings pygame-ce, which is installed over pygame.
+EXTRAS["minatar"] = ["minatar>=1.0.15"]
+EXTRAS["minigrid"] = ["minigrid>=3.0"]
+EXTRAS["robotics"] = ["gymnasium-robotics>=1.4", "mujoco<=3.10"]  # Fetch asserts with later ones
 EXTRAS["dev"] = [
     "pytest>=8.2",
     "pytest-timeout>=2.3",

@@ -171,18 +171,26 @@ _EXTRA_WORDS = {
     "video": ("pygame",),
 }
 
+# Package -> the extra that has it.
+_EXTRA_OF = {
+    "ale_py": "atari",
+    "minatar": "minatar",
+    "minigrid": "minigrid",
+    "gymnasium_robotics": "robotics",
+}
+
 
 def _import_registrations(module: str, wanted: str) -> None:
     """Imports the module that registers the environment: the named one, or that of ALE/."""
-    atari = wanted.startswith("ALE/")
-    source = module or ("ale_py" if atari else "")
+    source = module or ("ale_py" if wanted.startswith("ALE/") else "")
     if not source:
         return
     try:
         imported = importlib.import_module(source)
     except ModuleNotFoundError as problem:
-        if atari:
-            raise MissingExtra.named(PREFIX + wanted, "atari") from problem
+        extra = _EXTRA_OF.get(problem.name or "")
+        if extra:
+            raise MissingExtra.named(PREFIX + wanted, extra) from problem
         raise ConfigError(
             f"env_config.env_name: {PREFIX}{wanted} imports {source}: {problem}"
         ) from problem

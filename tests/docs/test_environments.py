@@ -1,0 +1,63 @@
+"""Every environment in the table of docs/environments.md runs, if its package is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+from session import nest
+from session.config import Config
+from session.config.defaults import BASE_ENV_CONFIG
+from surreal_like.env.registry import make_env
+from tests.docs.examples import ROOT
+
+ROW = re.compile(r"\| ([^|]*) \| [^|]*\| `(gym:[^`]*)` \| ([^|]*)\|")
+TEXT = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+ROWS = [
+    (name, " ".join(re.findall(r"drop_keys: \[(\w+)\]", rest)))
+    for _, name, rest in ROW.findall(TEXT)
+]
+# Package of rows that name none.
+PACKAGES = {
+    "gym:HalfCheetah-v5": "mujoco",
+    "gym:LunarLander-v3": "Box2D",
+    "gym:ALE/Pong-v5": "ale_py",
+}
+
+
+def test_the_table_is_read() -> None:
+    assert len(ROWS) == 15
+    assert ("gym:minigrid:MiniGrid-Empty-5x5-v0", "mission") in ROWS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "dropped"), ROWS)
+def test_each_environment_that_is_installed_runs(name: str, dropped: str) -> None:
+    package = PACKAGES.get(
+        name, name.split(":")[1].split(".")[0] if name.count(":") > 1 else "numpy"
+    )
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    config = Config({"env_name": name, "drop_keys": dropped.split()}).extend(BASE_ENV_CONFIG)
+    # Packages of others warn at their import, and at steps.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.closing(make_env(config)) as env:
+            env.seed(1)
+            obs, _ = env.reset()
+            spec, rng = env.action_spec, np.random.default_rng(1)
+            for _ in range(30):
+                if spec["type"] == "continuous":
+                    action = rng.uniform(-1, 1, spec["dim"]).astype(np.float32)
+                else:
+                    action = rng.integers(spec["dim"][0])
+                obs, reward, terminated, truncated, _ = env.step(action)
+                assert np.isfinite(reward)
+                if terminated or truncated:
+                    obs, _ = env.reset()
+            assert all(np.isfinite(part).all() for part in nest.flatten(obs, "obs").values())
