@@ -243,10 +243,19 @@ def test_a_missing_package_names_the_extra(
     assert caught.value.exit_code == 2
 
 
-def test_atari_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ale_py", None)
-    with pytest.raises(MissingExtra, match=r"gym:ALE/Pong-v5 .*\[atari\]"):
-        GymAdapter("gym:ALE/Pong-v5")
+@pytest.mark.parametrize(
+    ("package", "name", "extra"),
+    [
+        ("ale_py", "gym:ALE/Pong-v5", "atari"),
+        ("gymnasium_robotics", "gym:gymnasium_robotics:FetchReach-v4", "robotics"),
+    ],
+)
+def test_without_its_package_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, package: str, name: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=rf"{name} .*\[{extra}\]"):
+        GymAdapter(name)
 
 
 def test_given_specs_are_checked_and_completed() -> None:
