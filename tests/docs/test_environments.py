@@ -42,8 +42,9 @@ def test_the_table_is_read() -> None:
 def test_each_environment_that_is_installed_runs(
     name: str, dropped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # AntMaze leaves files there.
+    # AntMaze leaves files there, MuJoCo 4.0 a log in the present folder.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     package = PACKAGES.get(
         name, name.split(":")[1].split(".")[0] if name.count(":") > 1 else "numpy"
     )
