@@ -81,8 +81,8 @@ class AgentService(Service):
         # incarnation of the replay that has it, and the number of rows dropped before it.
         self._behind: tuple[int, int] | None = None
         self._holder = self._dropped = 0
-        # Steps of a part, 0: one chunk; those of the first one in addition; those made of this one,
-        # and whether a chunk of it has been sent.
+        # Steps of a part, 0: a part is one chunk; additional steps of the first part; steps made
+        # of the present part; and whether a chunk of it has been sent.
         self._part, self._first_part = steps_together(
             config.learner_config, config.env_config, session
         )

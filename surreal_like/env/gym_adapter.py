@@ -158,22 +158,20 @@ def _construction(name: str) -> Iterator[None]:
 
 def _missing(name: str, problem: BaseException) -> MissingExtra:
     text = str(problem).lower()
-    for extra, words in _EXTRA_WORDS.items():
-        if any(word in text for word in words):
+    for word, extra in _EXTRA_OF.items():
+        if word in text:
             return MissingExtra.named(name, extra)
     return MissingExtra(f"{name} needs a package that is not installed: {problem}")
 
 
-_EXTRA_WORDS = {
-    "box2d": ("box2d",),
-    "mujoco": ("mujoco",),
-    "atari": ("ale_py", "ale-py", "atari"),
-    "video": ("pygame",),
-}
-
-# Package -> the extra that has it.
+# Package, or a word of the message that it is missing -> the extra that has it.
 _EXTRA_OF = {
+    "box2d": "box2d",
+    "mujoco": "mujoco",
     "ale_py": "atari",
+    "ale-py": "atari",
+    "atari": "atari",
+    "pygame": "video",
     "minatar": "minatar",
     "minigrid": "minigrid",
     "gymnasium_robotics": "robotics",

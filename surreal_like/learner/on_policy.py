@@ -257,6 +257,12 @@ def _check_parts(
     replay, agents, envs = learner_config.replay, session_config.agent.num, env_config.num_envs
     key = "learner_config.replay.iteration"
     first, length = replay.iteration.initial_collect_steps, replay.iteration.unroll_length
+    if not learner_config.algo.get("synchronous", False):
+        raise ConfigError(
+            f"{key}.unroll_length is {length}, and agents are synchronous, but "
+            "learner_config.algo.synchronous is false: the learner would not publish after each "
+            "training; set it to true"
+        )
     if first % (agents * envs or 1):
         raise ConfigError(
             f"{key}.initial_collect_steps is {first}, but agents are synchronous, and {agents} "

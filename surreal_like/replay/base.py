@@ -52,6 +52,8 @@ class Replay:
         newest_version: the newest parameter version known, for rules by age.
         env_steps: environment steps of the whole run, as the learner last reported.
         iteration: updates of the learner, as it last reported; schedules go by these two.
+        last: whether the newest batch was the last one of its training iteration; None without
+            iterations.
         least_mass: the smallest mass of any row in the other shards, as it last reported.
         empty: creates columns of a batch, as :func:`numpy.empty` does, but in memory shared with
             the learner whose request is being answered; None where there is none. Saves a copy.

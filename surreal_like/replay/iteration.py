@@ -21,12 +21,13 @@ class Iteration:
 
     Args:
         collect: rows to insert before each training.
-        first: rows to insert in addition before the first one; also an attribute.
+        first: rows to insert in addition before the first one.
         updates: batches of a training; with ``whole`` passes over all sampleable rows.
         whole: a training consists of such passes.
         clear: its rows are removed after it.
 
     Attributes:
+        first: rows to insert in addition before the first training, if none has ended.
         number: trainings that have ended.
         training: False while it collects.
     """
@@ -174,7 +175,7 @@ def steps_together(
 ) -> tuple[int, int]:
     """Returns the steps of each environment before a training, 0 without iterations.
 
-    The second number are those in addition before the first training.
+    The second number is the additional steps of each environment before the first training.
     """
     how = learner_config["replay"]["iteration"]
     streams = session_config["agent"]["num"] * env_config["num_envs"]

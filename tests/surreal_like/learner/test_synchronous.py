@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from session.errors import ConfigError
-from surreal_like.algorithm.dqn import DQN, DQNLearner
+from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.ppo import PPOLearner
 from surreal_like.experiment.preflight import rehearse
 from surreal_like.learner.service import LearnerService
@@ -63,7 +63,7 @@ def test_I4_collect_train_publish_once_collect(tmp_path: Path, fails: str) -> No
         )
         learner, table = stage.service("learner")._learner, stage.service("replay-0")._replay
         stage.until(lambda: learner.version > 4)
-        # Nobody collects or publishes more than was wanted.
+        # Agents and learner wait: further rounds add no rows and no versions.
         stage.rounds(0.1)
         seen, inserted = learner.seen, table.storage.next_number
         trained = learner.version - 1
@@ -91,7 +91,7 @@ class Raising(PPOLearner):
         return super().learn(batch)
 
 
-def test_nobody_waits_for_an_unroll_that_could_not_be_learned_from(tmp_path: Path) -> None:
+def test_no_agent_waits_for_an_unroll_that_could_not_be_learned_from(tmp_path: Path) -> None:
     words = ("learner_config.algo.synchronous=true", "learner_config.replay.batch_size=2")
     stage = Stage(experiment(*words, algorithm="ppo"), tmp_path / "run")
     try:
@@ -127,3 +127,17 @@ def test_what_would_wait_for_ever_is_refused(words: list[str], said: str) -> Non
     rehearse(config, DQN, starts_here=True)
     with pytest.raises(ConfigError, match=said):
         rehearse(experiment(*WORDS, *words), DQN, starts_here=True)
+
+
+class Patient(DQNAgent):
+    """Waits although its config does not say so."""
+
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(**configs)
+        self.synchronous = True
+
+
+def test_the_learner_knows_from_the_config_that_agents_wait() -> None:
+    config = experiment(*WORDS, "learner_config.algo.synchronous=false")
+    with pytest.raises(ConfigError, match=r"algo.synchronous is false: .*set it to true"):
+        rehearse(config, type("PatientDQN", (DQN,), {"agent": Patient}), starts_here=True)
