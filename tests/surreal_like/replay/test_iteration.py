@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from random import Random
 from typing import Any
@@ -136,6 +137,19 @@ def test_the_first_training_may_come_later() -> None:
     assert collect(replay, sender) == 5
     trained(replay)
     assert collect(replay, sender) == 2
+
+
+@pytest.mark.parametrize(
+    ("iteration", "synchronous", "chunks"), [(0, True, 5), (7, True, 2), (7, False, 5)]
+)
+def test_a_run_that_has_learned_before_waits_for_no_additional_rows(
+    iteration: int, synchronous: bool, chunks: int
+) -> None:
+    """Synchronous agents of such a run do not send them, for a replay that is new in it."""
+    replay = make(initial_collect_steps=20)
+    replay.learner_config.algo.synchronous = synchronous
+    replay.on_learner(version=1, least_mass=math.inf, iteration=iteration)
+    assert collect(replay, Sender("a", 2, Random(2), counting())) == chunks
 
 
 @pytest.mark.parametrize("kind", KINDS)
