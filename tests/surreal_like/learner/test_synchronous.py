@@ -61,7 +61,7 @@ def test_I4_collect_train_publish_once_collect(tmp_path: Path, fails: str) -> No
         stage.start(
             "learner", build=lambda c: LearnerService(c, kind(**configs_of(c.config)), stage.folder)
         )
-        learner, table = stage.service("learner")._learner, stage.service("replay-0")._replay
+        learner, table = stage.service("learner")._worker.learner, stage.service("replay-0")._replay
         stage.until(lambda: learner.version > 4)
         # Agents and learner wait: further rounds add no rows and no versions.
         stage.rounds(0.1)
@@ -100,7 +100,7 @@ def test_no_agent_waits_for_an_unroll_that_could_not_be_learned_from(tmp_path: P
             "learner",
             build=lambda c: LearnerService(c, Raising(**configs_of(c.config)), stage.folder),
         )
-        learner = stage.service("learner")._learner
+        learner = stage.service("learner")._worker.learner
         stage.until(lambda: learner.calls >= 4)
         assert (learner.iteration, learner.version) in ((2, 4), (3, 5))
     finally:
