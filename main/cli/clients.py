@@ -42,10 +42,12 @@ def run(argv: Sequence[str]) -> int:
             raise UsageError(f"--days is {given.days:g}, expected 0 or more")
         until = days_from(time.time(), given.days)
         print(write_token(folder, given.token, modes=given.mode, until=until))
+        _share(run_folder)
     elif given.certificate is not None:
         print(_make_certificate(run_folder, given.certificate))
     elif given.revoke is not None:
         revoke_token(folder, given.revoke)
+        _share(run_folder)
     else:
         print(_sessions(run_folder))
         tokens = read_tokens(folder)
@@ -55,6 +57,14 @@ def run(argv: Sequence[str]) -> int:
             ]
             print(columns(["token", "modes", "until"], rows))
     return 0
+
+
+def _share(folder: RunFolder) -> None:
+    """Sends the tokens of a run on Kubernetes to its gateways."""
+    if folder.launcher == "kubernetes":
+        from session.launchers.kubernetes import KubernetesRun
+
+        KubernetesRun(folder).apply_secrets()
 
 
 def _make_certificate(folder: RunFolder, host: str) -> str:

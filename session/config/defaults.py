@@ -564,6 +564,8 @@ BASE_SESSION_CONFIG = Config(
             "prefer_spot": False,
             # Required node labels for agents and evaluators, as in {pool: cheap}.
             "node_selector": {},
+            # Service of the gateways, for their clients: ClusterIP, NodePort or LoadBalancer.
+            "gateway_service": "ClusterIP",
             # Additional Kubernetes fields for the pods of a role: nodeSelector, tolerations,
             # affinity, topologySpreadConstraints, priorityClassName, serviceAccountName,
             # imagePullSecrets, runtimeClassName, annotations, env. A role is a key of resources, or
@@ -610,6 +612,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "session_config.gateway.when_full": ("wait", "act"),
         "session_config.loggerplex.level": ("debug", "info", "warning", "error", "critical"),
         "session_config.launcher.transport": ("ipc", "tcp"),
+        "session_config.kubernetes.gateway_service": ("ClusterIP", "NodePort", "LoadBalancer"),
         "session_config.kubernetes.image_pull_policy": ("Always", "IfNotPresent", "Never"),
     }
 )

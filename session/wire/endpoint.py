@@ -70,9 +70,7 @@ class AddressBook(Mapping[str, Address]):
         """
         try:
             entries = json.loads(path.read_text())
-            book = {
-                name: Address(_expanded(e["bind"]), e["connect"]) for name, e in entries.items()
-            }
+            book = {name: Address(expanded(e["bind"]), e["connect"]) for name, e in entries.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(f"{path}: not an address book ({error})") from None
         return cls(book)
@@ -98,8 +96,11 @@ class AddressBook(Mapping[str, Address]):
         return endpoint in self._addresses
 
 
-def _expanded(text: str) -> str:
-    """Replaces variables; an unset one stays, because only the owner of the endpoint binds."""
+def expanded(text: str) -> str:
+    """Replaces ``$(NAME)`` by environment variables; an unset one stays.
+
+    The address book of a pod has the addresses of other pods too, which only their owners bind.
+    """
     return _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), text)
 
 

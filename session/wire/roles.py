@@ -13,6 +13,7 @@ RUN = "run"
 AGENT = "agent"
 GUEST = "guest"
 EVALUATOR = "evaluator"
+GATEWAY = "gateway"
 
 # Sender name of a joined machine that checks whether the run continues.
 WATCH = "join"
@@ -35,10 +36,13 @@ _AGENT: Rights = {
     # For subscribing only; no messages may be sent.
     "acks": (),
 }
+_SCORE: Rights = {"learner.control": ("evaluated",)}
 _RIGHTS: Mapping[str, Rights] = {
     AGENT: _AGENT,
     GUEST: _AGENT,
-    EVALUATOR: {**_EVERY_ROLE, "learner.control": ("evaluated",)},
+    EVALUATOR: {**_EVERY_ROLE, **_SCORE},
+    # Its clients may evaluate.
+    GATEWAY: {**_AGENT, **_SCORE},
 }
 
 
@@ -109,7 +113,11 @@ class Grant:
 EVERYTHING = Grant()
 NOTHING = Grant("")
 # Roles whose components share one pair of keys, if the run makes such keys.
-SHARED = {AGENT: Grant(AGENT, ("agent-*",)), EVALUATOR: Grant(EVALUATOR, ("eval-*",))}
+SHARED = {
+    AGENT: Grant(AGENT, ("agent-*",)),
+    EVALUATOR: Grant(EVALUATOR, ("eval-*",)),
+    GATEWAY: Grant(GATEWAY, ("gateway-*",)),
+}
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -13,6 +13,7 @@ from session.stream.limits import StreamLimits
 from session.stream.listener import Listener
 from session.stream.tls import server_context
 from session.stream.tokens import TokenGate
+from session.wire.endpoint import expanded
 from surreal_like.gateway.page import read_pages
 
 
@@ -53,9 +54,10 @@ def make_listener(
     """
     session = config.session_config
     gateway = session.gateway
+    host = expanded(gateway.host)
     door = DoorSettings(
         limit_bytes=limit_bytes,
-        host=gateway.host,
+        host=host,
         hosts=tuple(gateway.hosts),
         origins=tuple(gateway.origins),
         pages=read_pages() if gateway.page else {},
@@ -65,7 +67,7 @@ def make_listener(
     cert, key = gateway.tls.cert, gateway.tls.key
     tls = None if cert is None else server_context(cert, key)
     return Listener(
-        gateway.host,
+        host,
         port,
         door=door,
         clock=clock,
@@ -78,5 +80,6 @@ def make_listener(
 def page_address(config: Config, port: int) -> str:
     """Returns the address of the page of a gateway, for a browser on this machine."""
     gateway = config.session_config.gateway
-    host = f"[{gateway.host}]" if ":" in gateway.host else gateway.host
+    host = expanded(gateway.host)
+    host = f"[{host}]" if ":" in host else host
     return f"http{'' if gateway.tls.cert is None else 's'}://{host}:{port}/"

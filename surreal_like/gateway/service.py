@@ -170,8 +170,8 @@ class GatewayService(Service):
 
     @property
     def ready(self) -> bool:
-        """False once the run is over."""
-        return not self._leaving.begun
+        """False while all places are taken, from the stop request on, and once the run is over."""
+        return self._frontend.open and not self._leaving.begun
 
     def wait_on(self) -> list[Pollable]:
         """Returns the port for clients, and the sockets of acks, of parameters and of scores."""

@@ -16,6 +16,7 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from session.process.clock import Clock, WallClock
 from session.process.periodic import Every
+from session.stream.exposure import check_address
 from surreal_like.agent.actor_state import ActorState
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
@@ -24,7 +25,6 @@ from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.gateway.frontend import Frontend
 from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.served_checkpoint import ServedCheckpoint
-from surreal_like.gateway.settings import check_address
 from surreal_like.gateway.slots import Slot
 
 _CHORES_SECONDS = 0.05

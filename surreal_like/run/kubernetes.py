@@ -28,11 +28,6 @@ def kubernetes_setting(config: Config, name: str) -> Setting:
         ConfigError: names of objects cannot begin with the name.
         UsageError: the user's own file cannot be read, or is too large for a ConfigMap.
     """
-    if config.session_config.gateway.num:
-        raise UsageError(
-            "gateways do not run on Kubernetes yet: set session_config.gateway.num to 0, or train "
-            "on this machine"
-        )
     config = prepared(config, name)
     return make_setting(config, make_topology(config), read_code(config))
 

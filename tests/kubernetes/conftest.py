@@ -24,9 +24,14 @@ def _config() -> Config:
     return RunRequest("configs/cartpole_dqn.yaml").resolve().config
 
 
+def experiment() -> Config:
+    """The CartPole experiment."""
+    return _config().copy()
+
+
 def setting_of(*overrides: str, name: str = "cartpole") -> Setting:
     """The CartPole experiment on a cluster, with other settings than its file's."""
-    return kubernetes_setting(apply_overrides(_config().copy(), overrides), name)
+    return kubernetes_setting(apply_overrides(experiment(), overrides), name)
 
 
 def missing_kubectl() -> str:

@@ -10,7 +10,7 @@ import yaml
 
 from main.cli import main as surreal_like
 from session.launchers.kubernetes.secret import KEYS_FOLDER, SECRETS, secret_of
-from session.wire.roles import AGENT, EVALUATOR, EVERYTHING, SHARED
+from session.wire.roles import EVERYTHING, SHARED
 from session.wire.security import KEY_FILES, Security
 from tests.kubernetes.test_manifests import copy_of_k8s
 
@@ -57,7 +57,7 @@ def test_what_a_pod_mounts_gives_it_its_role_and_no_more(overlay: Path, tmp_path
         for name, file in files.items():
             (pods[secret] / name).write_bytes((overlay / KEYS_FOLDER / file).read_bytes())
     servers = Security.load(pods["keys"])
-    for kind in (AGENT, EVALUATOR):
+    for kind in SHARED:
         mounted = Security.load(pods[secret_of(kind)])
         assert not mounted.server_secret
         assert servers.grant(mounted.client_public) == SHARED[kind]

@@ -18,11 +18,13 @@ from session.folder import RunFolder
 from session.launchers.handle import open_run
 from session.launchers.kubernetes import KubernetesCluster
 from session.launchers.kubernetes.secret import KEYS_FOLDER, SECRETS, write_overlay_keys
+from surreal_like.run.kubernetes import write_overlay
 from tests.docs.examples import blocks
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.conftest import setting_of
 from tests.kubernetes.schemas import validate
 from tests.kubernetes.test_manifests import K8S, OVERLAYS, ROOT, copy_of_k8s
+from tests.kubernetes.test_objects import GATEWAYS
 
 pytestmark = pytest.mark.kubectl
 
@@ -69,10 +71,10 @@ def unchanged(said: str) -> bool:
     return verbs("\n".join(lines)) == {"unchanged"}
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_the_overlay_is_the_single_file_and_is_valid(name: str, overlays: Path) -> None:
+def built(overlay: Path) -> list[dict[str, Any]]:
+    """The valid objects that kustomize makes of an overlay, without its Secrets."""
     said = subprocess.run(
-        ["kubectl", "kustomize", str(overlays / name)],
+        ["kubectl", "kustomize", str(overlay)],
         capture_output=True,
         text=True,
         check=True,
@@ -82,8 +84,19 @@ def test_the_overlay_is_the_single_file_and_is_valid(name: str, overlays: Path) 
     for each in objects:
         for version in ("1.28", "1.37"):
             validate(each, version)
+    return [each for each in objects if each["kind"] != "Secret"]
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_overlay_is_the_single_file_and_is_valid(name: str, overlays: Path) -> None:
     single = list(yaml.safe_load_all((K8S / f"{name}.yaml").read_text()))
-    assert by_name(single) == by_name([each for each in objects if each["kind"] != "Secret"])
+    assert by_name(single) == by_name(built(overlays / name))
+
+
+def test_K4_an_overlay_with_gateways_is_the_single_file(tmp_path: Path) -> None:
+    overlay, single = write_overlay(setting_of(*GATEWAYS), tmp_path / "overlays" / "cartpole")
+    write_overlay_keys(overlay)
+    assert by_name(list(yaml.safe_load_all(single.read_text()))) == by_name(built(overlay))
 
 
 def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -122,6 +135,7 @@ def test_the_single_file_is_the_same_for_a_cluster(overlays: Path, kubectl: Shel
         "secret/cartpole-keys created",
         "secret/cartpole-keys-agent created",
         "secret/cartpole-keys-evaluator created",
+        "secret/cartpole-keys-gateway created",
     ]
 
 

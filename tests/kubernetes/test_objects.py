@@ -51,9 +51,15 @@ FULL = (
     "topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, "
     "whenUnsatisfiable: ScheduleAnyway}]}",
 )
+GATEWAYS = (
+    "session_config.gateway.num=2",
+    "session_config.gateway.tokens=true",
+    "session_config.gateway.plaintext=true",
+)
 EXPERIMENTS = {
     "plain": (),
     "full": FULL,
+    "gateways": GATEWAYS,
     "insecure": ("session_config.security.insecure=true",),
     "unbounded": (
         "session_config.kubernetes.scratch_bytes=0",
@@ -100,9 +106,10 @@ def test_the_secret_is_valid(tmp_path: Path, version: str) -> None:
         validate(secret, version)
     files = {each["metadata"]["name"]: sorted(each["data"]) for each in secrets}
     assert files == {
-        "cartpole-keys": sorted((*KEY_FILES, "agent.pub", "evaluator.pub")),
+        "cartpole-keys": sorted((*KEY_FILES, "agent.pub", "evaluator.pub", "gateway.pub")),
         "cartpole-keys-agent": ["client.key", "client.pub", "server.pub"],
         "cartpole-keys-evaluator": ["client.key", "client.pub", "server.pub"],
+        "cartpole-keys-gateway": ["client.key", "client.pub", "server.pub"],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from session.config import Config
 from session.errors import UsageError
@@ -13,10 +14,16 @@ from session.launchers.handle import RunHandle
 from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.run import KINDS, KubernetesRun
-from session.launchers.kubernetes.secret import cluster_keys, make_secrets
-from session.launchers.kubernetes.settings import INSTANCE, Setting, make_setting, prepared
+from session.launchers.kubernetes.secret import cluster_keys
+from session.launchers.kubernetes.settings import (
+    INSTANCE,
+    TLS_FILES,
+    Setting,
+    make_setting,
+    prepared,
+)
 from session.process.component import Component, Resources, Topology
-from session.wire.security import write_keys
+from session.wire.security import write_keys, write_private
 
 MANIFEST = "kubernetes.yaml"
 _PODS_SECONDS = 10.0
@@ -37,6 +44,8 @@ class KubernetesCluster(KubernetesRun):
     """
 
     def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
+        # Of this machine: it resumes, or serves, with its own files.
+        self._gateway = config.session_config.gateway.copy()
         config = prepared(config, folder.path.name)
         RunHandle.__init__(self, folder)
         self._setting = _setting(config, topology, folder)
@@ -56,16 +65,26 @@ class KubernetesCluster(KubernetesRun):
         manifest = self.dry_run()
         if self._setting.has_keys:
             write_keys(self._folder.keys, cluster_keys())
-            space = self.config.session_config.kubernetes.namespace
-            secrets = make_secrets(self._folder.keys, self.name, space)
-            self.kubectl.run("apply", "--filename=-", given=dump_objects(secrets))
+            self._add_gateway_files()
+            self.apply_secrets()
         self.kubectl.run("apply", "--filename=-", given=manifest)
         self._tie_to_learner()
         write_atomically(self._folder.path / MANIFEST, manifest)
-        self.config.dump_file(self._folder.config)
+        own = self.config.copy()
+        own.session_config.gateway = self._gateway
+        own.dump_file(self._folder.config)
         deadline = time.monotonic() + _PODS_SECONDS
         while not self._containers() and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
+
+    def _add_gateway_files(self) -> None:
+        """Adds the certificate of gateways to the keys, and the folder of the clients' tokens."""
+        gateway, keys = self._gateway, self._folder.keys
+        if gateway.num and gateway.tokens:
+            self._folder.client_tokens.mkdir(mode=0o700, exist_ok=True)
+        if gateway.num and gateway.tls.cert is not None:
+            for name, path in zip(TLS_FILES, (gateway.tls.cert, gateway.tls.key), strict=True):
+                write_private(keys / name, Path(path).read_text())
 
     def _tie_to_learner(self) -> None:
         """Makes the cluster remove the learner's Job some time after its end, and all else with it.

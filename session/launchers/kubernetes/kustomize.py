@@ -10,7 +10,7 @@ from typing import Any
 from session.errors import UsageError
 from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.objects import objects_of
-from session.launchers.kubernetes.secret import KEYS_FOLDER, SECRETS
+from session.launchers.kubernetes.secret import KEYS_FOLDER, secret_files
 from session.launchers.kubernetes.settings import INSTANCE, Setting
 
 Data = dict[str, Any]
@@ -73,14 +73,15 @@ def overlay_files(setting: Setting, base: Setting, *, base_path: str) -> dict[st
 
 
 def _kustomization(setting: Setting, base_path: str, files: Mapping[str, Any]) -> Data:
-    space = setting.session.kubernetes.namespace
+    space, gateway = setting.session.kubernetes.namespace, setting.session.gateway
+    tls = bool(gateway.num) and gateway.tls.cert is not None
     keys = [
         {
             "name": secret,
             "files": [f"{name}={KEYS_FOLDER}/{file}" for name, file in parts.items()],
             "options": {"disableNameSuffixHash": True},
         }
-        for secret, parts in SECRETS.items()
+        for secret, parts in secret_files(tls=tls).items()
     ]
     return {
         **_KUSTOMIZATION,

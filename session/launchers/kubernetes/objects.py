@@ -14,11 +14,13 @@ from session.launchers.kubernetes.settings import (
     make_addresses,
     make_setting,
     ports,
+    short_ports,
     size,
     stem,
     topology_text,
 )
 from session.process.component import Component, Topology
+from session.wire.roles import GATEWAY
 
 _MANY = 1000
 _POD_NAME = "statefulset.kubernetes.io/pod-name"
@@ -46,6 +48,7 @@ def objects_of(setting: Setting) -> list[Data]:
         _config_map(setting),
         *_network_policies(setting),
         *_services(setting),
+        *_clients_service(setting),
         *_claims(setting),
         *_single_pods(setting),
         *_numbered_pods(setting),
@@ -69,7 +72,7 @@ def _config_map(setting: Setting) -> Data:
 
 
 def _network_policies(setting: Setting) -> Iterator[Data]:
-    """Allows connections from the run's own pods to its ports, and no others."""
+    """Allows connections from the run's own pods to its ports, and of clients to gateways."""
     if not setting.session.kubernetes.network_policy:
         return
     run = {"matchLabels": {INSTANCE: setting.name}}
@@ -85,6 +88,20 @@ def _network_policies(setting: Setting) -> Iterator[Data]:
         "metadata": setting.metadata("run", "network"),
         "spec": {"podSelector": run, "policyTypes": ["Ingress"], "ingress": [allowed]},
     }
+    for component in setting.topology.of_kind(GATEWAY)[:1]:
+        # Clients are no pods of the run; the gateway itself checks their tokens.
+        opened = [{"protocol": "TCP", "port": port} for port in component.serves.values()]
+        gateways = {"matchLabels": setting.selector(stem(component))}
+        yield {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": setting.metadata("clients", stem(component)),
+            "spec": {
+                "podSelector": gateways,
+                "policyTypes": ["Ingress"],
+                "ingress": [{"ports": opened}],
+            },
+        }
 
 
 def _services(setting: Setting) -> Iterator[Data]:
@@ -97,12 +114,29 @@ def _services(setting: Setting) -> Iterator[Data]:
         selector = setting.selector(stem(component))
         if component.kind == "replay":
             selector = {INSTANCE: setting.name, _POD_NAME: setting.host(component.name)}
-        opened = [
-            {"name": endpoint.rpartition(".")[2], "port": port, "targetPort": port}
-            for endpoint, port in ports(component).items()
-        ]
-        spec = {"selector": selector, "ports": opened}
+        spec = {"selector": selector, "ports": _opened(short_ports(component))}
         yield _service(setting, component.name, stem(component), spec)
+
+
+def _clients_service(setting: Setting) -> Iterator[Data]:
+    """Yields the Service through which clients connect to any gateway."""
+    for component in setting.topology.of_kind(GATEWAY)[:1]:
+        yield {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": setting.metadata(stem(component), stem(component)),
+            "spec": {
+                "type": setting.session.kubernetes.gateway_service,
+                # A client that has lost its connection finds its session at the same gateway.
+                "sessionAffinity": "ClientIP",
+                "selector": setting.selector(stem(component)),
+                "ports": _opened(component.serves),
+            },
+        }
+
+
+def _opened(named: Mapping[str, int]) -> list[Data]:
+    return [{"name": name, "port": port, "targetPort": port} for name, port in named.items()]
 
 
 def _service(setting: Setting, name: str, part: str, spec: Data) -> Data:
@@ -155,7 +189,7 @@ def _single_pods(setting: Setting) -> Iterator[Data]:
 
 
 def _numbered_pods(setting: Setting) -> Iterator[Data]:
-    for kind in ("replay", *ELASTIC):
+    for kind in ("replay", GATEWAY, *ELASTIC):
         components = setting.topology.of_kind(kind)
         if components:
             yield _stateful_set(setting, components)

@@ -12,13 +12,14 @@ from session.launchers.kubernetes.placement import (
     pod_additions,
     pod_annotations,
 )
-from session.launchers.kubernetes.secret import secret_of
-from session.launchers.kubernetes.settings import RUN_PATH, Setting, cores, ports, size, stem
+from session.launchers.kubernetes.secret import CLIENTS_SECRET, secret_of
+from session.launchers.kubernetes.settings import RUN_PATH, Setting, cores, short_ports, size, stem
 from session.process.component import Component
+from session.wire.roles import GATEWAY
 
 Data = dict[str, Any]
 
-NUMBERED = (*ELASTIC, "replay")
+NUMBERED = (*ELASTIC, GATEWAY, "replay")
 # Numeric, so that a node can check that it is not root without looking into the image.
 _USER = 10001
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -78,12 +79,12 @@ def _container(setting: Setting, component: Component, first: Component, *, alon
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": _mounts(setting),
+        "volumeMounts": _mounts(setting, first),
     }
-    if component.binds:
+    if component.binds or component.serves:
+        opened = {**short_ports(component), **component.serves}
         container["ports"] = [
-            {"name": endpoint.rpartition(".")[2], "containerPort": port}
-            for endpoint, port in ports(component).items()
+            {"name": name, "containerPort": port} for name, port in opened.items()
         ]
     return container
 
@@ -158,11 +159,13 @@ def _probes(setting: Setting, name: str) -> Data:
     }
 
 
-def _mounts(setting: Setting) -> list[Data]:
+def _mounts(setting: Setting, first: Component) -> list[Data]:
     """Mounts the run folder, with the run's files at their usual paths."""
     files = {name: name for name in ("config.yaml", "addresses.json", "topology.json")}
     files |= {name: f"code/{name}" for name in setting.code}
-    keys = [{"name": "keys"}] if setting.has_keys else []
+    keys = [{"name": "keys", "mountPath": f"{RUN_PATH}/keys"}] if setting.has_keys else []
+    if _has_tokens(setting, first):
+        keys += [{"name": "clients", "mountPath": f"{RUN_PATH}/keys/clients"}]
     return [
         {"name": "run", "mountPath": RUN_PATH},
         *(
@@ -174,7 +177,7 @@ def _mounts(setting: Setting) -> list[Data]:
             }
             for key, place in files.items()
         ),
-        *({**mount, "mountPath": f"{RUN_PATH}/keys", "readOnly": True} for mount in keys),
+        *({**mount, "readOnly": True} for mount in keys),
         {"name": "tmp", "mountPath": "/tmp"},
     ]
 
@@ -188,13 +191,21 @@ def _volumes(setting: Setting, first: Component, claim: str | None) -> list[Data
         run = {"name": "run", "persistentVolumeClaim": {"claimName": setting.named(claim)}}
     # The files belong to root and our group, so the group must be able to read them.
     secret = {"secretName": setting.named(secret_of(first.kind)), "defaultMode": 0o440}
-    keys = [{"name": "keys", "secret": secret}] if setting.has_keys else []
+    keys: list[Data] = [{"name": "keys", "secret": secret}] if setting.has_keys else []
+    if _has_tokens(setting, first):
+        # Tokens may be made after the start, and the cluster then updates the files.
+        tokens = {"secretName": setting.host(CLIENTS_SECRET), "optional": True}
+        keys += [{"name": "clients", "secret": {**tokens, "defaultMode": 0o440}}]
     return [
         run,
         {"name": "config", "configMap": {"name": setting.named("config")}},
         *keys,
         {"name": "tmp", "emptyDir": _bounded(scratch_bytes)},
     ]
+
+
+def _has_tokens(setting: Setting, first: Component) -> bool:
+    return first.kind == GATEWAY and bool(setting.session.gateway.tokens)
 
 
 def _bounded(scratch_bytes: int, saved_bytes: int = 0) -> Data:

@@ -13,6 +13,8 @@ from session.errors import RunError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.handle import RunHandle
 from session.launchers.kubernetes.kubectl import Kubectl, condition
+from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.secret import make_secrets
 from session.launchers.kubernetes.settings import INSTANCE, RUN_PATH
 from session.launchers.kubernetes.table import Container, containers_of, row_of
 from session.launchers.launcher import Outcome
@@ -144,6 +146,16 @@ class KubernetesRun(RunHandle):
             if not going_on:
                 return
             time.sleep(self.look_seconds)
+
+    def apply_secrets(self) -> None:
+        """Applies the Secrets: the keys of this run folder, and the tokens of clients.
+
+        Raises:
+            UsageError: a key is missing, or no cluster answers.
+        """
+        space = self.config.session_config.kubernetes.namespace
+        secrets = make_secrets(self._folder.keys, self.name, space)
+        self.kubectl.run("apply", "--filename=-", given=dump_objects(secrets))
 
     def scale(self, kind: str, num: int) -> None:
         """Sets the number of agents or evaluators (``agent``, ``eval``).

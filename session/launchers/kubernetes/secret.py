@@ -1,7 +1,7 @@
 """The keys of a run for a cluster: files for kustomize, or Secrets, one for each role.
 
 A pod of agents has only a key with the rights of agents, so that it cannot impersonate a server;
-the same holds for evaluators.
+the same holds for evaluators and gateways.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from typing import Any
 
 from session.config.file import read_file
 from session.errors import UsageError
-from session.launchers.kubernetes.settings import INSTANCE
-from session.wire.roles import AGENT, EVALUATOR, SHARED
+from session.launchers.kubernetes.settings import INSTANCE, TLS_FILES
+from session.stream.tokens import read_tokens
+from session.wire.roles import AGENT, EVALUATOR, GATEWAY, SHARED
 from session.wire.security import KEY_FILES, make_keys, write_keys
 
 # kubectl shows this path if the keys are missing, so the path names the command to run.
 KEYS_FOLDER = "keys/run_surreal-like_keys_first"
 
 _SERVER_SECRET = "keys"
+# Of the tokens of clients, for gateways only.
+CLIENTS_SECRET = "keys-clients"
+_TOKENS = "clients"
 
 
 def _of_role(role: str) -> Mapping[str, str]:
@@ -37,7 +41,15 @@ SECRETS: Mapping[str, Mapping[str, str]] = {
     _SERVER_SECRET: {name: name for name in (*KEY_FILES, *(f"{role}.pub" for role in SHARED))},
     f"keys-{AGENT}": _of_role(AGENT),
     f"keys-{EVALUATOR}": _of_role(EVALUATOR),
+    f"keys-{GATEWAY}": _of_role(GATEWAY),
 }
+
+
+def secret_files(*, tls: bool) -> Mapping[str, Mapping[str, str]]:
+    """Returns :data:`SECRETS`, with the certificate of gateways if they use TLS."""
+    certificate = {name: name for name in TLS_FILES} if tls else {}
+    own = f"keys-{GATEWAY}"
+    return {**SECRETS, own: {**SECRETS[own], **certificate}}
 
 
 def secret_of(kind: str) -> str:
@@ -75,10 +87,10 @@ def overlay_secrets(overlay: Path) -> list[dict[str, Any]]:
 
 
 def make_secrets(folder: Path, name: str, namespace: str | None) -> list[dict[str, Any]]:
-    """Returns the Secrets of a run.
+    """Returns the Secrets of a run; that of the tokens of clients once there was one.
 
     Args:
-        folder: of the keys.
+        folder: of the keys; may have the certificate of gateways, and the folder of the tokens.
         name: of the run.
         namespace: of its objects; None: that of the ``kubectl apply`` command.
 
@@ -86,6 +98,10 @@ def make_secrets(folder: Path, name: str, namespace: str | None) -> list[dict[st
         UsageError: a key is missing.
     """
     placed = {} if namespace is None else {"namespace": str(namespace)}
+    every = dict(secret_files(tls=any((folder / each).exists() for each in TLS_FILES)))
+    if (folder / _TOKENS).is_dir():
+        names = [each.name for each in read_tokens(folder / _TOKENS)]
+        every[CLIENTS_SECRET] = {each: f"{_TOKENS}/{each}" for each in names}
     return [
         {
             "apiVersion": "v1",
@@ -94,7 +110,7 @@ def make_secrets(folder: Path, name: str, namespace: str | None) -> list[dict[st
             "type": "Opaque",
             "data": {each: _encoded(folder / file) for each, file in files.items()},
         }
-        for secret, files in SECRETS.items()
+        for secret, files in every.items()
     ]
 
 

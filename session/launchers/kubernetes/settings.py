@@ -14,6 +14,7 @@ from session.config.file import dump_yaml
 from session.errors import ConfigError, UsageError
 from session.launchers.kubernetes.pod_fields import check_pods
 from session.process.component import Component, Topology
+from session.stream.exposure import check_address
 from session.version import VERSION
 from session.wire import AddressBook
 from session.wire.endpoint import Address
@@ -21,6 +22,8 @@ from session.wire.endpoint import Address
 RUN_PATH = "/run/surreal"
 INSTANCE = "app.kubernetes.io/instance"
 FIRST_PORT = 7000
+# Certificate of gateways and its private key, in their Secret.
+TLS_FILES = ("tls.crt", "tls.key")
 # Labels of pods hold 63 characters and also contain the name of their controller and a hash.
 LONGEST_NAME = 40
 LARGEST_CODE_BYTES = 512 << 10
@@ -130,13 +133,15 @@ def prepared(config: Config, name: str) -> Config:
         name: of the experiment, used without ``session_config.kubernetes.name``.
 
     Raises:
-        ConfigError: the name or ``session_config.kubernetes.pods`` is not valid for objects.
+        ConfigError: the name or ``session_config.kubernetes.pods`` is not valid for objects, or
+            strangers could use the port of gateways.
     """
     check_pods(config)
     config = config.copy()
     session = config.session_config
     session.kubernetes.name = check_name(session.kubernetes.name or run_name(name))
     session.folder = RUN_PATH
+    _open_gateways(session)
     session.at_end = "idle"
     session.launcher.transport = "tcp"
     session.tensorplex.start_tensorboard = True
@@ -144,6 +149,26 @@ def prepared(config: Config, name: str) -> Config:
     # The image determines the code that runs, not the machine that resolves the experiment.
     config["recorded"] = {"fingerprint": config.fingerprint()}
     return config
+
+
+def _open_gateways(session: Config) -> None:
+    """Makes gateways listen at the addresses of their pods, with files of the Secrets."""
+    gateway, key = session.gateway, "session_config.gateway"
+    if not gateway.num:
+        return
+    if not gateway.port:
+        raise ConfigError(f"{key}.port is 0, but on Kubernetes a Service needs to know it: set it")
+    if session.security.insecure and (gateway.tokens or gateway.tls.cert is not None):
+        raise ConfigError(
+            f"session_config.security.insecure is true, so the run has no Secrets for {key}.tokens "
+            f"and {key}.tls: set it to false"
+        )
+    gateway.host = "$(POD_IP)"
+    check_address(gateway, insecure=session.security.insecure)
+    service = f"{session.kubernetes.name}-gateway"
+    gateway.hosts = [*(each for each in gateway.hosts if each != service), service]
+    if gateway.tls.cert is not None:
+        gateway.tls.cert, gateway.tls.key = (f"{RUN_PATH}/keys/{name}" for name in TLS_FILES)
 
 
 def make_setting(config: Config, topology: Topology, code: Mapping[str, str]) -> Setting:
@@ -184,11 +209,16 @@ def ports(component: Component) -> dict[str, int]:
     return {endpoint: FIRST_PORT + number for number, endpoint in enumerate(component.binds)}
 
 
+def short_ports(component: Component) -> dict[str, int]:
+    """Returns :func:`ports` by the last word of each endpoint, the name of its port."""
+    return {endpoint.rpartition(".")[2]: port for endpoint, port in ports(component).items()}
+
+
 def topology_text(setting: Setting) -> str:
     """Returns the text of ``topology.json``, one component per line.
 
-    The first agent and the first evaluator describe all others: the file must fit into a ConfigMap,
-    whatever their number.
+    The first agent, gateway and evaluator describe all others, so all gateways have one port: the
+    file must fit into a ConfigMap, whatever their number.
     """
     first = [each for each in setting.topology if each.binds or each.index == 0]
     lines = (json.dumps(each) for each in Topology(first).to_dict()["components"])

@@ -11,7 +11,7 @@ from typing import Any
 from session.launchers.status import ComponentStatus
 from session.process.state import State
 
-_NUMBERED = ("agent", "eval", "replay")
+_NUMBERED = ("agent", "eval", "gateway", "replay")
 _PART = "app.kubernetes.io/component"
 
 Data = Mapping[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from session.errors import AdmissionError
 from session.wire import AddressBook, Message, Wire
 from session.wire.requests import DealerSocket, RouterSocket
-from session.wire.roles import AGENT, EVALUATOR, GUEST, NOTHING, RUN, SHARED, WATCH, Grant
+from session.wire.roles import AGENT, EVALUATOR, GATEWAY, GUEST, NOTHING, RUN, SHARED, WATCH, Grant
 from session.wire.security import Security, allow, make_keys, write_keys
 from session.wire.socket import poll
 from session.wire.sockets import PullSocket
@@ -21,17 +21,17 @@ EVALUATOR_GRANT = SHARED[EVALUATOR]
 
 # Endpoint, kind -> roles that may send it, besides the run's own.
 MESSAGES = {
-    ("replay-0.experience", "chunk"): (AGENT, GUEST),
-    ("replay-3.experience", "goodbye"): (AGENT, GUEST),
-    ("ps.requests", "hello"): (AGENT, GUEST, EVALUATOR),
-    ("ps.requests", "fetch"): (AGENT, GUEST, EVALUATOR),
-    ("ps.requests", "info"): (AGENT, GUEST, EVALUATOR),
-    ("ps.requests", "leave"): (AGENT, GUEST),
+    ("replay-0.experience", "chunk"): (AGENT, GUEST, GATEWAY),
+    ("replay-3.experience", "goodbye"): (AGENT, GUEST, GATEWAY),
+    ("ps.requests", "hello"): (AGENT, GUEST, EVALUATOR, GATEWAY),
+    ("ps.requests", "fetch"): (AGENT, GUEST, EVALUATOR, GATEWAY),
+    ("ps.requests", "info"): (AGENT, GUEST, EVALUATOR, GATEWAY),
+    ("ps.requests", "leave"): (AGENT, GUEST, GATEWAY),
     ("ps.requests", "accounts"): (),
-    ("tensorplex.records", "tensorplex"): (AGENT, GUEST, EVALUATOR),
-    ("loggerplex.records", "loggerplex"): (AGENT, GUEST, EVALUATOR),
+    ("tensorplex.records", "tensorplex"): (AGENT, GUEST, EVALUATOR, GATEWAY),
+    ("loggerplex.records", "loggerplex"): (AGENT, GUEST, EVALUATOR, GATEWAY),
     ("tensorplex.requests", "status"): (),
-    ("learner.control", "evaluated"): (EVALUATOR,),
+    ("learner.control", "evaluated"): (EVALUATOR, GATEWAY),
     ("learner.control", "pause"): (),
     ("learner.control", "resume"): (),
     ("learner.control", "stop"): (),
@@ -45,10 +45,11 @@ ENTERED = {
     AGENT: {"experience", "acks", "requests", "records"},
     GUEST: {"experience", "acks", "requests", "records"},
     EVALUATOR: {"control", "requests", "records"},
+    GATEWAY: {"experience", "acks", "control", "requests", "records"},
 }
 
 
-@pytest.mark.parametrize("role", [AGENT, GUEST, EVALUATOR])
+@pytest.mark.parametrize("role", [AGENT, GUEST, EVALUATOR, GATEWAY])
 @pytest.mark.parametrize(("endpoint", "kind"), MESSAGES)
 def test_the_table(endpoint: str, kind: str, role: str) -> None:
     name = "eval-0" if role == EVALUATOR else MINE
@@ -58,7 +59,7 @@ def test_the_table(endpoint: str, kind: str, role: str) -> None:
     assert NOTHING.refusal(endpoint, kind, name) is not None
 
 
-@pytest.mark.parametrize("role", [AGENT, GUEST, EVALUATOR])
+@pytest.mark.parametrize("role", [AGENT, GUEST, EVALUATOR, GATEWAY])
 def test_an_endpoint_without_business_is_not_entered(role: str) -> None:
     everywhere = {*(endpoint for endpoint, _ in MESSAGES), "replay-0.acks"}
     everywhere |= {"learner.parameters", "ps.join"}

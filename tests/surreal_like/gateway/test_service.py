@@ -413,7 +413,10 @@ def test_S6_a_newcomer_needs_memory(stage: Stage, monkeypatch: pytest.MonkeyPatc
 def test_S6_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_an_absent_client(
     stage: Stage,
 ) -> None:
-    clients = [stage.client() for _ in range(4)]
+    clients = [stage.client() for _ in range(3)]
+    assert stage.service.ready
+    clients.append(stage.client())
+    assert not stage.service.ready
     newcomer = Client(stage)
     busy = newcomer.hello()
     assert busy["kind"] == "busy"
@@ -422,6 +425,12 @@ def test_S6_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_an_absent_cl
     clients[2].close()
     stage.rig.pass_time(0.1)
     assert Client(stage).hello()["session"] == 5
+
+
+def test_K4_the_host_may_be_a_variable_of_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_IP", "127.0.0.1")
+    with make_stage(gateway={"host": "$(POD_IP)"}) as stage:
+        assert stage.client().request("reset")["kind"] == "action"
 
 
 def is_sent_away(client: Client, reason: str) -> None:
@@ -436,6 +445,7 @@ def test_S7_a_stopped_gateway_lets_episodes_end_and_sends_its_rows(stage: Stage)
     playing.request("reset")
     stage.frame.context.stopping = True
     is_sent_away(idle, "draining")
+    assert not stage.service.ready
     newcomer = Client(stage)
     assert newcomer.hello()["kind"] == "busy"
     assert newcomer.gone()

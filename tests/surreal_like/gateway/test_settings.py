@@ -15,7 +15,6 @@ from surreal_like.experiment.machine import check_ports
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
 from surreal_like.gateway.settings import check_gateway, remote_specs
-from surreal_like.run.kubernetes import kubernetes_setting
 from surreal_like.run.start import SerialStarter
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "session" / "stream" / "certificate.pem"
@@ -193,8 +192,3 @@ def test_K3_serial_runs_have_no_clients(tmp_path: Path) -> None:
     config = remote()
     with pytest.raises(UsageError, match="cannot take part in a serial run"):
         SerialStarter().launch(config, make_topology(config), RunFolder(tmp_path))
-
-
-def test_kubernetes_has_no_gateways_yet() -> None:
-    with pytest.raises(UsageError, match=r"set session_config\.gateway\.num to 0"):
-        kubernetes_setting(remote(), "mine")
