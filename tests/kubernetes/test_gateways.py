@@ -103,6 +103,24 @@ def test_K4_tokens_come_from_a_secret_that_may_come_later() -> None:
     assert "clients" not in [each["name"] for each in agent["volumes"]]
 
 
+def test_K4_no_volume_is_mounted_inside_a_volume_that_is_read_only() -> None:
+    # The container runtime could not make the folder for it, and the pod would never start.
+    objects = objects_of(setting_of(*GATEWAYS))
+    sets = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "StatefulSet"]
+    for spec in sets:
+        mounts = spec["containers"][0]["volumeMounts"]
+        closed = [Path(each["mountPath"]) for each in mounts if each.get("readOnly")]
+        for each in mounts:
+            assert not {*Path(each["mountPath"]).parents} & {*closed}, each
+    gateway = made(setting_of(*GATEWAYS), "StatefulSet", "cartpole-gateway")["template"]["spec"]
+    keys = [each for each in gateway["containers"][0]["volumeMounts"] if each["name"] == "keys"]
+    folder = RunFolder(Path(RUN_PATH)).keys
+    assert {each["mountPath"] for each in keys} >= {
+        f"{folder}/{name}" for name in ("server.pub", "client.pub", "client.key")
+    }
+    assert all(each["mountPath"] == f"{folder}/{each['subPath']}" for each in keys)
+
+
 def test_K4_the_secrets_have_the_digests_of_tokens_and_the_certificate(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     write_keys(keys, cluster_keys())

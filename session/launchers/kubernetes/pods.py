@@ -12,7 +12,7 @@ from session.launchers.kubernetes.placement import (
     pod_additions,
     pod_annotations,
 )
-from session.launchers.kubernetes.secret import CLIENTS_SECRET, secret_of
+from session.launchers.kubernetes.secret import CLIENTS_SECRET, secret_files, secret_of
 from session.launchers.kubernetes.settings import RUN_PATH, Setting, cores, short_ports, size, stem
 from session.process.component import Component
 from session.wire.roles import GATEWAY
@@ -165,6 +165,12 @@ def _mounts(setting: Setting, first: Component) -> list[Data]:
     files |= {name: f"code/{name}" for name in setting.code}
     keys = [{"name": "keys", "mountPath": f"{RUN_PATH}/keys"}] if setting.has_keys else []
     if _has_tokens(setting, first):
+        # File by file: no other volume can be mounted inside a Secret, which is read-only.
+        tls = setting.session.gateway.tls.cert is not None
+        keys = [
+            {"name": "keys", "mountPath": f"{RUN_PATH}/keys/{name}", "subPath": name}
+            for name in secret_files(tls=tls)[secret_of(first.kind)]
+        ]
         keys += [{"name": "clients", "mountPath": f"{RUN_PATH}/keys/clients"}]
     return [
         {"name": "run", "mountPath": RUN_PATH},
