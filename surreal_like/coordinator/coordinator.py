@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
 from surreal_like.coordinator.control import Control, Flat, requests
 from surreal_like.coordinator.progress_log import ProgressLog
-from surreal_like.coordinator.reporter import LEFT, Reporter
+from surreal_like.coordinator.reporter import LEFT, WAITS, Reporter
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.shutdown import Shutdown, ended_before
 from surreal_like.coordinator.standstill import Standstill, explain, reported, shortest
@@ -135,6 +136,7 @@ class RunCoordinator:
         self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
         self._ending: Shutdown | None = None
+        self._waits = False
         self._reporter = Reporter.of(context, folder, self.record.times())
         self._trial_counts_due = Every(seconds=_TRIAL_COUNTS_SECONDS, clock=clock.now)
 
@@ -287,15 +289,43 @@ class RunCoordinator:
         if self._ending is not None:
             return
         self.report(reporter.begin(self.record.times()))
-        while (answer := reporter.ask(self._report.line)).kind in ("save", "load"):
+        while (answer := self._ask(reporter)) is not None and answer.kind in ("save", "load"):
             if answer.kind == "load":
                 self._load(reporter)
             self.save()
+        if answer is None:
+            # The run ends already, or the next learner goes on and reports again.
+            return
         if answer.kind == "stop":
             goal_met = False if self.record.judge.has_goal else None
             self.end(Verdict("stopped", goal_met, answer.fields["reason"]))
         elif answer.kind == "leave":
             self.end(Verdict("interrupted", None, LEFT))
+
+    def _ask(self, reporter: Reporter) -> Message | None:
+        """Waits for the next answer of the tuning; None if this learner ends before it."""
+        began, clock = time.monotonic(), self._context.clock
+        held = clock.time()
+        self._waits = True
+        try:
+            return reporter.ask(self._report.line, self._ends_while_waiting)
+        finally:
+            self._waits = False
+            self.record.add_held(clock.time() - held, real_seconds=time.monotonic() - began)
+
+    def _ends_while_waiting(self) -> bool:
+        """Goes on with heartbeats and commands while a report waits; True if this learner ends."""
+        if self._runs_alone:
+            # A serial run stands still as a whole.
+            return False
+        self._context.pulse()
+        self._control.tick()
+        return self._ending is not None or self._context.stopping
+
+    @property
+    def doing(self) -> str:
+        """What it waits for, for the heartbeat."""
+        return WAITS if self._waits else ""
 
     def _load(self, reporter: Reporter) -> None:
         """Takes over the donor's checkpoint and the settings that the tuning has written."""
@@ -331,9 +361,14 @@ class RunCoordinator:
         if verdict is not None:
             self.end(verdict)
 
+    @property
+    def _runs_alone(self) -> bool:
+        """True if all components of the run share this thread."""
+        return bool((self._context.config.get("run") or {}).get("launcher") == "serial")
+
     def fail(self, error: Exception) -> None:
         """Ends the run as failed: a restart would repeat the error."""
-        if (self._context.config.get("run") or {}).get("launcher") == "serial":
+        if self._runs_alone:
             # The error ends a serial run with its traceback, for debugging.
             raise error
         goal_met = False if self.record.judge.has_goal else None

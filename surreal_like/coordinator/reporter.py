@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from surreal_like.tune.schemas import ANSWERS, CONTROL
 
 # Reason of a run that its tuning has asked to end, to be continued later.
 LEFT = "saved, to be continued by its tuning"
+# What a trial does until it has an answer.
+WAITS = "waits for the tuner"
 _AGAIN_SECONDS = 1.0
 _LOOK_SECONDS = 0.25
 
@@ -30,17 +32,24 @@ Times = Mapping[str, float]
 class Reporter:
     """Reports when a multiple of ``session_config.learner.report_every`` is reached, and waits.
 
-    While it waits, the whole serial run stands still: no round passes, and its clock stands.
+    While it waits, the learner learns and publishes nothing. A serial run stands still as a whole:
+    no round passes, and its clock stands.
 
     Args:
         tuning: folder of the tuning.
         trial: name of this trial.
         config: ``session_config.learner``.
         times: of the weights, as :meth:`RunStats.times`.
+        beat: of the trial if this process is all of it, else None.
     """
 
     def __init__(
-        self, tuning: RunFolder, trial: str, config: Mapping[str, Any], times: Times
+        self,
+        tuning: RunFolder,
+        trial: str,
+        config: Mapping[str, Any],
+        times: Times,
+        beat: TrialBeat | None = None,
     ) -> None:
         self._tuning, self._trial = tuning, trial
         self._every: float = config["report_every"]
@@ -51,16 +60,20 @@ class Reporter:
         self._at = 0.0
         self._step = 0
         self._client: Client | None = None
-        self._beat = TrialBeat(tuning.path, trial)
+        self._beat = beat
 
     @classmethod
     def of(cls, context: Context, folder: RunFolder, times: Times) -> Reporter | None:
         """Makes the reporter of a run; None if the run is no trial, or never reports."""
-        trial = (context.config.get("run") or {}).get("trial")
+        run = context.config.get("run") or {}
+        trial = run.get("trial")
         config = context.config.session_config.learner
         if not trial or not config.report_every:
             return None
-        return cls(RunFolder(Path(folder.path).absolute().parent), trial, config, times)
+        tuning = RunFolder(Path(folder.path).absolute().parent)
+        alone = run.get("launcher") == "serial"
+        beat = TrialBeat(tuning.path, trial) if alone else None
+        return cls(tuning, trial, config, times, beat)
 
     def due(self, times: Times) -> bool:
         """Returns True if the next multiple is reached."""
@@ -80,15 +93,18 @@ class Reporter:
     def _multiple(self, times: Times) -> int:
         return math.floor(times[self._by] / self._every)
 
-    def ask(self, line: Mapping[str, Any]) -> Message:
+    def ask(
+        self, line: Mapping[str, Any], ends: Callable[[], bool] = lambda: False
+    ) -> Message | None:
         """Reports, or asks for the next answer about the same report, and waits for the answer.
 
         Args:
             line: of progress.
+            ends: called while it waits; True ends the wait.
 
         Returns:
             ``continue``, ``save``, ``load``, ``stop`` or ``leave``; the last also without an
-            answer in time.
+            answer in time. None if ``ends`` has ended the wait.
 
         Raises:
             RefusedError: the tuning does not know this trial.
@@ -109,7 +125,10 @@ class Reporter:
         while (answer := socket.ask(call, time.monotonic())) is None:
             if lifeline.broken or time.monotonic() > deadline:
                 return Message("leave")
-            self._beat.tick("waits for the tuner")
+            if ends():
+                return None
+            if self._beat is not None:
+                self._beat.tick(WAITS)
             poll([socket], _LOOK_SECONDS)
         if answer.kind == "refused":
             raise RefusedError(f"{CONTROL}: {answer.fields['reason']}")

@@ -66,6 +66,8 @@ class RunStats:
         self.generation = run_generation(config)
         self._is_trial = bool(run.get("trial"))
         self._offsets: dict[str, float] = {}
+        # Real time in which it waited for its tuning, and that of the clock in this part.
+        self.held_seconds = self._held = 0.0
         # Own episodes before the newest load.
         self._episodes_before = 0
         self._config = config
@@ -82,8 +84,21 @@ class RunStats:
 
     @property
     def wall_seconds(self) -> float:
-        """Wall time since the start of the run's command, including earlier parts [seconds]."""
-        return max(0.0, self._clock.time() - self._started) + self._before
+        """Wall time since the start of the run's command, including earlier parts [seconds].
+
+        Without the time in which a trial waited for its tuning.
+        """
+        return max(0.0, self._clock.time() - self._started - self._held) + self._before
+
+    def add_held(self, seconds: float, *, real_seconds: float) -> None:
+        """Adds time in which a trial waited for its tuning [s].
+
+        Args:
+            seconds: of the run's clock.
+            real_seconds: of the wall clock.
+        """
+        self._held += seconds
+        self.held_seconds += real_seconds
 
     def add_episodes(
         self, finished: Iterable[Mapping[str, Any]], own: Mapping[str, float] | None = None
@@ -202,6 +217,7 @@ class RunStats:
             "generation": self.generation,
             "time": self.times(),
             "episodes_since_load": self.accounts.episodes - self._episodes_before,
+            "held_seconds": self.held_seconds,
         }
 
     def result(self, verdict: Verdict, iteration: int) -> dict[str, Any]:
@@ -304,6 +320,7 @@ class RunStats:
             "generation": self.generation,
             "offsets": dict(self._offsets),
             "episodes_before": self._episodes_before,
+            "held": [self._held, self.held_seconds],
             "times": self.times(),
         }
 
@@ -357,6 +374,9 @@ class RunStats:
         self._episodes.extend(episodes)
         self._offsets = dict(state.get("offsets", {}))
         self._episodes_before = int(state.get("episodes_before", 0))
+        held, self.held_seconds = map(float, state.get("held", (0, 0)))
+        # That of an earlier part is not in the time of this one.
+        self._held = held if part == run_part(self._config) else 0.0
         # A run that began before plans were counted has none.
         self._plan_before = state.get("plan", {})
         self.iterations, self.repeated_iterations = iterations, repeated

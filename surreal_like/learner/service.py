@@ -89,6 +89,11 @@ class LearnerService(Service):
         """Returns the sockets of batches, control and parameter server."""
         return [*self._worker.learner.replay.sockets(), *self.coordinator.sockets()]
 
+    @property
+    def doing(self) -> str:
+        """What the learner waits for."""
+        return self.coordinator.doing
+
     def status(self) -> dict[str, float]:
         return self._worker.status()
 

@@ -34,6 +34,7 @@ _SEED = "session_config.seed"
 _STARTING_SECONDS = 120.0
 # Modules of a serial run that the fork server imports once for all trials.
 MODULES = (
+    "session.launchers.local",
     "session.launchers.serial",
     "main.loggerplex",
     "main.tensorplex",
@@ -43,7 +44,7 @@ MODULES = (
 
 
 class TrialStarter(SerialStarter):
-    """Runs a trial in this thread; its process exists for this trial alone."""
+    """Runs a serial trial in this thread; its process exists for this trial alone."""
 
     def resolve(self, user: Config) -> Config:
         """Resolves the experiment in this process, which was forked for it."""
@@ -152,7 +153,8 @@ def run_trial(tuning: RunFolder, name: str) -> int:
     beat.beat("starting", state=State.starting, busy_seconds=_STARTING_SECONDS)
     try:
         request = request_of_trial(tuning, name)
-        ended = run_here(request, TrialWatch(beat), TrialStarter())
+        starter = TrialStarter() if request.launcher == "serial" else None
+        ended = run_here(request, TrialWatch(beat), starter)
     except KeyboardInterrupt:
         # Its run had not begun.
         return START_AGAIN

@@ -30,7 +30,7 @@ _CHOICES = {
     "time": _BUDGETS,
     "scheduler": ("fifo", "asha", "median", "pbt"),
     "search": ("random",),
-    "launcher": ("serial",),
+    "launcher": ("serial", "local"),
 }
 # Smallest valid values.
 _LEAST = {
@@ -86,7 +86,7 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "search": "random",
         # Budgets of each trial; they replace those of the experiment.
         "stop": dict.fromkeys(_BUDGETS),
-        # Launcher of a trial: one process, repeatable.
+        # Launcher of a trial: serial, one process and repeatable, or local.
         "launcher": "serial",
         # Trials that work at the same time; 0: the number of cores.
         "slots": 0,

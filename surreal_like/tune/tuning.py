@@ -123,6 +123,10 @@ class Tuning:
         """
         trial, life = self.trials[number], self._lives[number]
         newer = life.report is None or report > life.report
+        if life.alive and newer and life.waiting:
+            # Its learner was started again while it waited; the answer goes to the new one.
+            life.report = report
+            return []
         if not life.alive or not newer or trial.state is not TrialState.running:
             return []
         life.report, life.waiting, life.saving = report, True, False

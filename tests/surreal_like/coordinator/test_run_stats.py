@@ -254,3 +254,20 @@ def test_the_time_of_loaded_weights_and_own_counts() -> None:
     # A second load begins from own counts, not from the first time.
     one.load({"env_steps": 100, "iterations": 10_500, "seconds": 2.5}, 2)
     assert one.times() == {"env_steps": 100, "iterations": 10_500, "seconds": 2.5}
+
+
+def test_time_of_waiting_for_a_tuning_is_no_time_of_the_run(tmp_path: Path) -> None:
+    clock = CountedClock()
+    record = RunStats(config(trial="trial-000"), clock)
+    for _ in range(10_000):
+        clock.advance()
+    record.add_held(4.0, real_seconds=5.0)
+    assert record.wall_seconds == record.times()["seconds"] == 6.0
+    line = record.line(0, 0, [])
+    assert (line["held_seconds"], line["wall_seconds"]) == (5.0, 6.0)
+    record.save(tmp_path / "record.json", 0, 0)
+    # A restarted learner of the same part, and one of the next part.
+    for part, seconds in ((1, 6.0), (2, 10.0)):
+        later = RunStats(config(trial="trial-000", part=part), clock)
+        later.restore(tmp_path / "record.json", 0)
+        assert (later.held_seconds, later.wall_seconds) == (5.0, seconds)

@@ -14,10 +14,11 @@ from session.client import Client
 from session.errors import RefusedError
 from session.folder import RunFolder
 from session.process.heartbeat import read_beat
-from session.wire import AddressBook
+from session.wire import AddressBook, Message
 from session.wire.sockets import poll
 from surreal_like.coordinator import reporter as module
 from surreal_like.coordinator.reporter import Reporter
+from surreal_like.tune.beat import TrialBeat
 from surreal_like.tune.control import Control, Reported
 from surreal_like.tune.schemas import CONTROL, REPORTS
 from surreal_like.tune.state import Answer
@@ -158,7 +159,7 @@ def test_a_lost_answer_is_given_again(folder: RunFolder, monkeypatch: pytest.Mon
 def test_without_an_answer_the_trial_leaves(folder: RunFolder) -> None:
     reporter = make(folder, report_timeout_seconds=0.0)
     reporter.begin(at(100))
-    assert reporter.ask(LINE).kind == "leave"
+    assert reporter.ask(LINE) == Message("leave")
     reporter.close()
 
 
@@ -173,13 +174,14 @@ def test_a_broken_lifeline_ends_the_wait(
     monkeypatch.setattr(module, "poll", never)
     reporter = make(folder)
     reporter.begin(at(100))
-    assert reporter.ask(LINE).kind == "leave"
+    assert reporter.ask(LINE) == Message("leave")
     reporter.close()
 
 
 def test_it_beats_while_it_waits(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("surreal_like.tune.beat._SECONDS", 0.01)
-    reporter = make(folder)
+    beat = TrialBeat(folder.path, "trial-000")
+    reporter = Reporter(folder, "trial-000", CONFIG, at(0), beat)
     reporter.begin(at(100))
 
     def waits() -> bool:
@@ -192,6 +194,16 @@ def test_it_beats_while_it_waits(folder: RunFolder, monkeypatch: pytest.MonkeyPa
         until(waits)
         control.answer(Answer(0, report, "continue"))
         assert asking.result(control).kind == "continue"
+    reporter.close()
+
+
+def test_a_learner_that_ends_does_not_wait(folder: RunFolder) -> None:
+    reporter = make(folder)
+    reporter.begin(at(100))
+    looks = iter((False, False, True))
+    assert reporter.ask(LINE, lambda: next(looks)) is None
+    # Its process is not all of the trial, so another one writes the heartbeat.
+    assert read_beat(folder.alive, "trial-000") is None
     reporter.close()
 
 

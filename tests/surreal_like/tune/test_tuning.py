@@ -70,6 +70,25 @@ def test_an_answer_is_given_once_to_each_report() -> None:
     assert (tuning.trials[0].time, tuning.trials[0].score) == (10.0, 5.0)
 
 
+def test_a_learner_that_was_started_again_gets_the_answer_of_its_predecessor() -> None:
+    scheduler = PopulationBased(
+        Space.of({"x": {"uniform": [0, 9]}}),
+        [{"x": 1}, {"x": 2}],
+        perturbation_interval=10,
+        synch=True,
+    )
+    tuning = make(2, scheduler)
+    tuning.choose(0.0)
+    tuning.on_report(0, (7, 1, 0), 10.0, 5.0, 0.0)
+    tuning.on_report(0, (7, 1, 1), 10.0, 5.0, 0.0)
+    assert states(tuning) == ["paused", "pending"]
+    assert tuning.on_report(0, (8, 1, 0), 10.0, 5.0, 0.0) == []
+    assert states(tuning) == ["paused", "pending"]
+    tuning.choose(0.0)
+    tuning.on_end(1, "budget used")
+    assert Answer(0, (8, 1, 0), "continue") in tuning.choose(0.0)
+
+
 def test_a_report_of_a_dead_trial_is_ignored() -> None:
     tuning = make(1)
     tuning.choose(0.0)
