@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from main.cli.parser import Parser
 from main.cli.policy import add_policy, follow_snapshot, policy_options, suggesting_import_path
-from main.cli.runs import find_run
+from main.cli.runs import find_policy
 from session.show.text import count, decimal, short_time
 
 
@@ -16,7 +16,7 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("evaluate", "Plays episodes with a trained policy and tells their returns.")
     add_policy(parser, episodes=100)
     given = parser.parse_args(argv)
-    folder = find_run(given.run)
+    folder = find_policy(given)
     follow_snapshot(given, folder, ["evaluate", *argv])
 
     from surreal_like.analysis.evaluate import evaluate  # imports torch

@@ -12,7 +12,7 @@ from main.cli.policy import (
     follow_snapshot,
     suggesting_import_path,
 )
-from main.cli.runs import add_run, find_run
+from main.cli.runs import add_run, find_policy
 
 _EXAMPLES = """examples:
   surreal-like export latest
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     add_snapshot(parser)
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     given = parser.parse_args(argv)
-    folder = find_run(given.run)
+    folder = find_policy(given)
     follow_snapshot(given, folder, ["export", *argv])
 
     from surreal_like.analysis.export import export  # imports torch

@@ -10,9 +10,8 @@ from datetime import datetime
 from itertools import islice
 
 from main.cli.parser import Parser
-from main.cli.runs import add_run, find_run
+from main.cli.runs import add_run, find_folder, open_found
 from session.errors import UsageError
-from session.launchers.handle import open_run
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -25,7 +24,11 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("logs", "Shows what the components of a run have logged, in order of time.")
     add_run(parser)
-    parser.add_argument("--component", metavar="NAME", help="only this component, such as learner")
+    parser.add_argument(
+        "--component",
+        metavar="NAME",
+        help="only this component, such as learner; of a tuning, a trial",
+    )
     parser.add_argument("--level", choices=_LEVELS, default="debug", help="only from this level on")
     parser.add_argument("--since", metavar="5m", help="only of the last 30s, 5m, 2h or 1d")
     parser.add_argument("--lines", metavar="N", type=int, help="only the last N lines")
@@ -36,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
     since = time.time() - seconds_of(given.since) if given.since else 0.0
     if given.lines is not None and given.lines < 0:
         raise UsageError(f"--lines {given.lines}: expected a number of lines, 0 or more")
-    with open_run(find_run(given.run)) as adopted:
+    with open_found(find_folder(given.run)) as adopted:
         name = given.component or ""
         there = list(adopted.log_lines(name))
         for line in deque(select(there, given.level, since), maxlen=given.lines):

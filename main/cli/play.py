@@ -8,7 +8,7 @@ from typing import Any
 
 from main.cli.parser import Parser
 from main.cli.policy import add_policy, follow_snapshot, policy_options, suggesting_import_path
-from main.cli.runs import find_run
+from main.cli.runs import find_policy
 from session.folder import RunFolder
 from session.show.text import count, decimal, duration
 
@@ -26,7 +26,7 @@ def run(argv: Sequence[str]) -> int:
         "--video", metavar="FILE", help="write .mp4 or .gif instead of opening a window"
     )
     given = parser.parse_args(argv)
-    folder = find_run(given.run)
+    folder = find_policy(given)
     follow_snapshot(given, folder, ["play", *argv])
 
     from surreal_like.analysis.play import play  # imports torch

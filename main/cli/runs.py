@@ -1,4 +1,4 @@
-"""Finds runs by path, name, pattern or ``latest``."""
+"""Finds runs and tunings by path, name, pattern or ``latest``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import argparse
 import glob
 import os
 import re
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from session.did_you_mean import did_you_mean
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.run.folder import RUNS
+from surreal_like.run.folder import RUNS, TUNING
 
 if TYPE_CHECKING:
+    from session.launchers.handle import RunHandle
     from session.launchers.launcher import RunControl
 
 _WILD = "*?["
@@ -36,25 +39,84 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def all_runs() -> list[RunFolder]:
-    """Returns the runs below ``runs/``; the one started or resumed last is at the end."""
+    """Returns runs and tunings below ``runs/``; the one started or resumed last is at the end."""
     if not RUNS.is_dir():
         return []
-    folders = [RunFolder(path) for path in RUNS.iterdir() if (path / "config.yaml").is_file()]
-    return sorted(folders, key=lambda folder: folder.config.stat().st_mtime)
+    return sorted(map(RunFolder, filter(_holds, RUNS.iterdir())), key=_began)
+
+
+def is_tuning(folder: RunFolder) -> bool:
+    """Returns True for the folder of a tuning."""
+    return (folder.path / TUNING).is_file()
+
+
+def _holds(path: Path) -> bool:
+    """Returns True for the folder of a run or of a tuning."""
+    return (path / "config.yaml").is_file() or (path / TUNING).is_file()
+
+
+def _began(folder: RunFolder) -> float:
+    file = folder.path / "tune.yaml" if is_tuning(folder) else folder.config
+    return file.stat().st_mtime
 
 
 def find_run(text: str) -> RunFolder:
     """Returns the run for a path, a name below ``runs/``, or ``latest``.
 
     Raises:
-        UsageError: there is none (the message lists similar names), or there are two.
+        UsageError: there is none (the message lists similar names), or there are two, or it is a
+            tuning.
     """
+    folder = find_folder(text)
+    if is_tuning(folder):
+        raise UsageError(f"{folder} is a tuning: name one of its trials, as {folder}/trial-000")
+    return folder
+
+
+def find_policy(given: argparse.Namespace) -> RunFolder:
+    """Returns the run of the arguments ``run`` and ``checkpoint``.
+
+    Of a tuning that is the run of its best trial, with a message. Trials are often trained without
+    an evaluator: one without a best checkpoint has ``latest`` in its place.
+
+    Raises:
+        UsageError: there is none, or no trial has a score.
+    """
+    folder = find_folder(given.run)
+    if is_tuning(folder):
+        from surreal_like.tune.handle import TuningHandle
+
+        tuning, folder = folder, TuningHandle(folder).best_run()
+        sys.stderr.write(f"best trial of tuning {tuning}: {folder.path.name}\n")
+    is_trial = "trial" in folder.read_run()
+    if is_trial and given.checkpoint == "best" and not (folder.checkpoints / "best").exists():
+        given.checkpoint = "latest"
+    return folder
+
+
+def open_found(folder: RunFolder) -> RunHandle:
+    """Opens a run or a tuning for commands; use it in a ``with`` statement.
+
+    Raises:
+        UsageError: no run was ever started there.
+    """
+    if is_tuning(folder):
+        from surreal_like.tune.handle import TuningHandle
+
+        return TuningHandle(folder)
+    from session.launchers.handle import open_run
+
+    return open_run(folder)
+
+
+def find_folder(text: str) -> RunFolder:
+    """Returns the folder of a run or of a tuning; errors are those of :func:`find_run`."""
     runs = all_runs()
     if text == "latest" and runs:
         return runs[-1]
     # Text with a slash is a path, not a name.
     places = [Path(text)] if os.sep in text else [Path(text), RUNS / text]
-    found = [path for path in places if (path / "config.yaml").is_file()]
+    found = [path for path in places if _holds(path)]
     if len({path.resolve() for path in found}) > 1:
         raise UsageError(
             f"two runs are called '{text}': write ./{text} or {RUNS / text} for the one that is "
@@ -73,24 +135,35 @@ def find_run(text: str) -> RunFolder:
 def find_runs(text: str) -> list[RunFolder]:
     """Returns the runs that match one word: a run, a pattern, or a prefix of names.
 
+    In the place of a tuning are its trials.
+
     Raises:
         UsageError: there is none; the message lists similar names.
     """
     if any(sign in text for sign in _WILD):
         paths = sorted({*glob.glob(text), *glob.glob(str(RUNS / text))})
-        found = [RunFolder(path) for path in paths if (Path(path) / "config.yaml").is_file()]
+        found = [RunFolder(path) for path in paths if _holds(Path(path))]
         if not found:
             raise UsageError(f"no run fits '{text}'; surreal-like list runs shows all")
-        return found
-    if not any((path / "config.yaml").is_file() for path in (Path(text), RUNS / text)):
+        return _with_trials(found)
+    if not any(_holds(path) for path in (Path(text), RUNS / text)):
         below = [RunFolder(path.parent) for path in sorted(Path(text).glob("*/config.yaml"))]
         begun = [run for run in all_runs() if run.path.name.startswith(text)]
         # Exact names first: an environment or a number may stand between a prefix and the date.
         dated = re.compile(re.escape(text) + r"-\d{8}-\d{6}.*")
         exactly = [run for run in begun if dated.fullmatch(run.path.name)]
         if text != "latest" and (below or begun):
-            return below or exactly or begun
-    return [find_run(text)]
+            return _with_trials(below or exactly or begun)
+    return _with_trials([find_folder(text)])
+
+
+def _with_trials(folders: Iterable[RunFolder]) -> list[RunFolder]:
+    """Replaces tunings by their trials that have begun."""
+    found: list[RunFolder] = []
+    for folder in folders:
+        trials = sorted(folder.path.glob("*/config.yaml")) if is_tuning(folder) else []
+        found += [RunFolder(path.parent) for path in trials] or [folder]
+    return found
 
 
 def refuse_over(run: RunControl) -> None:

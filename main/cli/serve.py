@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from main.cli.parser import Parser
 from main.cli.policy import suggesting_import_path
-from main.cli.runs import add_run, find_run
+from main.cli.runs import add_run, find_policy
 
 _EXAMPLES = """examples:
   surreal-like serve latest
@@ -21,7 +21,7 @@ The settings of the port are those of the run: session_config.gateway. Ctrl-C en
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_args(argv)
-    folder = find_run(given.run)
+    folder = find_policy(given)
     settings = [
         f"session_config.gateway.{name}={value}"
         for name in ("host", "port", "max_clients")

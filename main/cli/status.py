@@ -11,7 +11,8 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from main.cli.parser import Parser
-from main.cli.runs import add_run, find_run
+from main.cli.runs import add_run, find_folder, is_tuning
+from main.cli.tune_status import show_tuning
 from session.launchers.handle import open_run
 from session.launchers.status import ComponentStatus
 from session.process.state import State
@@ -30,7 +31,9 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="everything as JSON, on one line")
     given = parser.parse_args(argv)
-    folder = find_run(given.run)
+    folder = find_folder(given.run)
+    if is_tuning(folder):
+        return show_tuning(folder, as_json=given.json, watch=given.watch)
     with open_run(folder) as handle:
         view = RunView(folder)
         while True:

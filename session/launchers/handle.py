@@ -67,6 +67,11 @@ class RunHandle:
         return self._folder
 
     @property
+    def grace_seconds(self) -> float:
+        """Time that a component has to end [s]."""
+        return float(self._folder.read_config().session_config.launcher.grace_seconds)
+
+    @property
     def running(self) -> bool:
         """True while a supervisor holds the run folder."""
         return self._folder.in_use

@@ -42,16 +42,24 @@ class Control:
     Args:
         socket: the router.
         names: of the trials, in the order of their numbers.
+
+    Attributes:
+        stops: True once a command has asked to end the tuning.
     """
 
     def __init__(self, socket: RouterSocket, names: list[str]) -> None:
         self.socket = socket
+        self.stops = False
         self._numbers = {name: number for number, name in enumerate(names)}
         self._dialogues = [_Dialogue() for _ in names]
 
     def receive(self) -> Reported | None:
         """Returns the next new report, None if there is none now."""
         while (request := self.socket.receive()) is not None:
+            if request.message.kind == "stop":
+                self.stops = True
+                self.socket.reply(request, "stopping")
+                continue
             fields = request.message.fields
             number = self._numbers.get(fields["trial"])
             if number is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from session.launchers.commands import STOP
 from session.wire.schema import Count, Incarnation, Kinds, Name, Number, Plain, Schema, Text
 
 CONTROL = "tune.control"
@@ -19,7 +20,8 @@ REPORTS: Kinds = {
             "line": Plain(),
         },
         header_bytes=_LINE_BYTES,
-    )
+    ),
+    "stop": STOP,
 }
 ANSWERS: Kinds = {
     **dict.fromkeys(("continue", "save", "load", "leave"), Schema()),

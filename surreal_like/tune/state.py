@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -153,6 +153,22 @@ class Skipped:
 
 
 Instruction = Start | Interrupt | Answer | Changed | Exploit | Skipped
+
+
+def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:
+    """Returns the trial with the best newest score, the earlier one of two; None without a score.
+
+    Args:
+        trials: in the order of their numbers; one that was given up is never best.
+        mode: ``max`` or ``min`` of the score is best.
+    """
+    sign = -1.0 if mode == "max" else 1.0
+    scored = [
+        (sign * each.score, number, each)
+        for number, each in enumerate(trials)
+        if each.score is not None and each.state is not TrialState.error
+    ]
+    return min(scored)[2] if scored else None
 
 
 def restored_trials(state: Mapping[str, Any], *, retry_errors: bool = False) -> list[Trial]:

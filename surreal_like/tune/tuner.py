@@ -102,6 +102,8 @@ class Tuner:
                 self._obey(self._on_exit(end))
             if self._beats_due():
                 self._kill_silent()
+            if self._control.stops and not tuning.ending:
+                self._interrupt(1)
             if interrupts.count > seen:
                 seen = interrupts.count
                 self._interrupt(seen)

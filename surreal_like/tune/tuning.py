@@ -22,6 +22,7 @@ from surreal_like.tune.state import (
     Start,
     Trial,
     TrialState,
+    best_of,
 )
 
 SAVE, LOAD, LEAVE = "save", "load", "leave"
@@ -57,7 +58,7 @@ class Tuning:
         self.trials = list(trials)
         self.ending = ""
         self._scheduler, self._slots = scheduler, slots
-        self._sign = 1.0 if mode == "max" else -1.0
+        self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
         self._max_failures, self._fail_fast = max_failures, fail_fast
         self._lives = [Life() for _ in trials]
         self._out: list[Instruction] = []
@@ -74,12 +75,7 @@ class Tuning:
     @property
     def best(self) -> Trial | None:
         """The trial with the best newest score, the earlier one of two; None without a score."""
-        scored = [
-            (-self._sign * each.score, number, each)
-            for number, each in enumerate(self.trials)
-            if each.score is not None and each.state is not TrialState.error
-        ]
-        return min(scored)[2] if scored else None
+        return best_of(self.trials, self._mode)
 
     def retry_at(self) -> float:
         """Returns the earliest time at which a trial may be started again [s]."""

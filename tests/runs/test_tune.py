@@ -111,17 +111,30 @@ def test_a_killed_tuning_goes_on(file: Path, folder: Path) -> None:
 
 
 @pytest.mark.timeout(250)
-def test_an_interrupted_tuning_goes_on(file: Path, folder: Path) -> None:
-    process = start(folder, str(file), "tune.slots=1", "tune.stop.env_steps=30_000")
+@pytest.mark.parametrize("launcher", ["serial", "local"])
+def test_an_interrupted_tuning_goes_on_where_it_is_moved(
+    file: Path, folder: Path, launcher: str
+) -> None:
+    words = ("tune.slots=1", "tune.stop.env_steps=60_000", f"tune.launcher={launcher}")
+    process = start(folder, str(file), *words)
     until(lambda: (folder / "trial-000" / "progress.jsonl").is_file())
-    os.kill(process.pid, signal.SIGINT)
-    words = ended(process, 130)
-    assert f"surreal-like tune --resume --folder {folder}" in words
+    if launcher == "serial":
+        os.kill(process.pid, signal.SIGINT)
+    else:
+        said = folder.parent / "stop.txt"
+        ended(Process([*COMMAND, "stop", str(folder)], said), 0)
+        assert f"tuning {folder} has ended: interrupted" in said.read_text()
+    said_last = ended(process, 130)
+    assert f"surreal-like tune --resume --folder {folder}" in said_last
     state = trials(folder)["trial-000"]
     assert (state["state"], state["failures"]) == ("paused", 0)
     assert read(folder / "trial-000" / "result.json")["status"] == "interrupted"
-    ended(start(folder, "--resume", "tune.stop.env_steps=6000"), 0)
-    assert {each["state"] for each in trials(folder).values()} == {"terminated"}
+    steps = read(folder / "trial-000" / "result.json")["env_steps"]
+    moved = folder.with_name("moved")
+    folder.rename(moved)
+    ended(start(moved, "--resume", "tune.stop.env_steps=6000"), 0)
+    assert {each["state"] for each in trials(moved).values()} == {"terminated"}
+    assert read(moved / "trial-000" / "result.json")["env_steps"] >= steps
 
 
 @pytest.mark.timeout(250)
