@@ -83,6 +83,7 @@ class Life:
         asked: it was asked to save and end.
         held: the scheduler has not decided about that report yet.
         saving: it was asked to save, and has not reported since.
+        paused: number of the pause, in the order of pauses.
     """
 
     alive: bool = False
@@ -93,6 +94,7 @@ class Life:
     asked: bool = False
     held: bool = False
     saving: bool = False
+    paused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from surreal_like.run.folder import held
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.start import fork_servers, resolve_forked
 from surreal_like.tune.exploit import follow_config
+from surreal_like.tune.slots import Machine, Slots, find_slots
 from surreal_like.tune.state import Trial, restored_trials
 from surreal_like.tune.trial import MODULES, new_request, read_state, trial_name
 from surreal_like.tune.tune_file import TuneFile, check_experiment
@@ -22,7 +22,10 @@ from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
 # These may change when a tuning is resumed.
-_MAY_CHANGE = ("slots", "max_failures", "fail_fast", "stop", "trials")
+_MAY_CHANGE = (
+    *("slots", "trial_cores", "trial_memory_bytes", "max_resident"),
+    *("max_failures", "fail_fast", "stop", "trials"),
+)
 
 
 def tune(
@@ -51,7 +54,7 @@ def tune(
         interrupts = stack.enter_context(Interrupts())
         servers = fork_servers(str(file.experiment.get("algorithm", "")), *MODULES)
         stack.callback(servers.close)
-        _check(file, servers)
+        slots = _check(file, servers)
         own = stack.enter_context(held(path, name=file.name, resume=resume))
         trials, scheduler = [], file.scheduler()
         if resume:
@@ -66,22 +69,27 @@ def tune(
         tuning = Tuning(
             trials,
             scheduler,
-            slots=file.tune.slots or len(os.sched_getaffinity(0)),
+            slots=slots.num,
+            max_resident=slots.max_resident,
             mode=file.tune.mode,
             max_failures=file.tune.max_failures,
             fail_fast=file.tune.fail_fast,
         )
         interrupts.only_count()
-        tuner = Tuner(file, own, tuning, servers, watch or TuneWatch())
+        watch = watch or TuneWatch()
+        if slots.note:
+            watch.on_message(slots.note)
+        tuner = Tuner(file, own, tuning, servers, watch)
         stack.callback(tuner.close)
         return own.path, tuner.run(interrupts)
 
 
-def _check(file: TuneFile, servers: ForkServers) -> None:
-    """Resolves the experiment once, with the settings of the first trial, and checks the tuning."""
+def _check(file: TuneFile, servers: ForkServers) -> Slots:
+    """Resolves the experiment once, and checks the tuning; returns the slots for it."""
     request = new_request(file, {}, 0)
     config = resolve_forked(servers, request.read_start())
     check_experiment(file, config)
+    return find_slots(file.tune, config, Machine.here())
 
 
 def check_resumed(before: TuneFile, now: TuneFile) -> None:

@@ -88,8 +88,14 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "stop": dict.fromkeys(_BUDGETS),
         # Launcher of a trial: serial, one process and repeatable, or local.
         "launcher": "serial",
-        # Trials that work at the same time; 0: the number of cores.
+        # Trials that work at the same time; 0: as many as have cores.
         "slots": 0,
+        # Cores of a trial; 0: 1 if serial, else what its components ask for.
+        "trial_cores": 0.0,
+        # Memory of a trial; 0: that of replay and of its processes.
+        "trial_memory_bytes": 0,
+        # Trials that have processes, working or not; 0: as many as have memory.
+        "max_resident": 0,
         # Deaths of a trial after which it is still started again; -1: any number.
         "max_failures": 2,
         # End the tuning at the first trial that is given up.
@@ -237,6 +243,8 @@ def _with_defaults(given: Mapping[str, Any]) -> Config:
     for key, choices in _CHOICES.items():
         if tune[key] not in choices:
             hint = did_you_mean(tune[key], choices, lead="; ")
+            if key == "launcher":
+                hint = "; trials run on this machine"
             expected = f"expected {' or '.join(choices)}{hint}"
             raise ConfigError(f"tune.{key} is {shown(tune[key])}, {expected}")
     for key, value in leaves(tune).items():
@@ -329,6 +337,22 @@ def number_at(line: Mapping[str, Any], metric: str) -> float | None:
         for key in metric.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
     return float(value) if isinstance(value, int | float) else None
+
+
+def without_score(line: Mapping[str, Any], tune: Mapping[str, Any]) -> str:
+    """Explains why a trial with this last line of progress has no score."""
+    metric: str = tune["metric"]
+    if (value := number_at(line, metric)) is not None:
+        return (
+            f"has no score: {metric} is {value:.6g} after {line.get('episodes', 0)} episodes, "
+            f"fewer than tune.min_episodes, {tune['min_episodes']}"
+        )
+    section = metric.partition(".")[0]
+    names = sorted(line.get(section) or {}) if isinstance(line.get(section), Mapping) else []
+    return (
+        f"has no score: {metric} is no number in its last line of progress, which has under "
+        f"{section}: {', '.join(names) or 'nothing'}"
+    )
 
 
 def score_of(line: Mapping[str, Any], tune: Mapping[str, Any]) -> float | None:

@@ -40,7 +40,7 @@ from surreal_like.tune.state import (
     Start,
 )
 from surreal_like.tune.trial import FORMAT, TUNE_FILE
-from surreal_like.tune.tune_file import TuneFile, score_of
+from surreal_like.tune.tune_file import TuneFile, score_of, without_score
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
@@ -145,6 +145,8 @@ class Tuner:
             times = line.get("time") or {}
             reached = times.get(self._file.tune.time, tuning.trials[number].time)
             tuning.note(number, float(reached), score_of(line, self._file.tune))
+            if tuning.trials[number].score is None:
+                self._watch.on_message(f"{end.name} {without_score(line, self._file.tune)}")
             return tuning.on_end(number, str((run.read_result() or {}).get("reason", "")))
         if end.exit_code in (START_AGAIN, 130):
             return tuning.on_left(number, now)

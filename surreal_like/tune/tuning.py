@@ -40,6 +40,7 @@ class Tuning:
         trials: in the order of their numbers.
         scheduler: decides at reports.
         slots: maximum number of trials that work at the same time, at least 1.
+        max_resident: maximum number of trials that have processes, at least ``slots``; 0: any.
         mode: ``max`` or ``min`` of the score is best.
         max_failures: deaths of a trial after which it is still started again; -1: any number.
         fail_fast: end at the first trial that is given up.
@@ -51,6 +52,7 @@ class Tuning:
         scheduler: Scheduler,
         *,
         slots: int,
+        max_resident: int = 0,
         mode: str = "max",
         max_failures: int = 2,
         fail_fast: bool = False,
@@ -60,6 +62,8 @@ class Tuning:
         self._scheduler, self._slots = scheduler, slots
         self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
         self._max_failures, self._fail_fast = max_failures, fail_fast
+        self._max_resident = max_resident or len(self.trials)
+        self._pauses = 0
         self._lives = [Life() for _ in trials]
         self._out: list[Instruction] = []
         # Recipient -> its exploit, until the donor has saved and the files are copied.
@@ -97,13 +101,34 @@ class Tuning:
             if number is None:
                 break
             life = self._lives[number]
+            if not life.alive and not self._has_room():
+                break
             self._become(number, TrialState.running)
             if life.alive:
                 self._answer(number)
             else:
+                # What the scheduler has decided meanwhile is in its files.
                 self._lives[number] = Life(alive=True)
                 self._out.append(Start(number))
         return self._pop()
+
+    def _has_room(self) -> bool:
+        """Returns True if another trial can have processes; else the one paused longest leaves."""
+        lives = enumerate(self._lives)
+        alive = {number: life for number, life in lives if life.alive}
+        if len(alive) < self._max_resident:
+            return True
+        if not any(life.asked for life in alive.values()):
+            resting = {
+                life.paused: number
+                for number, life in alive.items()
+                if self.trials[number].state is TrialState.paused and number not in self._exploits
+            }
+            if resting:
+                number = resting[min(resting)]
+                self._lives[number].left = [LEAVE]
+                self._answer(number)
+        return False
 
     def on_report(
         self, number: int, report: Report, time: float, score: float | None, now: float
@@ -198,6 +223,12 @@ class Tuning:
 
     def on_left(self, number: int, now: float) -> list[Instruction]:
         """Records that the process of a trial has ended because it was asked to save and end."""
+        life, trial = self._lives[number], self.trials[number]
+        if trial.state is TrialState.paused and life.asked and not self.ending:
+            # It made room for another one, and waits without processes.
+            self._lives[number] = Life(held=life.held, paused=life.paused)
+            self._exploit()
+            return self._pop()
         ends = TrialState.paused if self.ending else TrialState.pending
         return self._bury(number, ends, "")
 
@@ -252,11 +283,15 @@ class Tuning:
     def _next(self, now: float) -> int | None:
         """Returns the trial to work next: pending by number, then paused by time and number."""
         waiting = [
-            (trial.state is TrialState.paused, trial.time if life.alive else 0.0, number)
+            (
+                trial.state is TrialState.paused,
+                trial.time if trial.state is TrialState.paused else 0.0,
+                number,
+            )
             for number, (trial, life) in enumerate(zip(self.trials, self._lives, strict=True))
             if number not in self._exploits
             and (
-                (trial.state is TrialState.paused and not life.held)
+                (trial.state is TrialState.paused and not life.held and not life.asked)
                 or (trial.state is TrialState.pending and not life.alive and now >= life.retry_at)
             )
         ]
@@ -294,6 +329,8 @@ class Tuning:
         life, trial = self._lives[number], self.trials[number]
         kind = life.left.pop(0) if life.left else CONTINUE
         if kind == PAUSE:
+            self._pauses += 1
+            life.paused = self._pauses
             self._become(number, TrialState.paused)
             return
         assert life.report is not None  # an answer needs a report

@@ -11,7 +11,13 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.trial import new_request, own_words
-from surreal_like.tune.tune_file import TuneFile, number_at, read_tune_file, score_of
+from surreal_like.tune.tune_file import (
+    TuneFile,
+    number_at,
+    read_tune_file,
+    score_of,
+    without_score,
+)
 
 EXPERIMENT = """
 algorithm: dqn
@@ -141,3 +147,17 @@ def test_few_episodes_give_no_score(path: Path) -> None:
     assert score_of(LINE, file.tune) == 7
     assert score_of({**LINE, "episodes": 19}, file.tune) is None
     assert score_of({**LINE, "episodes": 19}, Config({**file.tune, "metric": "episodes"})) == 19
+
+
+def test_a_trial_without_a_score_says_why() -> None:
+    tune = {"metric": "train.mean_return_100", "min_episodes": 20}
+    line = {"episodes": 4, "train": {"mean_return_100": 2.5}}
+    assert without_score(line, tune) == (
+        "has no score: train.mean_return_100 is 2.5 after 4 episodes, fewer than "
+        "tune.min_episodes, 20"
+    )
+    tune["metric"] = "metrics.speed"
+    assert without_score({"metrics": {"wear": {"mean": 1.0}}}, tune).endswith(
+        "which has under metrics: wear"
+    )
+    assert without_score({}, tune).endswith("which has under metrics: nothing")

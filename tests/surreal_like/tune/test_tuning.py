@@ -268,6 +268,61 @@ def test_a_paused_trial_goes_on_without_a_start() -> None:
     ]
 
 
+def test_the_trial_paused_longest_makes_room() -> None:
+    scheduler = PopulationBased(
+        Space.of({"x": {"uniform": [0, 9]}}), [{"x": 1.0}] * 3, perturbation_interval=10
+    )
+    trials = [Trial(f"trial-{number:03}", {"x": 1.0}) for number in range(3)]
+    tuning = Tuning(trials, scheduler, slots=1, max_resident=2)
+    tuning.choose(0.0)
+    for number in (0, 1):
+        tuning.on_report(number, (1, 1, 0), 10.0, 5.0, 0.0)
+        tuning.on_report(number, (1, 1, 1), 10.0, 5.0, 0.0)
+        assert states(tuning)[number] == "paused"
+        out = tuning.choose(0.0)
+    # The third one can start only when the first one has left.
+    assert out == [Answer(0, (1, 1, 1), "leave")]
+    assert tuning.choose(0.0) == []
+    assert tuning.on_left(0, 0.0) == []
+    assert states(tuning) == ["paused", "paused", "pending"]
+    assert without_changes(tuning.choose(0.0)) == [Start(2)]
+    tuning.on_end(2, "done")
+    # Of two paused trials with equal times the first one goes on, by a start.
+    assert without_changes(tuning.choose(0.0)) == [Start(0)]
+    tuning.on_end(0, "done")
+    assert kinds(tuning.choose(0.0)) == [(1, "continue")]
+
+
+def test_a_held_trial_that_made_room_goes_on_after_the_sync_point() -> None:
+    scheduler = PopulationBased(
+        Space.of({"x": {"uniform": [0, 9]}}),
+        [{"x": 1.0}, {"x": 2.0}],
+        perturbation_interval=10,
+        synch=True,
+    )
+    trials = [Trial(f"trial-{number:03}", {"x": 1.0 + number}) for number in range(2)]
+    tuning = Tuning(trials, scheduler, slots=1, max_resident=1)
+    tuning.choose(0.0)
+    report(tuning, 0, 1, 0, 1.0)
+    report(tuning, 0, 1, 1, 1.0)
+    assert kinds(tuning.choose(0.0)) == [(0, "leave")]
+    tuning.on_left(0, 0.0)
+    assert without_changes(tuning.choose(0.0)) == [Start(1)]
+    report(tuning, 1, 1, 0, 5.0)
+    exploit, *out = report(tuning, 1, 1, 1, 5.0)
+    assert (exploit.trial, exploit.donor, kinds(out)) == (0, 1, [(1, "continue")])
+    tuning.take_over(exploit, 10.0)
+    tuning.on_exploit(exploit, 10.0)
+    assert tuning.choose(0.0) == []
+    report(tuning, 1, 2, 0, 5.0)
+    report(tuning, 1, 2, 1, 5.0)
+    assert kinds(tuning.choose(0.0)) == [(1, "leave")]
+    tuning.on_left(1, 0.0)
+    # It starts from the files of the exploit.
+    assert without_changes(tuning.choose(0.0)) == [Start(0)]
+    assert (tuning.trials[0].generation, tuning.trials[0].parent) == (1, "trial-001")
+
+
 def test_the_best_has_the_best_newest_score() -> None:
     for mode, expected in (("max", "trial-001"), ("min", "trial-000")):
         tuning = make(4, slots=4, mode=mode)

@@ -1,0 +1,74 @@
+"""Slots of a tuning follow from the cores and the memory of the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from session.config import Config
+from session.errors import UsageError
+from surreal_like.experiment.resolve import resolve
+from surreal_like.tune.slots import Machine, find_slots
+from surreal_like.tune.tune_file import DEFAULTS
+
+GIB = 1 << 30
+MACHINE = Machine(4, 8 * GIB)
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    given = {"algorithm": "dqn", "env_config": {"env_name": "toy:chain"}, "session_config": {}}
+    return resolve(Config(given))
+
+
+def tune(**given: Any) -> dict[str, Any]:
+    return {**DEFAULTS, **given}
+
+
+def test_slots_are_cores_over_those_of_a_trial(config: Config) -> None:
+    assert find_slots(tune(), config, MACHINE).num == 4
+    assert find_slots(tune(trial_cores=1.5), config, MACHINE).num == 2
+    assert find_slots(tune(trial_cores=3.0), config, MACHINE).num == 1
+    found = find_slots(tune(slots=6), config, MACHINE)
+    assert (found.num, found.note) == (
+        6,
+        "6 slots of 1 cores are more than the 4 of this machine: trials share them",
+    )
+
+
+def test_a_local_trial_gets_what_its_components_ask_for(config: Config) -> None:
+    for cores, num, trial_cores in ((2, 1, 2), (64, 8, 7.25)):
+        found = find_slots(tune(launcher="local"), config, Machine(cores, 64 * GIB))
+        assert (found.num, found.trial_cores) == (num, trial_cores)
+        assert ("a trial gets them all" in found.note) == (cores == 2)
+
+
+def test_residents_are_bounded_by_memory(config: Config) -> None:
+    given = tune(trial_memory_bytes=GIB)
+    found = find_slots(given, config, MACHINE)
+    assert (found.num, found.max_resident, found.note) == (4, 6, "")
+    found = find_slots(given | {"slots": 8}, config, MACHINE)
+    assert (found.num, found.max_resident) == (6, 6)
+    assert found.note == "8 slots, but memory for 6 trials: 6 work at the same time"
+    found = find_slots(given | {"max_resident": 2}, config, MACHINE)
+    assert (found.num, found.max_resident) == (2, 2)
+
+
+def test_a_trial_takes_replay_and_processes(config: Config) -> None:
+    serial = find_slots(tune(), config, MACHINE).trial_bytes
+    local = find_slots(tune(launcher="local"), config, MACHINE).trial_bytes
+    assert 250_000_000 < serial < 500_000_000
+    assert (local - serial) % 250_000_000 == 0
+    assert local > serial
+
+
+def test_what_can_never_start_is_refused(config: Config) -> None:
+    with pytest.raises(UsageError, match=r"tune.trial_cores is 8, but this machine has 4 cores"):
+        find_slots(tune(trial_cores=8.0), config, MACHINE)
+    large = config.copy()
+    large.learner_config.replay.capacity = 10**9
+    with pytest.raises(UsageError, match=r"\(replay [\d.]+, 1 processes 0.2\).* has 8.6 available"):
+        find_slots(tune(), large, MACHINE)
+    with pytest.raises(UsageError, match=r"takes 9.0 GB \(tune.trial_memory_bytes\)"):
+        find_slots(tune(trial_memory_bytes=9_000_000_000), config, MACHINE)
