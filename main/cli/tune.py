@@ -12,6 +12,7 @@ from typing import IO, Any
 from main.cli.parser import Parser
 from session.errors import UsageError
 from session.show.text import columns, count, decimal, duration
+from surreal_like.tune.replay import replay_file
 from surreal_like.tune.result import exit_code
 from surreal_like.tune.state import Changed, Trial
 from surreal_like.tune.trial import TUNE_FILE
@@ -25,6 +26,7 @@ _EXAMPLES = """examples:
   surreal-like tune configs/cartpole_asha.yaml tune.trials=4 tune.scheduler=fifo
   surreal-like tune configs/cartpole_pbt.yaml tune.pbt.synch=true
   surreal-like tune --resume --folder runs/NAME tune.slots=4
+  surreal-like tune --replay runs/NAME/trial-003
 
 exit code: 0 the tuning is complete; 1 no trial has a score; 2 wrong command or file;
 130 interrupted (Ctrl-C saves every trial, a second one ends everything at once)
@@ -64,6 +66,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", help="folder of the tuning; default: runs/<name>-<date>-<time>")
     parser.add_argument("--resume", action="store_true", help="go on with the tuning in the folder")
     parser.add_argument(
+        "--replay",
+        metavar="TRIAL",
+        help="train one run with the settings, and their changes, that led to this trial's weights",
+    )
+    parser.add_argument(
         "--retry-errors", action="store_true", help="with --resume: also the trials given up"
     )
     shown = parser.add_argument_group("what is shown")
@@ -82,6 +89,12 @@ def _file(given: argparse.Namespace) -> TuneFile:
     files = [word for word in given.words if "=" not in word]
     if given.retry_errors and not given.resume:
         raise UsageError("--retry-errors belongs to --resume")
+    if given.replay is not None:
+        if files or given.resume:
+            raise UsageError(
+                "--replay takes the experiment of a trial: leave FILE and --resume out"
+            )
+        return replay_file(given.replay, words)
     if given.resume:
         if files or given.folder is None:
             raise UsageError(

@@ -17,6 +17,7 @@ from session.errors import ConfigError
 from session.process.clock import CountedClock
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import SECTIONS
+from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.median import MedianStopping
 from surreal_like.tune.pbt import PopulationBased
@@ -28,7 +29,7 @@ _BUDGETS = ("env_steps", "iterations", "seconds")
 _CHOICES = {
     "mode": ("max", "min"),
     "time": _BUDGETS,
-    "scheduler": ("fifo", "asha", "median", "pbt"),
+    "scheduler": ("fifo", "asha", "median", "pbt", "replay"),
     "search": ("random",),
     "launcher": ("serial", "local"),
 }
@@ -60,7 +61,7 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "time": "env_steps",
         # Time between two reports of a trial; 0: the interval of the scheduler; fifo: never.
         "report_every": 0.0,
-        # fifo, asha, median or pbt.
+        # fifo, asha, median or pbt; replay: set by tune --replay only.
         "scheduler": "fifo",
         "asha": {"grace_period": 1.0, "reduction_factor": 3.0, "max_time": 0.0},
         "median": {"grace_period": 1.0, "min_samples": 3},
@@ -82,6 +83,8 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
             # Oldest checkpoint that is loaded, in intervals of the donor; 0: any.
             "max_age": 2.0,
         },
+        # Times and settings of a run that follows those of a trial; set by tune --replay only.
+        "replay": {"changes": []},
         # Proposes settings of new trials.
         "search": "random",
         # Budgets of each trial; they replace those of the experiment.
@@ -159,6 +162,8 @@ class TuneFile:
         Raises:
             ConfigError: there are too many.
         """
+        if self.tune.scheduler == "replay":
+            return [dict(self._replay().changes[0][1])]
         space, num = self.space, int(self.tune.trials)
         points = len(space.points())
         if num * points > _MOST_TRIALS:
@@ -176,6 +181,8 @@ class TuneFile:
         """
         tune = self.tune
         section = dict(tune.get(tune.scheduler, {}))
+        if tune.scheduler == "replay":
+            return self._replay()
         try:
             if tune.scheduler == "asha":
                 section["max_time"] = section["max_time"] or self.budget or 0.0
@@ -189,6 +196,12 @@ class TuneFile:
         except ValueError as error:
             raise ConfigError(f"tune.{tune.scheduler}: {error}") from None
         return Fifo()
+
+    def _replay(self) -> FixedSchedule:
+        try:
+            return FixedSchedule(self.tune.replay.changes)
+        except ValueError as error:
+            raise ConfigError(f"tune.replay: {error}") from None
 
 
 def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:

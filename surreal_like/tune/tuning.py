@@ -171,7 +171,7 @@ class Tuning:
                 # A trial that is held saves; then its slot is free for another.
                 life.left = [SAVE, PAUSE]
                 self._answer(number)
-        else:
+        elif number not in self._exploits:
             self._answer(number)
         return self._pop()
 
@@ -312,6 +312,10 @@ class Tuning:
             if decision.load is not None:
                 donor, settings = decision.load.donor, decision.load.settings
                 self._exploits[number] = Exploit(number, donor, settings)
+                if donor == number:
+                    # It saves, and goes on from that with other settings.
+                    life.left.insert(0, SAVE)
+                    self._answer(number)
             elif trial.state is TrialState.running and life.waiting:
                 self._answer(number)
         self._exploit()

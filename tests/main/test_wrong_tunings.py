@@ -128,6 +128,7 @@ CASES = (
     Wrong("experiment that is none", "nope.yaml", words=("experiment=nope.yaml",)),
     Wrong("experiment that is a tuning", "a tuning itself", words=("experiment=tuning.yaml",)),
     Wrong("a folder in use", "taken is not empty", words=("--folder", "taken")),
+    Wrong("replay with a file", "leave FILE and --resume out", words=("--replay", "x/trial-000")),
     Wrong("resume with a file", "give --folder and no file", words=("--resume",)),
 )
 
@@ -162,6 +163,12 @@ def test_wrong_tune_files(wrong: Wrong, command: Command, no_servers: None) -> N
     assert said.err.count("\n") == 1
     assert wrong.said in said.err
     assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_a_replay_of_no_trial(command: Command) -> None:
+    said = command("tune", "--replay", "runs/x/trial-000")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "runs/x/trial-000 is no trial of a tuning" in said.err
 
 
 @pytest.mark.parametrize(

@@ -48,18 +48,28 @@ def exploits(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(250)
-def test_exploits_are_the_same_with_one_and_three_slots(file: Path, tmp_path: Path) -> None:
+def test_exploits_are_the_same_with_one_two_and_four_slots(file: Path, tmp_path: Path) -> None:
     found = []
-    for slots in (1, 3):
+    for slots in (1, 2, 4):
         folder = tmp_path / f"slots-{slots}"
         ended(start(folder, str(file), f"tune.slots={slots}"), 0)
         found.append((sorted(exploits(folder), key=str), weights(folder)))
         assert {each["failures"] for each in trials(folder).values()} == {0}
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
     assert found[0][0]
     for exploit in found[0][0]:
         assert exploit["in_place"]
         _check_recipient(folder, exploit)
+    _check_replay(folder, found[0][0], tmp_path / "replay")
+
+
+def _check_replay(folder: Path, found: list[dict[str, Any]], replay: Path) -> None:
+    """Checks a run that follows the settings which led to the newest recipient."""
+    last = max(found, key=lambda each: each["donor_time"])
+    ended(start(replay, "--replay", str(folder / last["recipient"])), 0)
+    changes = [each["new_settings"] for each in exploits(replay)]
+    assert changes[-1] == last["new_settings"]
+    assert trials(replay)["trial-000"]["generation"] == len(changes)
 
 
 def _check_recipient(folder: Path, exploit: dict[str, Any]) -> None:
