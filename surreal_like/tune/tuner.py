@@ -6,12 +6,13 @@ import json
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import zmq
 
 from session.client import Client
-from session.errors import SurrealError
+from session.errors import SurrealError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.backend import Exit
 from session.launchers.fork_server import ForkServers
@@ -60,7 +61,7 @@ class Tuner:
         watch: receives reports.
 
     Raises:
-        OSError: the files of the tuning cannot be written.
+        OSError, UsageError: the files of the tuning cannot be written.
     """
 
     def __init__(
@@ -84,7 +85,11 @@ class Tuner:
         self._control = Control(self._wire.router(CONTROL, REPORTS), names)
         write_atomically(folder.addresses, addresses.dump())
         file.to_config().dump_file(folder.path / TUNE_FILE)
+        # Error of the newest write of the state; empty if it was written.
+        self._unsaved = ""
         self._save()
+        if self._unsaved:
+            raise UsageError(f"cannot write {folder.path / TUNING}: {self._unsaved}")
         self._processes = Processes(folder, servers)
         # Trial -> why it was killed.
         self._killed: dict[int, str] = {}
@@ -102,6 +107,8 @@ class Tuner:
                 self._obey(self._on_exit(end))
             if self._beats_due():
                 self._kill_silent()
+                if self._unsaved:
+                    self._save()
             if self._control.stops and not tuning.ending:
                 self._interrupt(1)
             if interrupts.count > seen:
@@ -254,11 +261,19 @@ class Tuner:
 
     def _save(self) -> None:
         state = {"format": FORMAT, **self._tuning.state()}
-        write_atomically(self._folder.path / TUNING, json.dumps(state, indent=1) + "\n")
+        before, self._unsaved = self._unsaved, ""
+        try:
+            write_atomically(self._folder.path / TUNING, json.dumps(state, indent=1) + "\n")
+        except OSError as error:
+            # A full disk must not end the trials; the state is written once there is room again.
+            self._unsaved = str(error.strerror or error)
+            if not before:
+                self._log_event("", "not_written", f"{TUNING}: {self._unsaved}")
 
     def _write_result(self) -> dict[str, Any]:
         result = result_of(self._folder.path, self._tuning, time.monotonic() - self._began)
-        write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
+        with suppress(OSError):
+            write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
         return result
 
     def close(self) -> None:

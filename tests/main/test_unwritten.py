@@ -53,6 +53,7 @@ class Ending:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.looks = 0
+        self.grace_seconds = 0.1
 
     @property
     def running(self) -> bool:
@@ -80,11 +81,9 @@ def test_stop_says_that_a_run_has_ended_on_a_full_disk(
     folder = RunFolder(tmp_path / "run")
     folder.create()
     folder.result.write_text(json.dumps({"status": "running"}))
-    config = BASE_CONFIG.copy()
-    config.session_config.launcher.grace_seconds = 0.1
     monkeypatch.setattr("main.cli.stop._MARGIN_SECONDS", 0.5)
-    config.dump_file(folder.config)
-    monkeypatch.setattr("main.cli.stop.open_run", Ending)
+    BASE_CONFIG.copy().dump_file(folder.config)
+    monkeypatch.setattr("main.cli.stop.open_found", Ending)
     said = command("stop", "./run")
     assert said.out == "run run has ended: its result could not be written; is the disk full?\n"
     assert said.code == 0
