@@ -1,4 +1,4 @@
-"""What ``surreal-like status`` shows of a tuning."""
+"""The page of ``surreal-like status`` for a tuning."""
 
 from __future__ import annotations
 

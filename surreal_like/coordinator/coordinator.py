@@ -324,7 +324,7 @@ class RunCoordinator:
 
     @property
     def doing(self) -> str:
-        """What it waits for, for the heartbeat."""
+        """Present wait, for the heartbeat; empty: none."""
         return WAITS if self._waits else ""
 
     def _load(self, reporter: Reporter) -> None:

@@ -91,7 +91,7 @@ class LearnerService(Service):
 
     @property
     def doing(self) -> str:
-        """What the learner waits for."""
+        """Present wait of the learner; empty: none."""
         return self.coordinator.doing
 
     def status(self) -> dict[str, float]:

@@ -47,7 +47,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """How many trials work at the same time, and how many have processes.
+    """Numbers of trials that work, and that have processes, at the same time.
 
     Args:
         num: trials that work, at least 1.
