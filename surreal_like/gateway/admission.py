@@ -17,6 +17,7 @@ from surreal_like.data.spec import plain
 from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.gateway.host import EventLog
 from surreal_like.gateway.messages import VERSION, Hello, Refusal
+from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send, send_busy, send_goodbye
 from surreal_like.gateway.sessions import Busy, Member, Sessions
 
@@ -38,7 +39,7 @@ class Admission:
         gate: checks tokens; None: clients need none.
         log: gets events and warnings.
         clock: for sessions and tokens.
-        slot_bytes: memory of one more session.
+        rows: of its sessions.
         leave: ends a session, for a reason.
 
     Attributes:
@@ -55,14 +56,14 @@ class Admission:
         gate: TokenGate | None,
         log: EventLog,
         clock: Clock,
-        slot_bytes: int,
+        rows: Rows,
         leave: Leave,
     ) -> None:
         self.draining = self.over = False
         self._sessions, self._modes = sessions, modes
         self._listener, self._gate, self._log = listener, gate, log
         self._clock = clock
-        self._slot_bytes = slot_bytes
+        self._rows = rows
         self._leave = leave
 
     def admit(self, connection: Connection, message: object) -> tuple[Member, bool] | None:
@@ -73,15 +74,22 @@ class Admission:
             message: its first one.
 
         Raises:
-            Refusal: it is no hello, or one with a wrong mode or token.
+            Refusal: it is no hello, or one with a wrong token, mode or number of environments.
         """
         if not isinstance(message, Hello):
             raise Refusal("wrong_state", "the first message of a connection is hello")
         mode = message.mode or next(iter(self._modes))
+        # The token comes first: strangers learn nothing of this gateway.
+        token = self._check_token(connection, message, mode)
         if mode not in self._modes:
             known = ", ".join(self._modes)
             raise Refusal("not_supported", f"this gateway has no mode {mode}: {known}")
-        token = self._check_token(connection, message, mode)
+        num_envs = self._rows.num_envs
+        if message.num_envs != num_envs:
+            raise Refusal(
+                "bad_hello",
+                f"num_envs is {message.num_envs}, this gateway has sessions of {num_envs}",
+            )
         now = self._clock.now()
         member = self._sessions.find(message.resume)
         if member is not None and member.mode == mode:
@@ -106,7 +114,7 @@ class Admission:
     def _join(self, hello: Hello, mode: str, connection: Connection, now: float) -> Member:
         if self.draining:
             raise Busy("this gateway is ending")
-        if find_available_bytes() < _SPARE_BYTES + self._slot_bytes:
+        if find_available_bytes() < _SPARE_BYTES + self._rows.slot_bytes:
             raise Busy("this machine has too little memory left")
         displaced = self._sessions.displaced()
         if displaced is not None:

@@ -107,7 +107,7 @@ class Frontend:
             gate=make_gate(config, host.folder),
             log=log,
             clock=clock,
-            slot_bytes=rows.slot_bytes,
+            rows=rows,
             leave=self.leave,
         )
 

@@ -54,6 +54,9 @@ def decode(payload: bytes, encoding: Encoding | None) -> tuple[Fields, Encoding]
         malformed(f"this session began in {encoding}, and a message came in {found}")
     fields = _from_json(payload) if found is Encoding.json else _from_msgpack(payload)
     _check_size(fields)
+    # A shorter message has no longer text. The decoder of msgpack has its own bound.
+    if found is Encoding.json and len(payload) > _TEXT_BYTES:
+        _check_texts(fields)
     return fields, found
 
 
@@ -98,6 +101,21 @@ def _check_size(fields: Any) -> None:
             return
         level = deeper
     malformed(f"values are nested more than {_DEPTH} deep")
+
+
+def _check_texts(value: Any) -> None:
+    """Refuses texts that are too long; the data of an array are none."""
+    if type(value) is str:
+        if len(value) > _TEXT_BYTES:
+            malformed(f"a text has {len(value)} characters, at most {_TEXT_BYTES} are allowed")
+    elif type(value) is dict:
+        for key, each in value.items():
+            _check_texts(key)
+            if key != "data":
+                _check_texts(each)
+    elif type(value) is list:
+        for each in [each for each in value if type(each) in (str, dict, list)]:
+            _check_texts(each)
 
 
 def _decode_array(code: int, data: bytes) -> Array:

@@ -126,10 +126,9 @@ class Protocol:
                 f"name is {short(name)}, expected at most 64 characters of A-Za-z0-9._-",
             )
         num_envs = fields.get("num_envs", 1)
-        if type(num_envs) is not int or num_envs != self.num_envs:
+        if type(num_envs) is not int or num_envs < 1:
             raise Refusal(
-                "bad_hello",
-                f"num_envs is {short(num_envs)}, this gateway has sessions of {self.num_envs}",
+                "bad_hello", f"num_envs is {short(num_envs)}, expected a whole number from 1"
             )
         client = _text(fields, "client", _TOKEN_CHARACTERS)
         return Hello(

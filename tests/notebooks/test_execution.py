@@ -13,6 +13,7 @@ import nbformat
 import pytest
 
 from session.folder import RunFolder
+from session.launchers.launcher import free_ports
 from tests.notebooks.lab import copy_notebooks, environment
 
 LIMIT_SECONDS = 240
@@ -23,6 +24,7 @@ def execute(folder: Path, name: str) -> Any:
     """Execute a copy of a notebook as its users would; return it with its outputs."""
     notebooks = copy_notebooks(folder)
     uncomment(notebooks / "cluster_dashboard.ipynb")
+    move(notebooks / "quickstart.ipynb")
     program = Path(sys.executable).with_name("jupyter-execute")
     command = [str(program), f"notebooks/{name}", "--inplace"]
     # Kernels that are told to end leave temporary folders of their own; our sockets must be gone.
@@ -45,6 +47,14 @@ def uncomment(path: Path) -> None:
     text = path.read_text()
     assert '"# board.stop()' in text
     path.write_text(text.replace('"# board.', '"board.'))
+
+
+def move(path: Path) -> None:
+    """Lets a notebook use a port of its own."""
+    (port,) = free_ports(["gateway"], "127.0.0.1").values()
+    text = path.read_text()
+    assert text.count("7100") == 2
+    path.write_text(text.replace("7100", str(port)))
 
 
 def outputs(notebook: Any) -> list[Any]:
@@ -74,7 +84,7 @@ def runs(folder: Path) -> list[RunFolder]:
 def test_quickstart(tmp_path: Path) -> None:
     notebook = execute(tmp_path, "quickstart.ipynb")
     assert images(notebook) == {"image/png", "image/gif"}
-    run, trained = runs(tmp_path)
+    run, trained, played = runs(tmp_path)
     result, stopped = run.read_result(), trained.read_result()
     assert result is not None
     assert (result["status"], result["goal_met"]) == ("stopped", True)
@@ -84,6 +94,12 @@ def test_quickstart(tmp_path: Path) -> None:
     assert stopped["reason"] == "stopped by the script"
     means = re.findall(r"training return ([\d.]+)", texts(notebook))
     assert [float(mean) >= 100 for mean in means] == [False] * (len(means) - 1) + [True]
+    # The cell of the client has played until the run had its goal.
+    outside = played.read_result()
+    assert outside is not None
+    assert (outside["status"], outside["goal_met"]) == ("stopped", True)
+    assert outside["gateway"]["sessions"] == 1
+    assert f"{outside['episodes']} episodes played from outside" in texts(notebook)
 
 
 @pytest.mark.parametrize("launcher", [pytest.param("tmux", marks=pytest.mark.tmux), "local"])

@@ -136,10 +136,19 @@ def test_P2_a_session_keeps_its_encoding() -> None:
         b'{"a": ' + b"1" * 5000 + b"}",
         b'{"a": "\xff"}',
         json.dumps({str(i): 0 for i in range(257)}).encode(),
+        json.dumps({"a": "x" * 4097}).encode(),
+        json.dumps({"a": [1, ["x" * 4097]]}).encode(),
+        json.dumps({"a": [{"x" * 4097: 1}]}).encode(),
     ],
 )
 def test_P2_what_does_not_decode_is_malformed(data: bytes) -> None:
     assert malformed(data)
+
+
+def test_A4_the_data_of_an_array_may_be_longer_than_a_text() -> None:
+    data = base64.b64encode(bytes(8192)).decode()
+    fields = {"a": {"dtype": "uint8", "shape": [8192], "data": data}, "b": "x" * 4096}
+    assert decode(json.dumps(fields).encode(), None) == (fields, Encoding.json)
 
 
 def ext(code: int, shape: tuple[int, ...], data: bytes) -> bytes:
@@ -364,7 +373,7 @@ def test_P9_bad_version(version: Any) -> None:
         ("name", "a" * 65),
         ("name", 1),
         ("name", "../x"),
-        ("num_envs", 2),
+        ("num_envs", 0),
         ("num_envs", 1.0),
         ("num_envs", True),
         ("num_envs", "1"),
@@ -547,7 +556,6 @@ def test_P8_several_environments_in_one_message() -> None:
     assert refused(FOUR, {**fields, "terminated": None}).code == "bad_observation"
     assert refused(FOUR, {**fields, "observation": [1]}).code == "bad_observation"
     assert refused(FOUR, {**fields, "kind": "end"}).code == "wrong_state"
-    assert refused(FOUR, {**HELLO, "num_envs": 1}).code == "bad_hello"
 
 
 # -- what is sent

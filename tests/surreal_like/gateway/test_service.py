@@ -171,6 +171,7 @@ def before_welcome(stage: Stage, payload: bytes) -> dict[str, Any]:
         (b"", "malformed"),
         (b'{"kind": "hello", "v": 0}', "bad_version"),
         (b'{"kind": "hello", "v": 1, "name": "a b"}', "bad_hello"),
+        (b'{"kind": "hello", "v": 1, "num_envs": 2}', "bad_hello"),
         (b'{"kind": "step"}', "bad_seq"),
         (b'{"kind": "bye"}', "wrong_state"),
         (b'{"kind": "what"}', "unknown_kind"),
@@ -719,6 +720,24 @@ def test_A2_a_client_needs_its_token(guarded: Stage) -> None:
     assert welcome["kind"] == "welcome"
     # The secret of a session does not replace the token.
     assert Client(guarded).hello(resume=welcome["resume"], mode="act")["code"] == "bad_token"
+
+
+def test_S6_the_token_is_checked_before_the_mode_and_the_number_of_environments(
+    guarded: Stage,
+) -> None:
+    token = write_token(folder_of(guarded), "robot")
+    guarded.rig.pass_time(2.1)
+    guarded.service._frontend.admission.draining = True
+    # Each of these is wrong in a later way, too.
+    answers = [
+        Client(guarded).hello(token="sg1-0", num_envs=2, name="a b"),
+        Client(guarded).hello(token="sg1-0", num_envs=2),
+        Client(guarded).hello(token=token, num_envs=2),
+        Client(guarded).hello(token=token),
+    ]
+    assert [each.get("code") for each in answers] == ["bad_hello", "bad_token", "bad_hello", None]
+    assert answers[2]["message"] == "num_envs is 2, this gateway has sessions of 1"
+    assert (answers[3]["kind"], answers[3]["reason"]) == ("busy", "this gateway is ending")
 
 
 def test_A2_a_revoked_client_is_sent_away(guarded: Stage) -> None:
