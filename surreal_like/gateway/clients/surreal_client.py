@@ -410,6 +410,7 @@ class Session:
     Attributes:
         observation_spec, action_spec: what the gateway expects and gives.
         seed: for the environment's next episode.
+        version: of the parameters behind the newest action.
         latencies: seconds of the newest round trips.
     """
 
@@ -445,7 +446,7 @@ class Session:
         self._total, self._length = 0.0, 0
         self.observation_spec: Any = None
         self.action_spec: Any = None
-        self.seed = 0
+        self.seed = self.version = 0
         self.latencies: list[float] = []
         self._open()
 
@@ -572,6 +573,7 @@ class Session:
             alive = time.monotonic()
             if self._is_answer(answer, fields):
                 self._seq = fields["seq"]
+                self.version = answer.get("version", self.version)
                 self._measure(time.monotonic() - began)
                 return answer
 

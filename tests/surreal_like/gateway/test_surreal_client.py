@@ -156,12 +156,14 @@ def test_C1_episodes_with_both_ends(stage: Stage) -> None:
             assert session.observation_spec == {"type": "float32", "dim": [2]}
             assert session.action_spec == {"type": "discrete", "dim": [3]}
             first = session.seed
+            assert session.version == 0
             results = [
                 episode(session, 3),
                 episode(session, 2, observation=[0.0, 9.0], truncated=True),
                 episode(session, 1, observation=[0.0, 9.0], metrics={"speed": 2.5}),
             ]
             assert session.seed != first
+            assert session.version == 1
             return results
 
     results = Playing(stage, program).result()
