@@ -15,7 +15,7 @@ from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send_to
 from surreal_like.gateway.sessions import Member, Sessions
-from surreal_like.gateway.slots import split
+from surreal_like.gateway.slots import Advice, split
 
 
 class Answering:
@@ -88,8 +88,7 @@ class Answering:
         for index, (member, request) in enumerate(zip(members, batch.requests, strict=True)):
             start, stop = index * num_envs, (index + 1) * num_envs
             extras = split(advice.extras, start, stop)
-            action = advice.action[start:stop]
-            member.rows.advise(advice._replace(action=action, extras=extras))
+            member.rows.advise(Advice(advice.action[start:stop], extras, advice.version))
             if simple is not None:
                 self._reply(member, request, simple[index], advice.version)
             else:

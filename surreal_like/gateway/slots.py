@@ -130,8 +130,12 @@ class Slot:
             has_room: False: a muted slot stays so; otherwise its rows begin again here.
         """
         before = self._write_row(request)
-        ended = before.terminated | before.truncated
-        self.returns[ended], self.lengths[ended] = 0.0, -1
+        if self._num_envs == 1:
+            # Only `end` ends the episode of a single stream.
+            ended = before.terminated
+        else:
+            ended = before.terminated | before.truncated
+            self.returns[ended], self.lengths[ended] = 0.0, -1
         self.returns += request.reward
         self.lengths += 1
         self.first = ended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,17 @@ import numpy.typing as npt
 import pytest
 import torch
 
+import main.gateway
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from surreal_like.agent.base import Agent
+from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
 from surreal_like.experiment.resolve import defaults
 from surreal_like.gateway.inference import Inference, joined
+from surreal_like.gateway.policies import Policies
 from tests.surreal_like.agent.rig import Count
 
 OBS = {"type": "float32", "dim": [3]}
@@ -131,6 +135,38 @@ def test_B6_frames_are_stacked_by_stream() -> None:
         if first:
             frames = np.concatenate((np.full((1, 2), step, np.float32), expected[:, -1]))
             expected = stack.step(np.array([0]))[0]
+
+
+@pytest.mark.parametrize("clips", [True, False])
+def test_B5_answers_are_within_bounds_and_the_policy_is_recorded(clips: bool) -> None:
+    agent = agent_of("ppo", "training", CONTINUOUS)
+    agent.env_config.clip_action = clips
+    given = np.array([[3.0, -0.5], [0.5, -7.0]], np.float32)
+    agent.act = lambda obs: given  # type: ignore[method-assign]
+    policies = Policies(lambda mode: agent, agent.env_config, 4, {"train": AgentMode.training})
+    obs = np.zeros((2, 3), np.float32)
+    advice, shown = policies.act("train", np.array([2, 0]), obs, np.array([True, False]))
+    assert advice.action.tolist() == given.tolist()
+    assert shown.tolist() == ([[1.0, -0.5], [0.5, -1.0]] if clips else given.tolist())
+
+
+def test_B7_a_gateway_explores_as_the_agent_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(main.gateway, "make_agent", lambda *given: made.append(given[-1]))
+    monkeypatch.setattr(main.gateway, "sending_gradients", lambda context, agent, learner: agent)
+    monkeypatch.setattr(
+        main.gateway, "GatewayService", lambda context, make: make(AgentMode.training)
+    )
+    session = BASE_SESSION_CONFIG.copy()
+    session.agent.num, session.gateway.num = 3, 2
+    context = SimpleNamespace(
+        config=Config({"session_config": session, "algorithm": "dqn"}),
+        folder=None,
+        component=SimpleNamespace(index=1),
+        busy=lambda seconds, what: None,
+    )
+    main.gateway.build(context)  # type: ignore[arg-type]
+    assert made == [4]
 
 
 def test_joined_nests() -> None:

@@ -1,0 +1,56 @@
+"""Algorithms of every kind learn from clients of a gateway alone."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from session.launchers.launcher import free_ports
+from tests.runs.command import ROOT, Process, Train, clean
+
+CLIENTS = 8
+# Configuration, return that shows learning, and what differs from an experiment with agents.
+CASES = {
+    "ppo": ("cartpole_ppo", 80.0, ["env_config.num_envs=1"]),
+    "impala": ("cartpole_impala", 80.0, ["env_config.num_envs=1"]),
+    # A random policy has about -1200.
+    "sac": ("pendulum_sac", -800.0, ["env_config.num_envs=1"]),
+    # Without its memory a policy has 1 / 3.
+    "recurrent ppo": ("memory_ppo", 0.7, ["env_config.num_envs=1", "env_config.env_args={}"]),
+    # One environment makes noisier gradients than the eight of the experiment.
+    "a3c": (
+        "cartpole_a3c",
+        60.0,
+        ["env_config.num_envs=1", "learner_config.algo.learning_rate.start=1e-3"],
+    ),
+}
+ENVS = {"pendulum_sac": "gym:Pendulum-v1", "memory_ppo": "toy:recall"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", CASES)
+def test_B3_an_algorithm_learns_from_clients_alone(case: str, run_folder: Path) -> None:
+    name, goal, words = CASES[case]
+    (port,) = free_ports(["gateway"], "127.0.0.1").values()
+    numbers = ("agent.num=0", "evaluator.num=0", "gateway.num=1", f"gateway.port={port}")
+    words = [*words, *(f"session_config.{each}" for each in numbers)]
+    stop = f"session_config.stop={{metric: return/train, above: {goal}, seconds: 120}}"
+    config = str(ROOT / "configs" / f"{name}.yaml")
+    env = ENVS.get(name, "gym:CartPole-v1")
+    play = [sys.executable, "-P", "-m", "main.cli", "client", f"127.0.0.1:{port}", "--env", env]
+    with (
+        Train(run_folder, config, "--quiet", *words, stop) as train,
+        ExitStack() as stack,
+    ):
+        players = [
+            stack.enter_context(Process(play, run_folder.parent / f"player-{number}.txt"))
+            for number in range(CLIENTS)
+        ]
+        assert train.wait(250) == 0, train.words
+        assert [each.wait(30) for each in players] == [0] * CLIENTS, players[0].words
+    assert train.result["goal_met"] is True
+    assert clean(train.result, gradients=case == "a3c")
