@@ -16,7 +16,7 @@ from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import plain
 from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.gateway.host import EventLog
-from surreal_like.gateway.messages import VERSION, Hello, Refusal
+from surreal_like.gateway.messages import VERSION, Hello, Refusal, short
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send, send_busy, send_goodbye
 from surreal_like.gateway.sessions import Busy, Member, Sessions
@@ -88,7 +88,7 @@ class Admission:
         if message.num_envs != num_envs:
             raise Refusal(
                 "bad_hello",
-                f"num_envs is {message.num_envs}, this gateway has sessions of {num_envs}",
+                f"num_envs is {short(message.num_envs)}, this gateway has sessions of {num_envs}",
             )
         now = self._clock.now()
         member = self._sessions.find(message.resume)

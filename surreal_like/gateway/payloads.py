@@ -75,7 +75,13 @@ def _from_msgpack(payload: bytes) -> Any:
 
 def _from_json(payload: bytes) -> Any:
     try:
-        return json.loads(payload, parse_constant=_refuse_constant)
+        # As bytes it might be UTF-16, too.
+        text = payload.decode()
+        fields = json.loads(text, parse_constant=_refuse_constant)
+        if "\\u" in text:
+            # Half of a surrogate pair is a text that nothing can encode.
+            json.dumps(fields, ensure_ascii=False).encode()
+        return fields
     except (ValueError, RecursionError, MemoryError) as error:
         malformed(f"the message is not valid JSON: {str(error)[:100]}")
 
@@ -97,7 +103,11 @@ def _check_size(fields: Any) -> None:
                 if set(map(type, value)) - _TEXT:
                     malformed("a key of a map is no text")
                 value = value.values()
-            if not _NESTED.isdisjoint(map(type, value)):
+            kinds = set(map(type, value))
+            if msgpack.Timestamp in kinds:
+                # The decoder makes it of an extension type of its own.
+                malformed("a timestamp given, arrays are the only extension type")
+            if kinds & _NESTED:
                 deeper += [each for each in value if type(each) in _NESTED]
         if not deeper:
             return

@@ -5,6 +5,7 @@ Every field is checked here: what comes out of :meth:`Protocol.parse` fits the s
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
@@ -184,6 +185,11 @@ class Protocol:
         token = fields.get("t")
         if isinstance(token, np.ndarray) or len(msgpack.packb(token, default=str)) > _PING_BYTES:
             raise Refusal("malformed", f"t of a ping has more than {_PING_BYTES} bytes")
+        try:
+            # JSON reads 1e999 as infinity, and cannot write it.
+            json.dumps(token, default=str, allow_nan=False)
+        except ValueError:
+            raise Refusal("malformed", "t of a ping is NaN or infinite") from None
         return Ping(token)
 
     # -- fields

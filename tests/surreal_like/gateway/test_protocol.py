@@ -135,6 +135,12 @@ def test_P2_a_session_keeps_its_encoding() -> None:
         b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"a": ' + b"1" * 5000 + b"}",
         b'{"a": "\xff"}',
+        b'{"a": "\xed\xa0\x80"}',  # half of a surrogate pair
+        b'{"a": "\\ud800"}',
+        b'{"\\uDC00x": 1}',
+        '{"a": 1}'.encode("utf-16-le"),
+        b"\x81\xa1a" + msgpack.packb(msgpack.Timestamp(1)),
+        b"\x81\xa1a\x91" + msgpack.packb(msgpack.Timestamp(1)),
         json.dumps({str(i): 0 for i in range(257)}).encode(),
         json.dumps({"a": "x" * 4097}).encode(),
         json.dumps({"a": [1, ["x" * 4097]]}).encode(),
@@ -507,7 +513,10 @@ def test_P9_bad_metric(values: Any) -> None:
         assert refused(ONE, {**STEP, "metrics": values}).code == "bad_metric"
 
 
-@pytest.mark.parametrize("token", ["a" * 64, list(range(70)), {"a": "b" * 64}, np.zeros(99)])
+@pytest.mark.parametrize(
+    "token",
+    ["a" * 64, list(range(70)), {"a": "b" * 64}, np.zeros(99), math.inf, [{"a": math.nan}]],
+)
 def test_a_ping_is_short(token: Any) -> None:
     assert refused(ONE, {"kind": "ping", "t": token}).code == "malformed"
 
