@@ -1,396 +1,372 @@
 """Clients of a gateway, beside an echo of the same bytes by epoll, and by gRPC streams.
 
-Each contender has a process of its own; the clients are one process, this one, and do not think.
-Contenders take turns within each round, so that all see the same state of the machine. Prints two
-tables, steps per second and latency, and the processor time of the server per step.
+Each server has a process of its own; the clients are one process, this one. Prints tables and JSON,
+and writes benchmarks/results/gateway.json; about eight minutes.
 
-    python benchmarks/gateway.py [--rounds 7] [--seconds 1] [--clients 1 8 32 48 64 128 256]
-        [--json FILE]
+    python benchmarks/gateway.py [--rounds 7] [--seconds 0.4] [--only answers cost doors ...]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
-import os
-import select
-import signal
-import socket
-import statistics
-import struct
-import subprocess
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from machine import machine
+import torch
 
-from session.process.heartbeat import read_beats
-from session.stream.door import Encoding
-from session.stream.frame import FrameReader, framed
-from surreal_like.gateway.payloads import decode, encode
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE / "ours"))
 
-ROOT = Path(__file__).resolve().parents[1]
-OBSERVATION = np.zeros(4, np.float32)
-# An answer as the gateway sends it.
-ANSWER = framed(
-    encode({"kind": "action", "seq": 1 << 20, "action": 1, "version": 1}, Encoding.msgpack)
+from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
+from gateway_load import Connection, Sample, Way, resident_bytes  # noqa: E402
+from gateway_load import measure as load  # noqa: E402
+from gateway_runs import runs  # noqa: E402
+from gateway_servers import (  # noqa: E402
+    GRPC_MOST,
+    Server,
+    certificate,
+    echo,
+    floored,
+    grpc_echo,
+    measure_grpc,
+    process_of,
+    training,
 )
-CLIENTS = (1, 8, 32, 48, 64, 128, 256)
-GRPC_MOST = 64
-_TICKS = os.sysconf("SC_CLK_TCK")
-_START_SECONDS = 90.0
+from setting import Given, arguments  # noqa: E402
+from tables import tables  # noqa: E402
+
+from surreal_like.network.encoder import NatureCNN  # noqa: E402
+
+COUNTS = (1, 8, 32, 48, 64, 128, 256)
+TRAINED = (32, 128, 256, 512)
+PACED_SECONDS = 1 / 30
+STREAMS = 32
+IMAGE = (84, 84, 4)
+IDLE = 64
+ASKS, ECHOED = Way(), Way(greets=False)
+# Rows are recorded, the learner waits.
+IDLE_LEARNER = "learner_config.replay={capacity: 400_000, min_size: 400_000}"
+NO_THINKING = (
+    "Float32 [4] and a reward in, a discrete action out; a client asks once it has its answer"
+)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One measurement of one contender.
+class Turn:
+    """Samples of the servers in each round, each measured when it is first needed.
 
     Args:
-        steps_per_second: answers.
-        cpu_seconds: processor time of the server per step.
-        p50_seconds, p99_seconds: from a request to its answer, at the client.
-        batch: requests that the gateway answered together, 0 if unknown.
+        servers: name -> measurement of so many clients.
+        counts: numbers of clients, by server.
     """
 
-    steps_per_second: float
-    cpu_seconds: float
-    p50_seconds: float
-    p99_seconds: float
-    batch: float = 0.0
+    def __init__(
+        self, servers: Mapping[str, Callable[[int], Sample]], counts: Mapping[str, Sequence[int]]
+    ) -> None:
+        self._servers, self._counts = servers, counts
+        self._found: dict[tuple[int, str, int], Sample] = {}
+
+    def sample(self, number: int, name: str, clients: int) -> Sample:
+        """Returns the sample of a round."""
+        key = number, name, clients
+        if key not in self._found:
+            self._found[key] = self._servers[name](clients)
+        return self._found[key]
+
+    def of(self, name: str) -> Callable[[], dict[str, float]]:
+        """Returns the rounds of a side: ``clients unit`` -> number."""
+        numbers = count()
+
+        def run() -> dict[str, float]:
+            number = next(numbers)
+            found: dict[str, float] = {}
+            for clients in self._counts[name]:
+                sample = self.sample(number, name, clients)
+                found[f"{clients} p50"] = 1e3 * sample.p50_seconds
+                found[f"{clients} p99"] = 1e3 * sample.p99_seconds
+                found[f"{clients} steps"] = sample.steps_per_second
+                found[f"{clients} cpu"] = 1e6 * sample.cpu_seconds
+            return found
+
+        return run
 
 
-def step_frame(seq: int) -> bytes:
-    """Returns the request of every step; its number has five bytes, so all are equally long."""
-    fields = {"kind": "step", "reward": 1.0, "observation": OBSERVATION}
-    body = encode(fields, Encoding.msgpack)
-    payload = bytes([body[0] + 1]) + body[1:] + b"\xa3seq\xce" + struct.pack(">I", seq)
-    return framed(payload)
-
-
-def cpu_of(pid: int) -> float:
-    """Returns the processor time of a process so far in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-class Connection:
-    """One client without thinking time."""
-
-    def __init__(self, port: int, *, greets: bool) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._reader = FrameReader(1 << 20)
-        self.seq = 1
-        self.asked_at = 0.0
-        if greets:
-            self._ask({"kind": "hello", "v": 1})
-            self._ask({"kind": "reset", "seq": 1, "observation": OBSERVATION})
-
-    def _ask(self, fields: dict[str, Any]) -> None:
-        self.socket.sendall(framed(encode(fields, Encoding.msgpack)))
-        while (payload := self._reader.next()) is None:
-            self._reader.feed(self.socket.recv(1 << 16))
-        answer = decode(payload, None)[0]
-        if answer["kind"] not in ("welcome", "action"):
-            raise SystemExit(f"the gateway says {answer}")
-
-    def step(self, now: float) -> None:
-        """Sends the next request."""
-        self.seq += 1
-        self.asked_at = now
-        self.socket.sendall(step_frame(self.seq))
-
-    def leave(self, *, says_bye: bool) -> None:
-        """Closes the connection; with a bye its place is free at once."""
-        if says_bye:
-            self.socket.sendall(framed(encode({"kind": "bye"}, Encoding.msgpack)))
-        self.socket.close()
-
-    def answered(self) -> bool:
-        """Reads; returns True once the answer is complete. Messages `wait` are left out."""
-        self._reader.feed(self.socket.recv(1 << 16))
-        payload = self._reader.next()
-        return payload is not None and b"wait" not in payload
-
-
-def measure(port: int, pid: int, clients: int, seconds: float, *, greets: bool) -> Sample:
-    """Lets some clients step as fast as they are answered."""
-    with ExitStack() as stack:
-        connections = {}
-        poll = stack.enter_context(select.epoll())
-        for _ in range(clients):
-            each = Connection(port, greets=greets)
-            stack.callback(each.leave, says_bye=greets)
-            connections[each.socket.fileno()] = each
-            poll.register(each.socket, select.EPOLLIN)
-        latencies: list[float] = []
-        now = time.perf_counter()
-        for each in connections.values():
-            each.step(now)
-        # A first part, which is not measured, fills the batches.
-        for part in (0.2 * seconds, seconds):
-            latencies.clear()
-            cpu, began = cpu_of(pid), time.perf_counter()
-            while (now := time.perf_counter()) < began + part:
-                for number, _ in poll.poll(0.1):
-                    each = connections[number]
-                    if each.answered():
-                        now = time.perf_counter()
-                        latencies.append(now - each.asked_at)
-                        each.step(now)
-            passed = time.perf_counter() - began
-        return _sample(latencies, passed, cpu_of(pid) - cpu)
-
-
-def _sample(latencies: list[float], passed: float, cpu_seconds: float) -> Sample:
-    ordered = sorted(latencies)
-    count = len(ordered)
-    if not count:
-        raise SystemExit("no answer came in time")
-    return Sample(
-        count / passed,
-        cpu_seconds / count,
-        ordered[count // 2],
-        ordered[min(count - 1, int(0.99 * count))],
-    )
-
-
-# -- contenders
-
-
-def echo(ready: Any) -> None:
-    """Answers each frame with one of the size of an action; an epoll loop and nothing else."""
-    server = socket.create_server(("127.0.0.1", 0), backlog=512)
-    ready.send(server.getsockname()[1])
-    poll = select.epoll()
-    poll.register(server, select.EPOLLIN)
-    clients: dict[int, tuple[socket.socket, FrameReader]] = {}
-    while True:
-        for number, _ in poll.poll():
-            if number == server.fileno():
-                end, _address = server.accept()
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                clients[end.fileno()] = end, FrameReader(1 << 20)
-                poll.register(end, select.EPOLLIN)
-                continue
-            end, reader = clients[number]
-            try:
-                data = end.recv(1 << 16)
-            except ConnectionResetError:
-                data = b""
-            if not data:
-                poll.unregister(end)
-                clients.pop(number)[0].close()
-                continue
-            reader.feed(data)
-            while reader.next() is not None:
-                end.sendall(ANSWER)
-
-
-def grpc_echo(ready: Any) -> None:
-    """The same with one gRPC stream for each client."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    import grpc
-
-    def answers(requests: Iterator[bytes], context: object) -> Iterator[bytes]:
-        for _ in requests:
-            yield ANSWER
-
-    handler = grpc.stream_stream_rpc_method_handler(answers)
-    server = grpc.server(ThreadPoolExecutor(GRPC_MOST + 8))
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("bench", {"steps": handler}),)
-    )
-    ready.send(server.add_insecure_port("127.0.0.1:0"))
-    server.start()
-    server.wait_for_termination()
-
-
-def measure_grpc(port: int, pid: int, clients: int, seconds: float) -> Sample:
-    """The same clients over gRPC; each has a thread."""
-    import grpc
-
-    over = threading.Event()
-    latencies: list[float] = []
-
-    def client(stub: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
-        go = threading.Semaphore(1)
-        asked = [0.0]
-
-        def requests() -> Iterator[bytes]:
-            seq = 1
-            while not over.is_set():
-                go.acquire()
-                seq += 1
-                asked[0] = time.perf_counter()
-                yield step_frame(seq)
-
-        for _ in stub(requests()):
-            latencies.append(time.perf_counter() - asked[0])
-            go.release()
-
-    with ExitStack() as stack:
-        threads = []
-        for _ in range(clients):
-            channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
-            thread = threading.Thread(target=client, args=(channel.stream_stream("/bench/steps"),))
-            thread.start()
-            threads.append(thread)
-        time.sleep(0.2 * seconds + 0.3)
-        latencies.clear()
-        cpu, began = cpu_of(pid), time.perf_counter()
-        time.sleep(seconds)
-        found = _sample(list(latencies), time.perf_counter() - began, cpu_of(pid) - cpu)
-        over.set()
-        for thread in threads:
-            thread.join()
-    return found
-
-
-@contextmanager
-def process_of(target: Callable[[Any], None]) -> Iterator[tuple[int, int]]:
-    """Yields port and process id of a contender."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=target, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        if not ours.poll(_START_SECONDS):
-            raise SystemExit(f"{target.__name__} does not start")
-        yield ours.recv(), process.pid or 0
-    finally:
-        process.kill()
-        process.join()
-
-
-@contextmanager
-def training(folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """Yields port and process id of the gateway of a run that trains CartPole, and its folder."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = [
-        f"session_config.gateway.port={port}",
-        "session_config.stop={seconds: 36000}",
-    ]
-    argv = [sys.executable, "-P", "-m", "main.cli", "train", str(ROOT / "configs")]
-    argv[-1] += "/cartpole_remote.yaml"
-    process = subprocess.Popen(
-        [*argv, "--quiet", "--folder", str(folder), *words], stdout=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + _START_SECONDS
-        while not (beat := read_beats(folder / "alive").get("gateway-0")) or not beat.ready:
-            if time.monotonic() > deadline or process.poll() is not None:
-                raise SystemExit("the run does not start")
-            time.sleep(0.1)
-        yield port, beat.pid, folder
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait()
-
-
-def bare_forward(batch: float) -> float:
-    """Returns the seconds per row of a forward pass of the network of the run, in such batches."""
-    import torch
-
-    rows = max(1, round(batch))
-    torch.set_num_threads(1)
-    layers = [torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()]
-    network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 2))
-    obs = torch.zeros(rows, 4)
-    with torch.inference_mode():
-        for repeats in (100, 1000):
-            began = time.process_time()
-            for _ in range(repeats):
-                network(obs).argmax(1)
-    return (time.process_time() - began) / repeats / rows
-
-
-# -- rounds and tables
-
-
-def compare(clients: Sequence[int], rounds: int, seconds: float) -> dict[str, Any]:
-    """Returns samples by contender and number of clients."""
-    found: dict[str, dict[int, list[Sample]]] = {name: {} for name in ("echo", "grpc", "gateway")}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "run"
-        echo_at = stack.enter_context(process_of(echo))
-        grpc_at = stack.enter_context(process_of(grpc_echo))
-        port, pid, folder = stack.enter_context(training(folder))
-        for number in clients:
-            for _ in range(rounds):
-                samples = {"echo": measure(*echo_at, number, seconds, greets=False)}
-                if number <= GRPC_MOST:
-                    samples["grpc"] = measure_grpc(*grpc_at, number, seconds)
-                ours = measure(port, pid, number, seconds, greets=True)
-                beat = read_beats(folder / "alive").get("gateway-0")
-                batch = beat.status.get("batch", 0.0) if beat is not None else 0.0
-                samples["gateway"] = Sample(**{**asdict(ours), "batch": batch})
-                for name, sample in samples.items():
-                    found[name].setdefault(number, []).append(sample)
-            print(f"{number} clients done", file=sys.stderr)
+def part(found: Found, name: str, unit: str, better: str, ends: tuple[str, ...]) -> Found:
+    """Returns the numbers of a measured group that have one unit, as a group of their own."""
     return {
-        name: {number: _medians(samples) for number, samples in of.items()}
-        for name, of in found.items()
+        **found,
+        "name": name,
+        "unit": unit,
+        "better": better,
+        "sides": {key: side for key, side in found["sides"].items() if key.endswith(ends)},
+        "lines": [line for line in found["lines"] if line["side"].endswith(ends)],
     }
 
 
-def _medians(samples: Sequence[Sample]) -> dict[str, float]:
-    rows = [asdict(each) for each in samples]
-    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+def asked(server: Server, seconds: float, clients: int, way: Way = ASKS) -> Sample:
+    """Measures a server, whose clients are of this process."""
+    return load(server.port, server.pid, clients, seconds, way)
 
 
-def tables(found: dict[str, Any], clients: Sequence[int]) -> str:
-    """Returns latency and steps per second as text, and the processor time per step."""
-    columns: dict[str, Callable[[dict[str, float]], str]] = {
-        "p50 / p99 [ms]": lambda s: f"{1e3 * s['p50_seconds']:.2f} / {1e3 * s['p99_seconds']:.2f}",
-        "steps/s": lambda s: f"{s['steps_per_second']:,.0f}",
-        "processor time of the server per step [µs]": lambda s: f"{1e6 * s['cpu_seconds']:.1f}",
-    }
-    lines = []
-    contenders = {name: of for name, of in found.items() if name != "forward"}
-    for title, shown in columns.items():
-        lines += [title, "".join(f"{name:>18}" for name in ("clients", *contenders))]
-        for number in clients:
-            cells = [shown(of[number]) if number in of else "-" for of in contenders.values()]
-            lines.append("".join(f"{cell:>18}" for cell in (str(number), *cells)))
-        lines.append("")
-    for number in clients:
-        ours, bare = found["gateway"][number], found["echo"][number]
-        cost = bare["cpu_seconds"] + found["forward"][number]["cpu_seconds"]
-        lines.append(
-            f"{number} clients: {ours['cpu_seconds'] / cost:.2f} x (echo + forward pass in batches "
-            f"of {ours['batch']:.0f}), p50 {ours['p50_seconds'] / bare['p50_seconds']:.2f} x echo"
+def constant(**values: float) -> Callable[[], dict[str, float]]:
+    """Returns the rounds of a side that is not measured here."""
+    return lambda: {key.replace("_", " ").strip(): value for key, value in values.items()}
+
+
+def answers(given: Given) -> list[Found]:
+    """Measures latency and steps per second, and the latency of clients that think."""
+    with ExitStack() as stack:
+        echoed = stack.enter_context(process_of(echo))
+        grpc = stack.enter_context(process_of(grpc_echo))
+        ours = stack.enter_context(training(given.folder / "idle", [IDLE_LEARNER]))
+        few = [number for number in COUNTS if number <= GRPC_MOST]
+        turn = Turn(
+            {
+                "gateway": partial(asked, ours, given.seconds),
+                "echo": partial(asked, echoed, given.seconds, way=ECHOED),
+                "grpc": partial(measure_grpc, grpc, seconds=given.seconds),
+            },
+            {"gateway": COUNTS, "echo": COUNTS, "grpc": few},
         )
-    return "\n".join(lines)
+        sides = [
+            Side(
+                "gateway",
+                "surreal_like",
+                "decodes, acts in batches, records rows",
+                turn.of("gateway"),
+            ),
+            Side("echo", "epoll echo", "the same bytes, nothing else", turn.of("echo")),
+            Side("grpc", "gRPC streams", "an echo by grpcio, one stream a client", turn.of("grpc")),
+            Side(
+                "relaax",
+                "RELAAX, published",
+                "A3C over its bridge, m4.xlarge, 2017; not measured here",
+                constant(_32_p50=323.0, _32_steps=99.0),
+            ),
+        ]
+        wanted = {(32, "p50"): "5 x, aim 3 x; 5 ms", (256, "p50"): "3 x, aim 2 x; 20 ms"}
+        lines = []
+        for end in ("p50", "p99", "steps"):
+            for number in COUNTS:
+                key = f"{number} {end}"
+                peers = [
+                    f"{name} {key}" for name in ("echo", "grpc") if name == "echo" or number in few
+                ]
+                if number == 32 and end != "p99":
+                    peers.append(f"relaax {key}")
+                what = f"{number} clients" + (", p99" if end == "p99" else "")
+                lines.append(
+                    Line(what, f"gateway {key}", tuple(peers), wanted.get((number, end), ""))
+                )
+        about = f"{NO_THINKING}. The gateway of a run whose learner waits."
+        found = measure(Group("Answers", "", "", about, sides, lines), given.rounds)
+        return [
+            part(found, "Time to an answer", "milliseconds", "less", (" p50", " p99")),
+            part(found, "Steps of all clients", "steps/s", "more", (" steps",)),
+            paced(given, ours, echoed),
+        ]
 
 
-def main() -> int:
-    """Measures, prints the tables, and writes JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    found = compare(given.clients, given.rounds, given.seconds)
-    forward = {n: bare_forward(found["gateway"][n]["batch"] or n) for n in given.clients}
-    shown = {**found, "forward": {n: {"cpu_seconds": value} for n, value in forward.items()}}
-    print(tables(shown, given.clients))
-    if given.json is not None:
-        given.json.write_text(json.dumps({"machine": machine(), **shown}, indent=1) + "\n")
-    return 0
+def paced(given: Given, ours: Server, echoed: Server) -> Found:
+    """Measures clients that ask 30 times a second."""
+    seconds = max(1.0, given.seconds)
+    counts = {"gateway": (32, 256), "echo": (32, 256)}
+    turn = Turn(
+        {
+            "gateway": partial(asked, ours, seconds, way=Way(pause=PACED_SECONDS)),
+            "echo": partial(asked, echoed, seconds, way=Way(greets=False, pause=PACED_SECONDS)),
+        },
+        counts,
+    )
+    sides = [
+        Side("gateway", "surreal_like", "as above", turn.of("gateway")),
+        Side("echo", "epoll echo", "as above", turn.of("echo")),
+    ]
+    wanted = {32: "3 ms, aim 1 ms", 256: "6 ms, aim 2 ms"}
+    lines = [
+        Line(f"{number} clients", f"gateway {number} p50", (f"echo {number} p50",), wanted[number])
+        for number in (32, 256)
+    ]
+    about = "From the time at which a client wanted to ask, its own delay included."
+    found = measure(Group("Paced", "", "", about, sides, lines), given.rounds)
+    return part(found, "Clients that ask 30 times a second", "milliseconds", "less", (" p50",))
+
+
+def cost(given: Given) -> list[Found]:
+    """Measures the processor time per step of a gateway whose run trains."""
+    with ExitStack() as stack:
+        echoed = stack.enter_context(process_of(echo))
+        grpc = stack.enter_context(process_of(grpc_echo))
+        ours = stack.enter_context(training(given.folder / "training", []))
+        layers = [torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()]
+        network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 2))
+        servers = floored(
+            {
+                "gateway": partial(asked, ours, given.seconds),
+                "echo": partial(asked, echoed, given.seconds, way=ECHOED),
+                "grpc": partial(measure_grpc, grpc, seconds=given.seconds),
+            },
+            ours,
+            network,
+            (4,),
+            torch.float32,
+        )
+        turn = Turn(servers, {"gateway": TRAINED, "floor": (32, 256), "grpc": (32,)})
+        sides = [
+            Side("gateway", "surreal_like", "training CartPole by DQN", turn.of("gateway")),
+            Side("floor", "epoll echo + forward pass", "2 x 64, same mean batch", turn.of("floor")),
+            Side("grpc", "gRPC streams", "an echo, without a policy", turn.of("grpc")),
+        ]
+        lines = [
+            Line("32 clients", "gateway 32 cpu", ("floor 32 cpu",), "5 x, aim 3.5 x"),
+            Line("32 clients", "gateway 32 cpu", ("grpc 32 cpu",), "0.35 x, aim 0.2 x"),
+            Line("256 clients", "gateway 256 cpu", ("floor 256 cpu",), "4.5 x, aim 3 x"),
+            Line("512 clients, to 32", "gateway 512 cpu", ("gateway 32 cpu",), "1.25 x"),
+        ]
+        about = f"{NO_THINKING}. The run trains as fast as it can."
+        found = measure(Group("Cost", "", "", about, sides, lines), given.rounds)
+        name = "Processor time of the server per step"
+        return [part(found, name, "microseconds", "less", (" cpu",))]
+
+
+def doors(given: Given) -> list[Found]:
+    """Measures JSON, WebSocket and TLS, and sessions of many environments."""
+    with ExitStack() as stack:
+
+        def start(name: str, *words: str) -> Server:
+            return stack.enter_context(training(given.folder / name, [IDLE_LEARNER, *words]))
+
+        plain = start("plain")
+        cert, key = certificate(given.folder)
+        tls = start("tls", f"session_config.gateway.tls={{cert: {cert}, key: {key}}}")
+        many = start("many", f"session_config.gateway.num_envs={STREAMS}")
+        clients = 32
+
+        def cpu(server: Server, door: str) -> float:
+            return 1e6 * asked(server, given.seconds, clients, Way(door)).cpu_seconds
+
+        names = {"frames": "binary frames", "websocket": "WebSocket", "json": "JSON", "tls": "TLS"}
+        wanted = {
+            "websocket": "1.4 x, aim 1.25 x",
+            "json": "1.9 x, aim 1.6 x",
+            "tls": "1.5 x, aim 1.3 x",
+        }
+        sides = [
+            Side(
+                name,
+                label,
+                "the same requests",
+                partial(cpu, tls if name == "tls" else plain, name),
+            )
+            for name, label in names.items()
+        ]
+        lines = [Line(names[name], name, ("frames",), text) for name, text in wanted.items()]
+        about = f"{clients} clients. The observation is an array in binary, a list in JSON."
+        group = Group(
+            "Doors", "microseconds of processor time per step", "less", about, sides, lines
+        )
+
+        def steps(server: Server, streams: int) -> float:
+            obs = np.zeros((streams, 4) if streams > 1 else 4, np.float32)
+            way = Way(observation=obs, streams=streams)
+            return asked(server, given.seconds, 8, way).steps_per_second
+
+        both = [
+            Side(
+                "many",
+                "surreal_like",
+                f"{STREAMS} environments a message",
+                partial(steps, many, STREAMS),
+            ),
+            Side(
+                "single",
+                "one environment a message",
+                "the same number of clients",
+                partial(steps, plain, 1),
+            ),
+        ]
+        line = [Line(f"{STREAMS} environments", "many", ("single",), "8 x, aim 15 x")]
+        about = "8 clients without thinking time."
+        wide = Group("Several environments in one message", "steps/s", "more", about, both, line)
+        return [measure(group, given.rounds), measure(wide, given.rounds), idle(given, plain)]
+
+
+def idle(given: Given, server: Server) -> Found:
+    """Measures the memory of sessions that wait."""
+    with ExitStack() as stack:
+
+        def grown() -> float:
+            before = resident_bytes(server.pid)
+            for _ in range(IDLE):
+                each = Connection(server.port)
+                stack.callback(each.leave, says_bye=True)
+            return max(0.01, (resident_bytes(server.pid) - before) / IDLE / 1024)
+
+        side = Side("idle", "surreal_like", "after hello and reset", grown)
+        lines = [Line(f"{IDLE} more sessions", "idle", (), "64, and their rows")]
+        about = "Growth of the process per session."
+        group = Group("Memory of an idle session", "KiB", "less", about, [side], lines)
+        return measure(group, given.rounds)
+
+
+def images(given: Given) -> list[Found]:
+    """Measures large observations and the Nature CNN."""
+    words = [
+        "env_config.obs_spec={type: uint8, dim: [84, 84, 4]}",
+        "learner_config.replay={capacity: 20_000, min_size: 20_000}",
+        "learner_config.model={hidden_sizes: [], head_sizes: [512]}",
+    ]
+    with ExitStack() as stack:
+        echoed = stack.enter_context(process_of(echo))
+        ours = stack.enter_context(training(given.folder / "images", words))
+        network = torch.nn.Sequential(NatureCNN(IMAGE), torch.nn.Linear(512, 2))
+        obs = np.zeros(IMAGE, np.uint8)
+        servers = floored(
+            {
+                "gateway": partial(asked, ours, given.seconds, way=Way(observation=obs)),
+                "echo": partial(
+                    asked, echoed, given.seconds, way=Way(observation=obs, greets=False)
+                ),
+            },
+            ours,
+            network,
+            IMAGE,
+            torch.uint8,
+        )
+        turn = Turn(servers, {"gateway": (16,), "floor": (16,)})
+        sides = [
+            Side("gateway", "surreal_like", "acts and records rows", turn.of("gateway")),
+            Side("floor", "epoll echo + forward pass", "Nature CNN, same batch", turn.of("floor")),
+        ]
+        lines = [Line("16 clients", "gateway 16 cpu", ("floor 16 cpu",), "1.4 x, aim 1.15 x")]
+        about = "84 x 84 x 4 bytes per step, whose learner waits."
+        found = measure(Group("Images", "", "", about, sides, lines), given.rounds)
+        unit = "microseconds of processor time per step"
+        return [part(found, "Images", unit, "less", (" cpu",))]
+
+
+GROUPS: Mapping[str, Callable[[Given], list[Found]]] = {
+    "answers": answers,
+    "cost": cost,
+    "doors": doors,
+    "images": images,
+    "runs": runs,
+}
+
+
+def main() -> None:
+    """Measures, prints the tables and writes the results."""
+    torch.set_num_threads(1)
+    with arguments(__doc__, seconds=0.4, rounds=7, parts=tuple(GROUPS)) as given:
+        found = [group for part_ in given.parts for group in GROUPS[part_](given)]
+        if len(given.parts) == len(GROUPS):
+            keep("gateway", found, given.versions, given.left_out)
+        else:
+            print(tables({"groups": found}))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()
