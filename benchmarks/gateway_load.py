@@ -1,0 +1,240 @@
+"""Clients of ``gateway.py``: many connections in one process, which do not think."""
+
+from __future__ import annotations
+
+import base64
+import os
+import select
+import socket
+import ssl
+import struct
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from session.stream.door import Encoding
+from session.stream.frame import framed
+from surreal_like.gateway.payloads import decode, encode
+
+WAIT = 0.1
+# A first part of each measurement fills batches; it is not counted.
+FILL = 0.2
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measurement of one server.
+
+    Args:
+        steps_per_second: answers, times the environments of a session.
+        cpu_seconds: processor time of the server per answer.
+        p50_seconds, p99_seconds: from a request to its answer, at the client.
+    """
+
+    steps_per_second: float
+    cpu_seconds: float
+    p50_seconds: float
+    p99_seconds: float
+
+
+def sample_of(latencies: list[float], passed: float, cpu_seconds: float, streams: int) -> Sample:
+    """Returns the quantiles by nearest rank, and the rates."""
+    ordered, count = sorted(latencies), len(latencies)
+    if not count:
+        raise SystemExit("no answer came in time")
+    half, most = ordered[count // 2], ordered[min(count - 1, int(0.99 * count))]
+    return Sample(streams * count / passed, cpu_seconds / count, half, most)
+
+
+def cpu_of(pid: int) -> float:
+    """Returns the processor time of all threads of a process so far in seconds."""
+    nanoseconds = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        nanoseconds += int(path.read_text().split()[0])
+    return nanoseconds / 1e9
+
+
+def resident_bytes(pid: int) -> int:
+    """Returns the memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Way:
+    """Requests of all clients of a measurement.
+
+    Args:
+        door: ``frames``, ``json``, ``websocket`` or ``tls``.
+        observation: of every request; None: CartPole's.
+        streams: N, environments of a session.
+        greets: False: the server is an echo, without hello and reset.
+        pause: seconds between two requests of a client; 0: it does not think.
+    """
+
+    door: str = "frames"
+    observation: Any = None
+    streams: int = 1
+    greets: bool = True
+    pause: float = 0.0
+
+
+_WAY = Way()
+
+
+class Connection:
+    """One client.
+
+    Args:
+        port: of the server.
+        way: of its requests.
+    """
+
+    def __init__(self, port: int, way: Way = _WAY) -> None:
+        door, streams = way.door, way.streams
+        observation = np.zeros(4, np.float32) if way.observation is None else way.observation
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.seq = 1
+        self.asked_at = 0.0
+        self._held = b""
+        self._door = door
+        self._encoding = Encoding.json if door == "json" else Encoding.msgpack
+        self._head = request_head(observation, streams, self._encoding)
+        if door == "tls":
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            self.socket = context.wrap_socket(self.socket)
+        if door == "websocket":
+            self._upgrade()
+        if way.greets:
+            self._ask({"kind": "hello", "v": 1, "num_envs": streams})
+            self._ask({"kind": "reset", "seq": 1, "observation": observation})
+
+    def _upgrade(self) -> None:
+        key = base64.b64encode(os.urandom(16)).decode()
+        self.socket.sendall(
+            (
+                "GET /v1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+                "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                f"Sec-WebSocket-Protocol: surreal.v1.msgpack\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+            ).encode()
+        )
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n"):
+            answer += self.socket.recv(1)
+
+    def _wrapped(self, payload: bytes) -> bytes:
+        if self._door != "websocket":
+            return framed(payload)
+        size = len(payload)
+        # Masked with zeros.
+        head = bytes([0x82, 0x80 | size]) if size < 126 else b"\x82\xfe" + struct.pack(">H", size)
+        return head + bytes(4) + payload
+
+    def _ask(self, fields: dict[str, Any]) -> None:
+        self.socket.sendall(self._wrapped(encode(fields, self._encoding)))
+        while not (payload := self._next()):
+            self._held += self.socket.recv(1 << 16)
+        answer = decode(payload, None)[0]
+        if answer["kind"] not in ("welcome", "action"):
+            raise SystemExit(f"the gateway says {answer}")
+
+    def _next(self) -> bytes:
+        """Returns the next payload, empty if it is not complete."""
+        held = self._held
+        if len(held) < 4:
+            return b""
+        if self._door != "websocket":
+            start, size = 4, struct.unpack_from("<I", held)[0]
+        elif held[1] < 126:
+            start, size = 2, held[1]
+        else:
+            start, size = 4, struct.unpack_from(">H", held, 2)[0]
+        payload = held[start : start + size]
+        if len(payload) < size:
+            return b""
+        self._held = held[start + size :]
+        return payload
+
+    def step(self, now: float) -> None:
+        """Sends the next request."""
+        self.seq += 1
+        if self._encoding is Encoding.json:
+            payload = self._head + b"%d}" % self.seq
+        else:
+            # With a number of five bytes, all requests are equally long.
+            payload = self._head + struct.pack(">I", self.seq)
+        self.asked_at = now
+        self.socket.sendall(self._wrapped(payload))
+
+    def answered(self) -> bool:
+        """Reads; returns True once the answer is complete. Messages `wait` are left out."""
+        self._held += self.socket.recv(1 << 16)
+        payload = self._next()
+        return bool(payload) and b"wait" not in payload
+
+    def leave(self, *, says_bye: bool) -> None:
+        """Closes the connection; the place at the gateway is free again."""
+        if says_bye:
+            self.socket.sendall(self._wrapped(encode({"kind": "bye"}, self._encoding)))
+        self.socket.close()
+
+
+def request_head(observation: Any, streams: int, encoding: Encoding) -> bytes:
+    """Returns a step without its number, which comes last."""
+    fields: dict[str, Any] = {"kind": "step", "reward": 1.0, "observation": observation}
+    if streams > 1:
+        no = np.zeros(streams, np.bool_)
+        fields |= {"reward": np.ones(streams, np.float32), "terminated": no, "truncated": no}
+    body = encode(fields, encoding)
+    if encoding is Encoding.json:
+        return body[:-1] + b',"seq":'
+    return bytes([body[0] + 1]) + body[1:] + b"\xa3seq\xce"
+
+
+def measure(port: int, pid: int, clients: int, seconds: float, way: Way = _WAY) -> Sample:
+    """Lets clients step, each as soon as it is answered.
+
+    Args:
+        port, pid: of the server.
+        clients: number of connections.
+        seconds: of the measurement.
+        way: of their requests.
+    """
+    pause = way.pause
+    with ExitStack() as stack:
+        poll = stack.enter_context(select.epoll())
+        connections: dict[int, Connection] = {}
+        for _ in range(clients):
+            each = Connection(port, way)
+            stack.callback(each.leave, says_bye=way.greets)
+            connections[each.socket.fileno()] = each
+            poll.register(each.socket, select.EPOLLIN)
+        now = time.perf_counter()
+        # With pauses, the first requests come one after the other.
+        due = {each: now + pause * at / clients for at, each in enumerate(connections.values())}
+        latencies: list[float] = []
+        for part in (FILL * seconds, seconds):
+            latencies.clear()
+            cpu, began = cpu_of(pid), time.perf_counter()
+            while (now := time.perf_counter()) < began + part:
+                while due and (each := next(iter(due))) and due[each] <= now:
+                    asked_at = due.pop(each)
+                    each.step(asked_at if pause else time.perf_counter())
+                wait = next(iter(due.values())) - now if pause and due else WAIT
+                for number, _ in poll.poll(max(0.0, min(wait, WAIT))):
+                    each = connections[number]
+                    if each.answered():
+                        now = time.perf_counter()
+                        latencies.append(now - each.asked_at)
+                        if pause:
+                            due[each] = each.asked_at + pause
+                        else:
+                            each.step(now)
+            passed, used = time.perf_counter() - began, cpu_of(pid) - cpu
+        return sample_of(latencies, passed, used, way.streams)
