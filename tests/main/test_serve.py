@@ -76,12 +76,14 @@ def test_V2_many_clients_follow_a_run_that_goes_on(run_folder: Path) -> None:
 
 def follow(address: str) -> tuple[list[int], int, int]:
     """Plays until some versions have acted; returns them, the steps, and what was counted."""
+    steps, length = 0, -1
     with connect(address) as session:
         session.reset([0.0] * 4)
-        versions, steps = [session.version], 0
+        versions = [session.version]
         while len(versions) < VERSIONS:
             session.step(1.0, [0.0] * 4)
             steps += 1
             if session.version != versions[-1]:
                 versions.append(session.version)
-        return versions, steps + 1, session.end(1.0).length
+        length = session.end(1.0).length
+    return versions, steps + 1, length
