@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ def make_learner(config: Config) -> Learner:
     )
 
 
-def resolved(name: str) -> Config:
-    """A shipped config, with the specs of its environment."""
-    return RunRequest(CONFIGS / f"{name}.yaml").resolve().config
+def resolved(name: str, overrides: Sequence[str] = ()) -> Config:
+    """A shipped config, with some settings changed, and with the specs of its environment."""
+    return RunRequest(CONFIGS / f"{name}.yaml", overrides=tuple(overrides)).resolve().config
 
 
 def make_batch(config: Config) -> Batch:
@@ -37,24 +38,34 @@ def make_batch(config: Config) -> Batch:
     on_policy = config.algorithm in ("ppo", "impala")
     width = config.learner_config.replay.batch_size
     steps = config.session_config.sender.flush_iteration
-    lead = (steps, width) if on_policy else (width,)
+    if config.algorithm == "r2d2":
+        sequence = config.learner_config.replay.sequence
+        steps = sequence.burn_in + sequence.length
+    timed = on_policy or config.algorithm == "r2d2"
+    lead = (steps, width) if timed else (width,)
     batch = Batch(
         rewards=torch.rand(lead),
         discounts=torch.full(lead, 0.99),
         dones=torch.zeros(lead),
         actions=_actions(config, lead),
     )
-    rows = (steps + 1, width) if on_policy else lead
+    rows = (steps + 1, width) if timed else lead
     batch["obs"] = _observations(config, rows)
-    if on_policy:
-        number = config.env_config.action_spec.dim[0]
+    batch["extras"] = {}
+    if timed:
         batch["first"] = torch.zeros(rows, dtype=torch.bool)
         batch["mask"] = torch.ones(lead)
-        batch["extras"] = {"logits": 0.1 * torch.randn(*lead, number)}
     else:
         batch["obs_next"] = _observations(config, rows)
-        batch["weights"] = torch.ones(lead)
-        batch["extras"] = {}
+    if on_policy:
+        number = config.env_config.action_spec.dim[0]
+        batch["extras"] = {"logits": 0.1 * torch.randn(*lead, number)}
+    else:
+        batch["weights"] = torch.ones(width)
+    if config.algorithm == "r2d2":
+        batch["mask"][: sequence.burn_in] = 0.0
+        memory = 2 * config.learner_config.model.memory_size
+        batch["extras"] = {"memory": 0.1 * torch.randn(*lead, memory)}
     return batch
 
 

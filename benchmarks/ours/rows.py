@@ -26,11 +26,27 @@ def observations(kind: str, length: int, streams: int, seed: int) -> Array:
     return generator.standard_normal((length, streams, 4), dtype=np.float32)
 
 
-def make_columns(kind: str, length: int, streams: int, seed: int = 0) -> Columns:
-    """The columns of one chunk, ``[T, N, ...]``; episodes of 20 rows, the streams out of step."""
-    place = (np.arange(length)[:, None] + np.arange(streams)) % EPISODE_ROWS
-    first, last = place == 0, place == EPISODE_ROWS - 1
-    # Where two chunks meet the episodes need not fit: nothing reads across that is not there.
+def make_columns(
+    kind: str,
+    length: int,
+    streams: int,
+    seed: int = 0,
+    *,
+    begin: int = 0,
+    episode_rows: int = EPISODE_ROWS,
+) -> Columns:
+    """The columns of one chunk, ``[T, N, ...]``; the streams are out of step.
+
+    Args:
+        kind: of the observations.
+        length, streams: T and N.
+        seed: of observations and actions.
+        begin: row of the streams at which the chunk begins. Where two chunks meet the episodes
+            need not fit: nothing reads across that is not there.
+        episode_rows: rows of an episode.
+    """
+    place = (begin + np.arange(length)[:, None] + np.arange(streams)) % episode_rows
+    first, last = place == 0, place == episode_rows - 1
     generator = np.random.default_rng(seed)
     return {
         "obs": observations(kind, length, streams, seed),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from session import nest
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.nest import Nest
@@ -126,6 +127,28 @@ class FilterObservation(Wrapper):
         return {key: obs[key] for key in self._keys if key in obs}
 
 
+class FloatObservation(Wrapper):
+    """Makes float32 numbers of all parts of the observations, as they are.
+
+    For small whole numbers in bytes, which networks would otherwise get divided by 255;
+    `model.normalize_obs` gives them a scale.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.obs_spec = _float_spec(env.obs_spec)
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Resets; returns float32 numbers."""
+        obs, info = self.env.reset()
+        return nest.map(_as_float, obs), info
+
+    def step(self, action: Any) -> Step:
+        """Steps; returns float32 numbers."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return nest.map(_as_float, obs), reward, terminated, truncated, info
+
+
 class NeverTerminate(Wrapper):
     """Makes truncations of terminations: the end of an episode costs nothing that would follow."""
 
@@ -167,3 +190,13 @@ class MetricsOfInfo(Wrapper):
         if value.size != 1 or value.dtype.kind not in "biuf":
             raise DataError(f"env_config.metric_keys: {key!r} in info is {info[key]!r}, no number")
         return float(value.item())
+
+
+def _float_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    if is_leaf(spec):
+        return {"type": "float32", "dim": spec["dim"]}
+    return {key: _float_spec(part) for key, part in spec.items()}
+
+
+def _as_float(part: Any) -> Any:
+    return np.asarray(part, np.float32)

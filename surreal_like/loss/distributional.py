@@ -32,11 +32,15 @@ def categorical_projection(
     Returns:
         Probabilities `[B, K]`, without gradient.
     """
-    first, last = atoms[0], atoms[-1]
-    spacing = (last - first) / (len(atoms) - 1)
-    moved = torch.minimum(torch.maximum(_moved(atoms, r_t, discount_t), first), last)
-    shares = (1.0 - (moved.unsqueeze(1) - atoms.unsqueeze(-1)).abs() / spacing).clamp_(min=0.0)
-    return torch.einsum("bij,bj->bi", shares, probs_t.detach())
+    probs_t, top = probs_t.detach(), len(atoms) - 1
+    spacing = (atoms[-1] - atoms[0]) / top
+    # Place of each moved atom, in units of the spacing: its mass goes to the atoms on both sides.
+    place = ((_moved(atoms, r_t, discount_t) - atoms[0]) / spacing).clamp_(0.0, top)
+    below = place.floor()
+    above_mass = (place - below) * probs_t
+    index = below.long()
+    target = torch.zeros_like(probs_t).scatter_add_(1, index, probs_t - above_mass)
+    return target.scatter_add_(1, (index + 1).clamp_(max=top), above_mass)
 
 
 def clipped_mass(
@@ -86,17 +90,24 @@ def quantile_loss(quantiles_tm1: torch.Tensor, targets: torch.Tensor, kappa: flo
     if not kappa >= 0.0:
         raise ValueError(f"kappa is {kappa}, expected 0 or more")
     count = quantiles_tm1.shape[-1]
-    levels = (torch.arange(count, device=quantiles_tm1.device, dtype=quantiles_tm1.dtype) + 0.5) / (
-        count
-    )
-    errors = targets.detach().unsqueeze(-2) - quantiles_tm1.unsqueeze(-1)
-    weights = (levels.unsqueeze(-1) - (errors.detach() < 0.0).to(errors.dtype)).abs()
-    return (weights * _scaled_huber(errors, kappa)).mean(-1).sum(-1)
+    levels = torch.arange(count, device=quantiles_tm1.device, dtype=quantiles_tm1.dtype)
+    levels = (levels + 0.5) / count
+    loss, slopes = _quantile_loss(quantiles_tm1.detach(), targets.detach(), levels, kappa)
+    # The value of the loss, with its gradient: no pass of autograd over all pairs.
+    return loss + ((quantiles_tm1 - quantiles_tm1.detach()) * slopes).sum(-1)
 
 
-def _scaled_huber(errors: torch.Tensor, kappa: float) -> torch.Tensor:
-    """Returns the Huber loss divided by kappa; its limit, the absolute error, for 0."""
-    if not kappa:
-        return errors.abs()
-    zero = torch.zeros((), device=errors.device, dtype=errors.dtype).expand_as(errors)
-    return functional.huber_loss(errors, zero, reduction="none", delta=kappa) / kappa
+def _quantile_loss(
+    theta: torch.Tensor, targets: torch.Tensor, levels: torch.Tensor, kappa: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the loss `[B]` and its derivatives by the quantiles `[B, N]`, in seven passes."""
+    errors = targets.unsqueeze(-2) - theta.unsqueeze(-1)
+    # The Huber loss of error u is c (u - c / 2), and its derivative c, with c = u clipped.
+    clipped = errors.clamp(-kappa, kappa) if kappa else errors.sign()
+    # Weighted by the level above, by the rest below: the level times prelu, one slope per quantile.
+    weighted = functional.prelu(clipped, (1.0 - levels) / levels)
+    if kappa:
+        errors.sub_(clipped, alpha=0.5)
+    scale = levels / (kappa or 1.0)
+    losses = errors.mul_(weighted).mean(-1)
+    return (losses * scale).sum(-1), weighted.mean(-1) * -scale

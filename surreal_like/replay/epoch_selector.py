@@ -42,6 +42,11 @@ class EpochSelector(Selector):
     def mark(self, first: int, ready: Flags) -> None:
         self._drawing.mark(first, ready)
 
+    def mark_with(
+        self, first: int, ready: Flags, earlier: Rows, priorities: npt.NDArray[np.float32]
+    ) -> None:
+        self._drawing.mark_with(first, ready, earlier, priorities)
+
     def mark_earlier(self, numbers: Rows) -> None:
         self._drawing.mark_earlier(numbers)
 

@@ -22,7 +22,13 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.episode_index import EpisodeIndex
 from surreal_like.replay.goal_reward import Event, GoalReward, make_goal_reward
-from surreal_like.replay.n_step_view import LAST, Flags, Floats, NStepView, Transitions
+from surreal_like.replay.n_step_view import (
+    Flags,
+    Floats,
+    NStepView,
+    Transitions,
+    stored_outcome,
+)
 from surreal_like.replay.storage import ColumnStorage, Empty
 from surreal_like.replay.stream_table import Rows
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
@@ -87,7 +93,7 @@ class HindsightView(NStepView):
         self._check = _RewardCheck(how.check_rows)
         self._index: EpisodeIndex | None = None
         # Rows, relabelled rows, sum of their rewards; older batches count less and less.
-        self._sums = np.zeros(3)
+        self._sums = [0.0, 0.0, 0.0]
         self.reseed(seed)
 
     def check(self, chunk: Chunk) -> None:
@@ -119,16 +125,17 @@ class HindsightView(NStepView):
         storage.require(numbers)
         goal_rows = self.draw(storage, numbers)
         relabelled = goal_rows >= 0
-        self._check_stored(storage, numbers[~relabelled])
-        found = self.transitions_with(storage, numbers, goal_rows)
+        chosen = np.flatnonzero(relabelled)
+        self._check_stored(storage, numbers, relabelled)
+        goals = self._goals_at(storage, goal_rows[chosen])
+        found = self._with_goals(storage, numbers, chosen, goals)
         batch = self._columns(storage, numbers, found, empty)
         batch["extras/relabelled"] = relabelled
-        if relabelled.any():
-            goals = storage.take(self._achieved, storage.locate(goal_rows[relabelled]))
-            for name in (self._desired, self._desired.replace("obs", "obs_next", 1)):
-                batch[name][relabelled] = goals
-        rewards = found.rewards[relabelled]
-        self._sums = _KEPT * self._sums + np.array([len(numbers), len(rewards), rewards.sum()])
+        for name in (self._desired, self._desired.replace("obs", "obs_next", 1)):
+            batch[name][chosen] = goals
+        rewards = found.rewards[chosen]
+        new = len(numbers), len(rewards), float(rewards.sum())
+        self._sums = [_KEPT * kept + number for kept, number in zip(self._sums, new, strict=True)]
         return batch
 
     def draw(self, storage: ColumnStorage, numbers: Rows) -> Rows:
@@ -166,46 +173,48 @@ class HindsightView(NStepView):
                 transition as it is stored.
         """
         chosen = np.flatnonzero(goal_rows >= 0)
+        storage.require(goal_rows[chosen])
+        goals = self._goals_at(storage, goal_rows[chosen])
+        return self._with_goals(storage, numbers, chosen, goals)
+
+    def _goals_at(self, storage: ColumnStorage, rows: Rows) -> Array:
+        return storage.take(self._achieved, storage.locate(rows))
+
+    def _with_goals(
+        self, storage: ColumnStorage, numbers: Rows, chosen: Rows, goals: Array
+    ) -> Transitions:
         if not len(chosen):
             return self.transitions(storage, numbers)
-        storage.require(goal_rows[chosen])
-        goals = storage.take(self._achieved, storage.locate(goal_rows[chosen]))
-        outcome = partial(self._outcome, storage, goals)
-        anew = self._sum(storage, numbers[chosen], outcome)
-        if len(chosen) == len(numbers):
-            return anew
-        found = self.transitions(storage, numbers)
-        columns: tuple[Array, ...] = found
-        for kept, replaced in zip(columns, anew, strict=True):
-            kept[chosen] = replaced
-        return found
+        return self._sum(storage, numbers, partial(self._outcome, storage, chosen, goals))
 
     def _outcome(
-        self, storage: ColumnStorage, goals: Array, end: Rows
+        self, storage: ColumnStorage, chosen: Rows, goals: Array, end: Rows
     ) -> tuple[Floats, Floats, Flags]:
+        """Returns what is stored at the ends of steps, anew for some of them."""
+        rewards, discounts, last = stored_outcome(storage, end)
+        end = end[chosen]
         achieved, info = storage.take(self._achieved, end), self._info(storage, end)
-        rewards = self._goals.rewards(achieved, goals, info)
-        discount = storage.take("discount", end)
-        last = storage.take("step_type", end) == LAST
+        rewards[chosen] = self._goals.rewards(achieved, goals, info)
         if not self._goals.terminates:
-            return rewards, discount, last
+            return rewards, discounts, last
         ended = self._goals.terminated(achieved, goals, info)
-        stored = np.flatnonzero((discount == 0.0) & ~ended)
+        stored = np.flatnonzero((discounts[chosen] == 0.0) & ~ended)
         old = storage.take(self._desired, end[stored])
         some = {name: column[stored] for name, column in info.items()}
-        discount[stored[self._goals.terminated(achieved[stored], old, some)]] = 1.0
-        discount[ended] = 0.0
-        return rewards, discount, last | ended
+        discounts[chosen[stored[self._goals.terminated(achieved[stored], old, some)]]] = 1.0
+        discounts[chosen[ended]] = 0.0
+        last[chosen[ended]] = True
+        return rewards, discounts, last
 
     def _info(self, storage: ColumnStorage, rows: Rows) -> dict[str, Array]:
         return {key: storage.take(f"extras/{key}", rows) for key in self._how.info_keys}
 
-    def _check_stored(self, storage: ColumnStorage, numbers: Rows) -> None:
+    def _check_stored(self, storage: ColumnStorage, numbers: Rows, relabelled: Flags) -> None:
         """Compares stored rewards with those that the goals of the same rows give."""
-        start = storage.locate(numbers[: self._check.left])
         self._check.raise_wrong()
-        if not len(start):
+        if not self._check.left:
             return
+        start = storage.locate(numbers[~relabelled][: self._check.left])
         end = start + storage.distance(start)
         achieved, desired = storage.take(self._achieved, end), storage.take(self._desired, end)
         computed = self._goals.rewards(achieved, desired, self._info(storage, end))
@@ -217,7 +226,7 @@ class HindsightView(NStepView):
 
     def statistics(self) -> dict[str, float]:
         """Share of relabelled rows and the mean of their sums, over about 100 requests."""
-        rows, relabelled, reward = self._sums.tolist()
+        rows, relabelled, reward = self._sums
         return {
             "relabelled": relabelled / max(rows, 1.0),
             "relabelled_reward": reward / relabelled if relabelled else 0.0,

@@ -285,7 +285,7 @@ class NStepView(View):
 
     def transitions(self, storage: ColumnStorage, numbers: Rows) -> Transitions:
         """Returns ends and n-step sums of the transitions that start at sampleable rows."""
-        return self._sum(storage, numbers, partial(_outcome, storage))
+        return self._sum(storage, numbers, partial(stored_outcome, storage))
 
     def _sum(self, storage: ColumnStorage, numbers: Rows, outcome: Outcome) -> Transitions:
         start = storage.locate(numbers)
@@ -304,7 +304,8 @@ class NStepView(View):
         return Transitions(end, rewards, discounts, ended, ended & (discount == 0.0))
 
 
-def _outcome(storage: ColumnStorage, end: Rows) -> tuple[Floats, Floats, Flags]:
+def stored_outcome(storage: ColumnStorage, end: Rows) -> tuple[Floats, Floats, Flags]:
+    """Returns rewards, discounts and ends of episodes of the rows at positions, copied."""
     last = storage.take("step_type", end) == LAST
     return storage.take("reward", end), storage.take("discount", end), last
 

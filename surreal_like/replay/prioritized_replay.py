@@ -54,10 +54,11 @@ class PrioritizedReplay(Table):
 
     def mark(self, numbers: Rows, ready: npt.NDArray[np.bool_], earlier: Rows) -> None:
         """Adds rows to the selector, with their first priorities."""
-        super().mark(numbers, ready, earlier)
-        if self._acting:
-            rows = np.concatenate((numbers[ready], earlier))
-            self.selector.update(rows, self.acting_errors(rows))
+        if not self._acting:
+            super().mark(numbers, ready, earlier)
+            return
+        errors = self.acting_errors(np.concatenate((numbers[ready], earlier)))
+        self.selector.mark_with(int(numbers[0, 0]), ready, earlier, errors)
 
     def acting_errors(self, rows: Rows) -> Floats:
         """Returns absolute errors of rows by the values that the agent computed, ``[B]`` float32.
@@ -68,10 +69,11 @@ class PrioritizedReplay(Table):
         assert isinstance(view, NStepView)  # made by make_view
         found = view.transitions(storage, rows)
         target = found.rewards + found.discounts * storage.take(_GREEDY, found.ends)
-        errors = np.abs(target - storage.take(_TAKEN, storage.locate(rows)))
-        # Sums of the largest rewards are infinite, which no priority may be.
-        finite: Floats = np.nan_to_num(errors)
-        return finite
+        errors: Floats = np.abs(target - storage.take(_TAKEN, storage.locate(rows)))
+        if not np.isfinite(errors).all():
+            # Sums of the largest rewards are infinite, which no priority may be.
+            errors = np.nan_to_num(errors)
+        return errors
 
     def make_selector(self, capacity: int, seed: int) -> Selector:
         """Makes a selector by priorities; its weights are relative to the largest of all shards."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from session.errors import ConfigError, SurrealError
 from surreal_like.replay.selector import Flags, RingSelector, Sample
 from surreal_like.replay.stream_table import Rows
-from surreal_like.replay.sum_tree import SumTree
+from surreal_like.replay.sum_tree import Masses, SumTree
 
 Priorities = npt.NDArray[np.float32]
 
@@ -77,8 +77,19 @@ class PrioritySelector(RingSelector):
         ready: Flags = self._tree.get(numbers & (self._slots - 1)) > 0.0
         return ready
 
-    def _fill(self, slots: slice, ready: Flags) -> None:
-        self._tree.fill(slots, ready * self._highest**self._alpha)
+    def mark(self, first: int, ready: Flags) -> None:
+        self._mark(first, ready.reshape(-1) * self._highest**self._alpha)
+
+    def mark_with(self, first: int, ready: Flags, earlier: Rows, priorities: Priorities) -> None:
+        masses = self._masses(priorities)
+        entries, new = np.zeros(ready.size), len(masses) - len(earlier)
+        entries[ready.reshape(-1)] = masses[:new]
+        self._mark(first, entries)
+        self._tree.put(earlier & (self._slots - 1), masses[new:])
+        self._size += len(earlier)
+
+    def _fill(self, slots: slice, entries: Masses) -> None:
+        self._tree.fill(slots, entries)
 
     def _put(self, slots: Rows, ready: bool) -> None:
         self._tree.put(slots, ready * self._highest**self._alpha)
@@ -107,10 +118,14 @@ class PrioritySelector(RingSelector):
         here = (numbers >= self._oldest) & (numbers < self._next_number)
         here[here] = self.is_ready(numbers[here])
         self.ignored += len(numbers) - int(np.count_nonzero(here))
-        raised = np.maximum(priorities[here].astype(np.float64), self._epsilon)
-        if len(raised):
-            self._highest = max(self._highest, float(raised.max()))
-            self._tree.put(numbers[here] & (self._slots - 1), raised**self._alpha)
+        if len(masses := self._masses(priorities[here])):
+            self._tree.put(numbers[here] & (self._slots - 1), masses)
+
+    def _masses(self, priorities: Priorities) -> Masses:
+        raised = np.maximum(priorities.astype(np.float64), self._epsilon)
+        self._highest = max(self._highest, float(raised.max(initial=0.0)))
+        masses: Masses = raised**self._alpha
+        return masses
 
     def statistics(self) -> dict[str, float]:
         """Total and least mass, beta, and the number of ignored (late) priorities."""

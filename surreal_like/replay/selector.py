@@ -68,6 +68,16 @@ class Selector(ABC):
     def mark_earlier(self, numbers: Rows) -> None:
         """Marks earlier rows, none of them marked before, as sampleable."""
 
+    def mark_with(
+        self, first: int, ready: Flags, earlier: Rows, priorities: npt.NDArray[np.float32]
+    ) -> None:
+        """Adds new rows and marks earlier ones, with first priorities of all that are sampleable.
+
+        A selector without priorities ignores them.
+        """
+        self.mark(first, ready)
+        self.mark_earlier(earlier)
+
     @abstractmethod
     def unmark(self, numbers: Rows) -> int:
         """Marks existing rows, each once, as not sampleable; returns how many of them were."""
@@ -140,8 +150,8 @@ class RingSelector(Selector):
         """True where an existing row is sampleable."""
 
     @abstractmethod
-    def _fill(self, slots: slice, ready: Flags) -> None:
-        """Sets the entries of new rows."""
+    def _fill(self, slots: slice, entries: Any) -> None:
+        """Sets the entries of new rows, 0 where they are off."""
 
     @abstractmethod
     def _put(self, slots: Rows, ready: bool) -> None:
@@ -156,11 +166,13 @@ class RingSelector(Selector):
         """Draws rows; some are sampleable."""
 
     def mark(self, first: int, ready: Flags) -> None:
-        flags = ready.reshape(-1)
-        for slots, part in spans(first, len(flags), self._slots):
-            self._fill(slots, flags[part])
-        self._size += int(np.count_nonzero(flags))
-        self._next_number = first + len(flags)
+        self._mark(first, ready.reshape(-1))
+
+    def _mark(self, first: int, entries: npt.NDArray[Any]) -> None:
+        for slots, part in spans(first, len(entries), self._slots):
+            self._fill(slots, entries[part])
+        self._size += int(np.count_nonzero(entries))
+        self._next_number = first + len(entries)
 
     def mark_earlier(self, numbers: Rows) -> None:
         if len(numbers):
@@ -214,8 +226,8 @@ class UniformSelector(RingSelector):
     def is_ready(self, numbers: Rows) -> Flags:
         return self._bits.take(numbers & (self._slots - 1))
 
-    def _fill(self, slots: slice, ready: Flags) -> None:
-        self._bits[slots] = ready
+    def _fill(self, slots: slice, entries: Flags) -> None:
+        self._bits[slots] = entries
 
     def _put(self, slots: Rows, ready: bool) -> None:
         self._bits[slots] = ready

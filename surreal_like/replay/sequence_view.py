@@ -19,8 +19,7 @@ from surreal_like.data.batch import Columns
 from surreal_like.data.frames import stack_rows
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.episode_index import predecessors
-from surreal_like.replay.frame_stacks import FrameStacks
+from surreal_like.replay.episode_index import EpisodeIndex, predecessors
 from surreal_like.replay.n_step_view import FIRST, LAST, Flags, NStepView, View
 from surreal_like.replay.storage import ColumnStorage, Empty, spans
 from surreal_like.replay.stream_table import Rows
@@ -75,8 +74,9 @@ class SequenceView(View):
         self._frames = frame_stack - 1
         before = burn_in + frame_stack
         self._rows = NStepView(length, gamma, frame_stack=before)
-        self._stacks = FrameStacks(before)
         self.lead = before - 1
+        self._offsets = np.arange(1 - before, length + 1)[:, None]
+        self._index: EpisodeIndex | None = None
         self._step: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # in the episode, of each slot
 
     @property
@@ -95,6 +95,9 @@ class SequenceView(View):
         """Finds the starts that an insert has made sampleable; counts the steps of episodes."""
         if not len(self._step):
             self._step = np.zeros(storage.capacity, np.int32)
+        if self._index is None:
+            self._index = EpisodeIndex(storage.capacity)
+        self._index.insert(storage, numbers, step_type)
         steps = self._count(storage, numbers, step_type)
         flat = steps.reshape(-1)
         for slots, part in spans(int(numbers[0, 0]), len(flat), len(self._step)):
@@ -135,14 +138,14 @@ class SequenceView(View):
 
         k is the size of a stack of frames, L is ``burn_in + length``.
         """
-        end = storage.locate(numbers)
-        rows = [*self._stacks.positions(storage, end).reshape(len(end), -1).T]
-        going = np.ones(len(end), np.bool_)
-        for _ in range(self.length):
-            end = end + storage.distance(end) * going
-            going &= storage.take("step_type", end) != LAST
-            rows.append(end)
-        return np.stack(rows)
+        index = self._index
+        if index is None or index.next_number < storage.next_number:
+            index = EpisodeIndex.of(storage)  # of rows that did not come through `ready`
+        index.evict(storage.oldest)
+        episodes, places = index.place(numbers)
+        seen = np.clip(places + self._offsets, 0, index.last(episodes))
+        rows = index.row(np.broadcast_to(episodes, seen.shape).reshape(-1), seen.reshape(-1))
+        return storage.locate(rows).reshape(seen.shape)
 
     def gather(
         self, storage: ColumnStorage, numbers: Rows, empty: Empty | None = None
@@ -194,6 +197,7 @@ class SequenceView(View):
         numbers = np.arange(storage.oldest, storage.next_number)
         if len(numbers):
             self._step[numbers % storage.capacity] = saved[numbers % len(saved)]
+            self._index = EpisodeIndex.of(storage)
 
 
 def _until(flags: Flags) -> Flags:

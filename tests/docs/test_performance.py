@@ -11,7 +11,7 @@ import pytest
 from docs.generate import RESULTS, ROOT
 
 PERFORMANCE = ROOT / "docs" / "performance.md"
-NAMES = ("storage", "replay", "parameters", "scale", "actor", "learner", "systems")
+NAMES = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
 # Whole trainings take minutes: a round less.
 LEAST_ROUNDS = {"systems": 2}
 
