@@ -21,14 +21,11 @@ class EpisodeIndex:
 
     Args:
         capacity: most rows that exist at once.
-
-    Attributes:
-        next_number: of the first row that has not come.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._oldest = self.next_number = 0
+        self._oldest = self._next_number = 0
         self._episode: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)  # of each slot
         # Of each episode: its first segment in the pool, their number, the place after the newest
         # row.
@@ -80,13 +77,13 @@ class EpisodeIndex:
         first, flat = int(numbers[0, 0]), episodes.reshape(-1)
         for slots, part in spans(first, len(flat), self._capacity):
             self._episode[slots] = flat[part]
-        self.next_number = first + len(flat)
+        self._next_number = first + len(flat)
 
     @classmethod
     def of(cls, storage: ColumnStorage) -> EpisodeIndex:
         """Returns the index of all rows of a restored storage."""
         index = cls(storage.capacity)
-        index._oldest = index.next_number = storage.oldest
+        index._oldest = index._next_number = storage.oldest
         numbers = np.arange(storage.oldest, storage.next_number)
         if not len(numbers):
             return index
@@ -105,7 +102,7 @@ class EpisodeIndex:
 
     def evict(self, oldest: int) -> None:
         """Removes rows before ``oldest``."""
-        rows = min(oldest, self.next_number) - self._oldest
+        rows = min(oldest, self._next_number) - self._oldest
         if rows <= 0:
             return
         parts = spans(self._oldest, rows, self._capacity)

@@ -139,7 +139,7 @@ class SequenceView(View):
         k is the size of a stack of frames, L is ``burn_in + length``.
         """
         index = self._index
-        if index is None or index.next_number < storage.next_number:
+        if index is None:
             index = EpisodeIndex.of(storage)  # of rows that did not come through `ready`
         index.evict(storage.oldest)
         episodes, places = index.place(numbers)

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from session import nest
 from session.errors import ConfigError
 from surreal_like.data.timestep import discounts
 from surreal_like.env.base import Wrapper
@@ -14,6 +15,7 @@ from surreal_like.env.wrappers import (
     ActionRepeat,
     ClipAction,
     FilterObservation,
+    FloatObservation,
     LimitEpisodeLength,
     MetricsOfInfo,
     NeverTerminate,
@@ -246,3 +248,13 @@ def test_parts_of_an_environment_of_ours_are_dropped_by_a_setting() -> None:
     image = np.zeros((2, 4, 3), np.uint8)
     env = make_env({"env_name": name, "env_args": {"image": image}, "drop_keys": ["arm"]})
     assert set(env.reset()[0]) == {"number"}
+
+
+def test_all_parts_become_floats_as_they_are() -> None:
+    env = FloatObservation(Camera(np.full((2, 4, 3), 7)))
+    image, number = ({"type": "float32", "dim": dim} for dim in ([2, 4, 3], [1]))
+    assert env.obs_spec == {"arm": {"eye": image}, "number": number}
+    for obs in (env.reset()[0], env.step(0)[0]):
+        leaves = nest.leaves(obs)
+        assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
+        assert max(leaf.max() for leaf in leaves) == 7.0

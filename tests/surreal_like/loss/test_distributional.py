@@ -134,6 +134,19 @@ def test_a_quantile_loss_is_the_formula(
     assert found.tolist() == pytest.approx([slow_quantile_loss(theta, targets, kappa)])
 
 
+@pytest.mark.parametrize("kappa", [0.0, 0.7, 2.0])
+def test_the_gradient_of_a_quantile_loss_is_that_of_the_formula(kappa: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    theta, targets = (3.0 * torch.randn(4, size, generator=generator) for size in (5, 7))
+    theta.requires_grad_(True)
+    [found] = torch.autograd.grad(quantile_loss(theta, targets, kappa).sum(), theta)
+    for row, goals, slopes in zip(theta.tolist(), targets.tolist(), found.tolist(), strict=True):
+        for i, slope in enumerate(slopes):
+            ends = [[*row[:i], row[i] + step, *row[i + 1 :]] for step in (-1e-4, 1e-4)]
+            low, high = (slow_quantile_loss(end, goals, kappa) for end in ends)
+            assert slope == pytest.approx((high - low) / 2e-4, abs=1e-4)
+
+
 def test_quantiles_move_to_those_of_the_targets() -> None:
     theta = torch.zeros(1, 4, requires_grad=True)
     targets = torch.arange(100.0).unsqueeze(0)

@@ -62,6 +62,14 @@ def test_golden_windows() -> None:
     assert window.T.tolist() == [GOLDEN[0][1], GOLDEN[2][1]]
 
 
+def test_windows_need_no_view_that_has_seen_the_rows() -> None:
+    storage, view = ColumnStorage(100), SequenceView(3, 0.9, burn_in=2, period=3)
+    for sequence, expected in ((1, [0, 0, 0, 1, 2, 2]), (2, [0, 0, 0, 1, 2, 3])):
+        letters = "FMM" if sequence == 1 else "MT"
+        storage.insert(chunk_of(letters, sequence=sequence))
+        assert view.window(storage, np.array([0])).T.tolist() == [expected]
+
+
 def test_steps_are_counted_anew_at_a_first_row() -> None:
     table = Sequences(2, period=2)
     table.insert(chunk_of("FMM"))
