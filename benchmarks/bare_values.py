@@ -139,7 +139,8 @@ class Recurrent(nn.Module):
             found.append(state[0])
         memory = torch.stack(found)
         advantage = self.advantage(memory)
-        return self.value(memory) + advantage - advantage.mean(-1, keepdim=True), state
+        outputs: torch.Tensor = self.value(memory) + advantage - advantage.mean(-1, keepdim=True)
+        return outputs, state
 
 
 def r2d2(config: Config) -> Update:

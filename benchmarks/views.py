@@ -50,7 +50,8 @@ SEQUENCES = 32
 def sparse_reward(achieved: Array, desired: Array, info: Any) -> Array:
     """Returns 0 at the goal and -1 elsewhere, of many goals at once: as FetchReach computes it."""
     distance = np.linalg.norm(achieved - desired, axis=-1)
-    return -(distance > 0.05).astype(np.float32)
+    reward: Array = -(distance > 0.05).astype(np.float32)
+    return reward
 
 
 def goal_columns(step_type: Array, generator: np.random.Generator) -> Columns:
