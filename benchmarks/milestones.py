@@ -7,21 +7,27 @@ if a row that was asked for is missed or a run has failed.
 
     python benchmarks/milestones.py --rows bipedalwalker_ppo --hours 2
     python benchmarks/milestones.py --rows minatar_rainbow minatar_dqn --seeds 101..105 --jobs 2
+    python benchmarks/milestones.py --rows halfcheetah_sac --peer
 
-Rows without a goal use up their environment steps: `surreal-like compare` compares their folders,
-which --keep keeps.
+--peer adds runs of stable-baselines3 with its published settings, as many steps and seeds, and the
+same greedy judge; a row then holds if its interquartile mean is not below the peer's. Rows without
+a goal use up their environment steps: `surreal-like compare` compares their folders, which --keep
+keeps.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,10 +37,15 @@ from learned import LEARNED_CRITERION, milestones_table
 from machine import machine
 from run import seeds_of
 
+from session.config import Config
 from session.errors import SurrealError
 from surreal_like.run.request import RunRequest
+from surreal_like.statistics import iqm
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE / "peers"))
+from environments import PACKAGES, install  # noqa: E402
+
 # Game of MinAtar -> channels of its pictures, actions.
 GAMES: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
@@ -81,6 +92,18 @@ ROWS = (
     Row("breakout_ppo", "breakout_ppo", 200.0, 10_800.0),
 )
 
+PEER = "stable-baselines3"
+# Row -> algorithm and environment of the peer.
+PEERS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "halfcheetah_sac": ("sac", "HalfCheetah-v5"),
+        "hopper_sac": ("sac", "Hopper-v5"),
+        "walker2d_sac": ("sac", "Walker2d-v5"),
+        "halfcheetah_td3": ("td3", "HalfCheetah-v5"),
+        "halfcheetah_ppo": ("ppo", "HalfCheetah-v5"),
+    }
+)
+
 Kept = list[dict[str, Any]]
 
 
@@ -97,12 +120,64 @@ def chosen(words: Sequence[str]) -> list[Row]:
     return [each for each in ROWS if each.name in words or each.config in words]
 
 
+def peers_of(rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows of the peer beside those that have one.
+
+    Raises:
+        SystemExit: none has one.
+    """
+    found = [replace(row, name=f"{row.name}, {PEER}") for row in rows if row.name in PEERS]
+    if not found:
+        raise SystemExit(f"no row with a peer: {', '.join(PEERS)} have one")
+    return found
+
+
+def is_peer(row: Row) -> bool:
+    """Returns True if a row is the peer's."""
+    return row.name.endswith(f", {PEER}")
+
+
+def peer_words(row: Row) -> list[str]:
+    """Returns algorithm, environment, steps and episodes of the peer's run."""
+    stop = Config.load_file(CONFIGS / f"{row.config}.yaml").session_config.stop
+    return [*PEERS[row.config], str(stop.env_steps), str(stop.eval_episodes)]
+
+
+def peer_run(python: str, row: Row, seed: int) -> dict[str, Any]:
+    """Runs the peer once, in its own environment; returns the numbers of the run.
+
+    Raises:
+        SystemExit: the run has failed; the message names it.
+    """
+    kind, env_name, steps, episodes = peer_words(row)
+    command = [python, str(HERE / "peers" / "sb3_budget.py"), kind, env_name, str(seed)]
+    load, began = os.getloadavg()[0], time.monotonic()
+    done = subprocess.run(
+        [*command, steps, episodes],
+        capture_output=True,
+        text=True,
+        timeout=4 * row.at_most_seconds,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{row.name}, seed {seed}: {done.stderr.strip()}")
+    return {
+        "seed": seed,
+        "load_before": round(load, 2),
+        "command_seconds": round(time.monotonic() - began, 2),
+        "greedy_seconds": None,
+        **json.loads(done.stdout.strip().splitlines()[-1]),
+    }
+
+
 def fingerprint(wanted: Row) -> str:
-    """Returns the fingerprint of a row's experiment.
+    """Returns the fingerprint of a row's experiment; of a peer's, its packages and settings.
 
     Raises:
         SystemExit: it cannot be resolved here, such as for an environment that is not installed.
     """
+    if is_peer(wanted):
+        return " ".join([*PACKAGES["sb3_mujoco"], *peer_words(wanted)])
     request = RunRequest(CONFIGS / f"{wanted.config}.yaml", overrides=wanted.overrides)
     try:
         return str(request.resolve().config.recorded.fingerprint)
@@ -124,7 +199,7 @@ def left(
 
 
 def measured(
-    runs: Sequence[tuple[Row, int]], keep: Path, *, jobs: int, until: float
+    runs: Sequence[tuple[Row, int]], keep: Path, *, jobs: int, until: float, python: str = ""
 ) -> Iterator[tuple[Row, int, dict[str, Any] | None]]:
     """Yields each run as soon as it ends; None for one that has failed, or was not started.
 
@@ -133,6 +208,7 @@ def measured(
         keep: folder for the run folders.
         jobs: number of runs at a time.
         until: no run starts after this moment, of `time.monotonic`.
+        python: interpreter of the peer.
     """
 
     def make(row: Row, seed: int) -> dict[str, Any] | None:
@@ -140,7 +216,7 @@ def measured(
             return None
         folder = keep / row.name.replace(" ", "-") / f"seed-{seed}"
         try:
-            return one_run(row, seed, folder)
+            return peer_run(python, row, seed) if is_peer(row) else one_run(row, seed, folder)
         except SystemExit as error:
             print(error, file=sys.stderr, flush=True)
             return None
@@ -162,6 +238,10 @@ def table_rows(rows: Sequence[Row], kept: Kept, prints: Mapping[str, str]) -> Ke
         ]
         passed = row.goal is None or sum(not holds(row, run) for run in runs) <= row.may_miss
         found.append({"name": row.name, "goal": row.goal, "runs": runs, "passed": passed})
+    scores = {each["name"]: [[run["mean_return"]] for run in each["runs"]] for each in found}
+    for each in found:
+        if each["runs"] and (theirs := scores.get(f"{each['name']}, {PEER}")):
+            each["passed"] = iqm(scores[each["name"]]) >= iqm(theirs)
     return [each for each in found if each["runs"]]
 
 
@@ -176,10 +256,17 @@ def main() -> int:
     # A run has several processes; two runs at a time take longer each.
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: 1")
     parser.add_argument("--hours", type=float, help="start nothing more after that")
+    parser.add_argument("--peer", action="store_true", help=f"also runs of {PEER}")
+    scratch = Path(tempfile.gettempdir()) / "surreal-like-peers"
+    parser.add_argument("--scratch", type=Path, default=scratch, help="folder of its packages")
     parser.add_argument("--name", default="milestones", help="of the file with the results")
     parser.add_argument("--keep", type=Path, help="folder for the run folders, which stay there")
     given = parser.parse_args()
     rows, path = chosen(given.rows), HERE / "results" / f"{given.name}.json"
+    python = ""
+    if given.peer:
+        rows = [*rows, *peers_of(rows)]
+        python = install("sb3_mujoco", given.scratch)
     kept: Kept = json.loads(path.read_text())["milestones"] if path.exists() else []
     prints = {row.name: fingerprint(row) for row in rows}
     until = time.monotonic() + 3600 * given.hours if given.hours is not None else float("inf")
@@ -187,7 +274,9 @@ def main() -> int:
     failed = False
     try:
         runs = left(rows, seeds_of(given.seeds), kept, prints)
-        for row, seed, found in measured(runs, keep.resolve(), jobs=given.jobs, until=until):
+        for row, seed, found in measured(
+            runs, keep.resolve(), jobs=given.jobs, until=until, python=python
+        ):
             failed |= found is None
             if found is not None:
                 kept.append({"row": row.name, "fingerprint": prints[row.name], **found})

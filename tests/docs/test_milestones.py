@@ -74,6 +74,37 @@ def test_the_table_has_goals_and_budgets() -> None:
     ]
 
 
+def test_a_row_with_a_peer_holds_if_its_mean_is_not_lower() -> None:
+    [cheetah] = milestones.chosen(["halfcheetah_sac"])
+    [peer] = milestones.peers_of([cheetah, LONG])
+    assert (peer.name, milestones.is_peer(cheetah)) == ("halfcheetah_sac, stable-baselines3", False)
+    assert milestones.peer_words(peer) == ["sac", "HalfCheetah-v5", "100000", "20"]
+    assert milestones.fingerprint(peer).endswith("mujoco==3.10.0 sac HalfCheetah-v5 100000 20")
+    prints = {cheetah.name: "f", peer.name: "p"}
+    ours = [ran(cheetah.name, seed, None, "f") for seed in (1, 2, 3)]
+    for seed, passed in ((1, True), (2, True), (3, False)):
+        theirs = [ran(peer.name, seed, None, "p")]
+        rows = milestones.table_rows([cheetah, peer], [*ours, *theirs], prints)
+        assert [row["passed"] for row in rows] == [passed, True]
+    with pytest.raises(SystemExit, match="no row with a peer: halfcheetah_sac"):
+        milestones.peers_of([LONG])
+
+
+def test_the_run_of_a_peer_is_what_its_script_prints(tmp_path: Path) -> None:
+    [peer] = milestones.peers_of(milestones.chosen(["hopper_sac"]))
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\nshift\necho noise; echo "{\\"mean_return\\": 7.5, \\"at\\": \\"$*\\"}"\n'
+    )
+    python.chmod(0o755)
+    found = milestones.peer_run(str(python), peer, 4)
+    assert (found["seed"], found["mean_return"]) == (4, 7.5)
+    assert found["at"] == "sac Hopper-v5 4 100000 20"
+    python.write_text("#!/bin/sh\necho why >&2; exit 3\n")
+    with pytest.raises(SystemExit, match="hopper_sac, stable-baselines3, seed 4: why"):
+        milestones.peer_run(str(python), peer, 4)
+
+
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Runs that end at once; seed 3 fails. Returns those that were made."""
