@@ -10,24 +10,37 @@ benchmarks/results/actor.json.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE / "ours"))
 
 from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
 from contenders import rate  # noqa: E402
+from prepared import CONFIGS, resolved  # noqa: E402
 from services import Services  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 from worker import Worker  # noqa: E402
 
 from session.errors import MissingExtra  # noqa: E402
-from surreal_like.experiment.resolve import read_experiment, resolve  # noqa: E402
+from surreal_like.analysis.export import export  # noqa: E402
+from surreal_like.experiment.resolve import (  # noqa: E402
+    algorithm_of,
+    read_experiment,
+    resolve,
+)
+from surreal_like.policy import load_policy  # noqa: E402
+from surreal_like.run.train import train  # noqa: E402
 
 _SETTINGS = (
     # No learner samples, so the limiter must not block inserts.
@@ -41,6 +54,7 @@ _SETTINGS = (
 )
 _BESIDE = {"gymnasium": "gymnasium", "ale-py": "ale_py"}
 _PROCESSOR = "bare processor"
+_HIDDEN = ("learner_config.model.hidden_sizes=[64,64]",)
 CARTPOLE = (
     "env_config.num_envs=32",
     "learner_config.model.hidden_sizes=[64,64]",
@@ -93,6 +107,76 @@ def alone(
         return measure(Group(name, "steps/s", "more", about, sides, lines), given.rounds)
 
 
+def noisy(given: Given) -> Found:
+    """Measures the actions of DQN's agent with and without noisy layers."""
+    sides = [
+        _acting("noisy", "surreal_like", (*_HIDDEN, "learner_config.model.noisy=0.5"), given),
+        _acting("plain", "without noise", _HIDDEN, given),
+    ]
+    about = "DQN's agent in training, 32 observations of CartPole at a time, two layers of 64."
+    lines = [Line("noisy layers", "noisy", ("plain",), "0.6 x, aim 0.8 x")]
+    group = Group("Noisy acting", "actions per processor second", "more", about, sides, lines)
+    return measure(group, given.rounds)
+
+
+def _acting(key: str, label: str, changes: Sequence[str], given: Given) -> Side:
+    config = resolved("cartpole_dqn", changes)
+    agent = algorithm_of(config, None).agent(
+        learner_config=config.learner_config,
+        env_config=config.env_config,
+        session_config=config.session_config,
+        agent_id=0,
+        agent_mode="training",
+    )
+    obs = torch.randn(32, 4)
+    act = torch.inference_mode()(partial(agent.act, obs))
+    return Side(
+        key,
+        label,
+        f"DQNAgent.act of configs/cartpole_dqn.yaml {' '.join(changes)}",
+        lambda: len(obs) / per_call(act, given.seconds),
+    )
+
+
+def exported(given: Given) -> Found:
+    """Measures one action of an exported policy and of the policy in this package.
+
+    Raises:
+        MissingExtra: a package of the extra ``export`` is not installed.
+    """
+    folder, path = given.folder / "exported", given.folder / "policy.onnx"
+    short = {"session_config.stop": {"iterations": 2, "eval_episodes": 2}}
+    short["learner_config.model.hidden_sizes"] = [64, 64]
+    train(CONFIGS / "cartpole_dqn.yaml", overrides=short, launcher="serial", folder=folder)
+    export(folder, path, checkpoint="latest")
+    onnxruntime = import_module("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options)
+    policy, obs = load_policy(folder, "latest"), np.zeros((1, 4), np.float32)
+    acts: dict[str, tuple[str, Callable[[], Any]]] = {
+        "exported": ("surreal_like", lambda: session.run(None, {"obs": obs})),
+        "torch": ("load_policy, torch", lambda: policy(obs[0])),
+    }
+    sides = [
+        Side(key, label, f"one action, {key}", lambda act=act: 1e6 * per_call(act, given.seconds))
+        for key, (label, act) in acts.items()
+    ]
+    about = "One observation of CartPole, two layers of 64, onnxruntime with one thread."
+    lines = [Line("exported policy", "exported", ("torch",), "1 x, aim 0.5 x")]
+    group = Group("Exported policy", "processor microseconds", "less", about, sides, lines)
+    return measure(group, given.rounds)
+
+
+def per_call(call: Callable[[], Any], seconds: float) -> float:
+    """Returns the processor time of a call [s]."""
+    count, begin = 0, time.process_time()
+    while time.process_time() < begin + seconds:
+        call()
+        count += 1
+    return (time.process_time() - begin) / count
+
+
 def main() -> None:
     """Measures, prints the tables and writes the results."""
     with arguments(__doc__, seconds=0.6) as given:
@@ -121,6 +205,13 @@ def main() -> None:
             )
         except MissingExtra as error:
             given.left_out["Pong"] = str(error)
+        torch.set_num_threads(1)
+        given.seconds /= 2
+        groups.append(noisy(given))
+        try:
+            groups.append(exported(given))
+        except MissingExtra as error:
+            given.left_out["exported policy"] = str(error)
         versions = {name: metadata.version(name) for name in _BESIDE if find_spec(_BESIDE[name])}
         keep("actor", groups, versions, given.left_out)
 

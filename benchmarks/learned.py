@@ -76,7 +76,7 @@ def samples_table(found: Mapping[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     peer = f"stable-baselines3 {found['peers']['stable-baselines3']}"
     seeds = [run["seed"] for run in found["samples"][0]["ours"]["runs"]]
-    return "\n".join(lines) + f"\n\n{_provenance(found['machine'], seeds)} {peer}."
+    return "\n".join(lines) + f"\n\n{provenance(found['machine'], seeds)} {peer}."
 
 
 def _span(value: Mapping[str, float] | None, form: str) -> str:
@@ -92,10 +92,10 @@ def _measured_on(found: Mapping[str, Any]) -> str:
     seeds = [run["seed"] for run in rows[0]["runs"]]
     loads = [run["load_before"] for row in rows for run in row["runs"]]
     load = f"Load of the machine before a run: {min(loads):g} to {max(loads):g}."
-    return f"{_provenance(found['machine'], seeds)} {load}"
+    return f"{provenance(found['machine'], seeds)} {load}"
 
 
-def _provenance(machine: Mapping[str, Any], seeds: Sequence[int]) -> str:
+def provenance(machine: Mapping[str, Any], seeds: Sequence[int]) -> str:
     """Formats command, date, machine, versions and seeds in a few sentences."""
     versions = {"Python": machine["python"], **machine["versions"]}
     text = ", ".join(

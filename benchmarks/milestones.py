@@ -33,7 +33,7 @@ from types import MappingProxyType
 from typing import Any
 
 from learn import CONFIGS, Row, holds, one_run
-from learned import LEARNED_CRITERION, milestones_table
+from learned import LEARNED_CRITERION, milestones_table, provenance
 from machine import machine
 from run import seeds_of
 
@@ -243,6 +243,15 @@ def table_rows(rows: Sequence[Row], kept: Kept, prints: Mapping[str, str]) -> Ke
         if each["runs"] and (theirs := scores.get(f"{each['name']}, {PEER}")):
             each["passed"] = iqm(scores[each["name"]]) >= iqm(theirs)
     return [each for each in found if each["runs"]]
+
+
+def document(found: Mapping[str, Any]) -> str:
+    """Formats all rows that have runs, of their newest settings, for documents."""
+    kept: Kept = found["milestones"]
+    prints = {run["row"]: run["fingerprint"] for run in kept}
+    table = milestones_table(table_rows([*ROWS, *peers_of(ROWS)], kept, prints))
+    seeds = sorted({run["seed"] for run in kept})
+    return f"{table}\n\n{provenance(kept[-1]['machine'], seeds)}"
 
 
 def main() -> int:

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not in sys.path]
 
 from learned import learned_table, samples_table  # noqa: E402
+from milestones import document  # noqa: E402
 from tables import measured  # noqa: E402
 
 from docs.api_reference import api_page  # noqa: E402
@@ -265,7 +266,7 @@ def readme(text: str) -> str:
 
 def with_tables(text: str) -> str:
     """A page with the tables that have been measured last."""
-    tables = {"learned": learned_table, "samples": samples_table}
+    tables = {"learned": learned_table, "samples": samples_table, "milestones": document}
 
     def newest(found: re.Match[str]) -> str:
         kept = json.loads((RESULTS / f"{found[2]}.json").read_text())
