@@ -22,6 +22,7 @@ from session.process.component import Component, Topology
 from session.program import interpreter
 from session.show.text import GAP, columns, count, size
 from surreal_like.experiment.machine import replay_need
+from surreal_like.experiment.pipeline import pipeline
 from surreal_like.run.folder import new_path
 from surreal_like.run.plan import Plan
 from surreal_like.run.request import RunRequest
@@ -94,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="every setting, its value, and where the value comes from",
+        help="every setting, its value, and where the value comes from; then the stages of data",
     )
     return parser
 
@@ -127,7 +128,13 @@ def _explained(request: RunRequest) -> str:
     rows = [[path, json.dumps(value), origin] for path, (value, origin) in found.items()]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     beside = sum(max(len(row[column]) for row in rows) for column in (0, 2)) + 2 * len(GAP)
-    return columns(["setting", "value", "from"], _wrapped(rows, width - beside))
+    stages = pipeline({path: value for path, (value, _) in found.items()})
+    return "\n\n".join(
+        (
+            columns(["setting", "value", "from"], _wrapped(rows, width - beside)),
+            columns(["pipeline", "value", "where"], stages),
+        )
+    )
 
 
 def _wrapped(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:

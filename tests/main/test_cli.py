@@ -217,7 +217,12 @@ def test_plan_shows_components_and_starts_nothing(command: Command, tmp_path: Pa
 
 def test_plan_explains_what_decided(command: Command) -> None:
     said = command("plan", "small.yaml", "--explain", "--seed", "5", "learner_config.algo.n_step=2")
-    rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in said.out.splitlines()}
+    settings, _, stages = said.out.partition("\n\n")
+    rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in settings.splitlines()}
+    assert [line.split("  ")[0] for line in stages.splitlines()] == [
+        *("pipeline", "relabel goals", "stack frames", "each reward"),
+        *("sum of n steps", "observations", "bonus of parts"),
+    ]
     assert rows["session_config.seed"] == ["5", "command line"]
     assert rows["learner_config.algo.n_step"] == ["2", "command line"]
     assert rows["learner_config.replay.capacity"] == ["2000", "small.yaml"]
