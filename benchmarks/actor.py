@@ -145,7 +145,7 @@ def exported(given: Given) -> Found:
         MissingExtra: a package of the extra ``export`` is not installed.
     """
     folder, path = given.folder / "exported", given.folder / "policy.onnx"
-    short = {"session_config.stop": {"iterations": 2, "eval_episodes": 2}}
+    short: dict[str, Any] = {"session_config.stop": {"iterations": 2, "eval_episodes": 2}}
     short["learner_config.model.hidden_sizes"] = [64, 64]
     train(CONFIGS / "cartpole_dqn.yaml", overrides=short, launcher="serial", folder=folder)
     export(folder, path, checkpoint="latest")
@@ -159,13 +159,17 @@ def exported(given: Given) -> Found:
         "torch": ("load_policy, torch", lambda: policy(obs[0])),
     }
     sides = [
-        Side(key, label, f"one action, {key}", lambda act=act: 1e6 * per_call(act, given.seconds))
+        Side(key, label, f"one action, {key}", partial(_microseconds, act, given.seconds))
         for key, (label, act) in acts.items()
     ]
     about = "One observation of CartPole, two layers of 64, onnxruntime with one thread."
     lines = [Line("exported policy", "exported", ("torch",), "1 x, aim 0.5 x")]
     group = Group("Exported policy", "processor microseconds", "less", about, sides, lines)
     return measure(group, given.rounds)
+
+
+def _microseconds(call: Callable[[], Any], seconds: float) -> float:
+    return 1e6 * per_call(call, seconds)
 
 
 def per_call(call: Callable[[], Any], seconds: float) -> float:

@@ -117,7 +117,8 @@ def _quantile(taken: torch.Tensor, later: torch.Tensor, batch: Batch) -> torch.T
     errors = goal[:, None, :] - taken[:, :, None]
     huber = torch.where(errors.abs() <= 1, 0.5 * errors.square(), errors.abs() - 0.5)
     weights = (levels[:, None] - (errors.detach() < 0).float()).abs()
-    return (weights * huber).mean(2).sum(1)
+    losses: torch.Tensor = (weights * huber).mean(2).sum(1)
+    return losses
 
 
 class Recurrent(nn.Module):

@@ -229,7 +229,7 @@ def measured(
 
 def table_rows(rows: Sequence[Row], kept: Kept, prints: Mapping[str, str]) -> Kept:
     """Returns for each row its runs of the present settings, and whether they hold."""
-    found = []
+    found: Kept = []
     for row in rows:
         runs = [
             run
@@ -238,11 +238,16 @@ def table_rows(rows: Sequence[Row], kept: Kept, prints: Mapping[str, str]) -> Ke
         ]
         passed = row.goal is None or sum(not holds(row, run) for run in runs) <= row.may_miss
         found.append({"name": row.name, "goal": row.goal, "runs": runs, "passed": passed})
-    scores = {each["name"]: [[run["mean_return"]] for run in each["runs"]] for each in found}
-    for each in found:
-        if each["runs"] and (theirs := scores.get(f"{each['name']}, {PEER}")):
-            each["passed"] = iqm(scores[each["name"]]) >= iqm(theirs)
+    scores = {row.name: _scores(each) for row, each in zip(rows, found, strict=True)}
+    for row, each in zip(rows, found, strict=True):
+        theirs = scores.get(f"{row.name}, {PEER}")
+        if theirs and each["runs"]:
+            each["passed"] = iqm(scores[row.name]) >= iqm(theirs)
     return [each for each in found if each["runs"]]
+
+
+def _scores(row: Mapping[str, Any]) -> list[list[float]]:
+    return [[run["mean_return"]] for run in row["runs"]]
 
 
 def document(found: Mapping[str, Any]) -> str:
