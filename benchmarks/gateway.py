@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib import metadata
 from itertools import count
 from pathlib import Path
 
@@ -47,6 +48,8 @@ PACED_SECONDS = 1 / 30
 STREAMS = 32
 IMAGE = (84, 84, 4)
 IDLE = 64
+# Clients of the only published figure of such a server.
+PUBLISHED = 32
 ASKS, ECHOED = Way(), Way(greets=False)
 # Rows are recorded, the learner waits.
 IDLE_LEARNER = "learner_config.replay={capacity: 400_000, min_size: 400_000}"
@@ -111,18 +114,19 @@ def asked(server: Server, seconds: float, clients: int, way: Way = ASKS) -> Samp
     return load(server.port, server.pid, clients, seconds, way)
 
 
-def constant(**values: float) -> Callable[[], dict[str, float]]:
+def constant(values: Mapping[str, float]) -> Callable[[], Mapping[str, float]]:
     """Returns the rounds of a side that is not measured here."""
-    return lambda: {key.replace("_", " ").strip(): value for key, value in values.items()}
+    return lambda: values
 
 
 def answers(given: Given) -> list[Found]:
     """Measures latency and steps per second, and the latency of clients that think."""
     with ExitStack() as stack:
         echoed = stack.enter_context(process_of(echo))
-        grpc = stack.enter_context(process_of(grpc_echo))
+        has_grpc = "gRPC" not in given.left_out
+        grpc = stack.enter_context(process_of(grpc_echo)) if has_grpc else echoed
         ours = stack.enter_context(training(given.folder / "idle", [IDLE_LEARNER]))
-        few = [number for number in COUNTS if number <= GRPC_MOST]
+        few = [number for number in COUNTS if number <= GRPC_MOST and has_grpc]
         turn = Turn(
             {
                 "gateway": partial(asked, ours, given.seconds),
@@ -144,23 +148,21 @@ def answers(given: Given) -> list[Found]:
                 "relaax",
                 "RELAAX, published",
                 "A3C over its bridge, m4.xlarge, 2017; not measured here",
-                constant(_32_p50=323.0, _32_steps=99.0),
+                constant({f"{PUBLISHED} p50": 323.0, f"{PUBLISHED} steps": 99.0}),
             ),
         ]
         wanted = {(32, "p50"): "5 x, aim 3 x; 5 ms", (256, "p50"): "3 x, aim 2 x; 20 ms"}
         lines = []
         for end in ("p50", "p99", "steps"):
-            for number in COUNTS:
+            for number in COUNTS if end != "p99" else (32, 256):
                 key = f"{number} {end}"
-                peers = [
-                    f"{name} {key}" for name in ("echo", "grpc") if name == "echo" or number in few
-                ]
-                if number == 32 and end != "p99":
-                    peers.append(f"relaax {key}")
-                what = f"{number} clients" + (", p99" if end == "p99" else "")
-                lines.append(
-                    Line(what, f"gateway {key}", tuple(peers), wanted.get((number, end), ""))
-                )
+                ours_, text = f"gateway {key}", wanted.get((number, end), "")
+                what = f"{number} client{'s' * (number > 1)}{', p99' * (end == 'p99')}"
+                lines.append(Line(what, ours_, (f"echo {key}",), text))
+                others = [f"grpc {key}"] * (number in few)
+                others += [f"relaax {key}"] * (number == PUBLISHED and end != "p99")
+                if others:
+                    lines.append(Line(what, ours_, tuple(others)))
         about = f"{NO_THINKING}. The gateway of a run whose learner waits."
         found = measure(Group("Answers", "", "", about, sides, lines), given.rounds)
         return [
@@ -199,7 +201,8 @@ def cost(given: Given) -> list[Found]:
     """Measures the processor time per step of a gateway whose run trains."""
     with ExitStack() as stack:
         echoed = stack.enter_context(process_of(echo))
-        grpc = stack.enter_context(process_of(grpc_echo))
+        has_grpc = "gRPC" not in given.left_out
+        grpc = stack.enter_context(process_of(grpc_echo)) if has_grpc else echoed
         ours = stack.enter_context(training(given.folder / "training", []))
         layers = [torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()]
         network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 2))
@@ -214,7 +217,7 @@ def cost(given: Given) -> list[Found]:
             (4,),
             torch.float32,
         )
-        turn = Turn(servers, {"gateway": TRAINED, "floor": (32, 256), "grpc": (32,)})
+        turn = Turn(servers, {"gateway": TRAINED, "floor": (32, 256), "grpc": (32,) * has_grpc})
         sides = [
             Side("gateway", "surreal_like", "training CartPole by DQN", turn.of("gateway")),
             Side("floor", "epoll echo + forward pass", "2 x 64, same mean batch", turn.of("floor")),
@@ -361,6 +364,10 @@ def main() -> None:
     """Measures, prints the tables and writes the results."""
     torch.set_num_threads(1)
     with arguments(__doc__, seconds=0.4, rounds=7, parts=tuple(GROUPS)) as given:
+        try:
+            given.versions["grpcio"] = metadata.version("grpcio")
+        except metadata.PackageNotFoundError:
+            given.left_out["gRPC"] = "grpcio is not installed"
         found = [group for part_ in given.parts for group in GROUPS[part_](given)]
         if len(given.parts) == len(GROUPS):
             keep("gateway", found, given.versions, given.left_out)

@@ -1,7 +1,7 @@
 """Sends garbage to a real gateway for some minutes, at all doors: binary, JSON, WebSocket.
 
 A healthy client plays all the time. The script ends with 1 if that client gets no answer in time,
-the gateway's process ends, or its memory or its descriptors grow.
+the gateway's process ends, its log has a traceback, or its memory or its descriptors grow.
 
     python tests/runs/fuzz_gateway.py [--minutes 10] [--seed 1]
 """
@@ -36,7 +36,10 @@ START_SECONDS, ANSWER_SECONDS = 90.0, 10.0
 # The first part of the time fills caches, pools and the rows of the healthy client.
 WARM_SHARE = 0.3
 GROWTH_BYTES = 32 << 20
-FIELDS = {"v": 1, "seq": 1, "observation": [0.0] * 4, "reward": 1.0, "values": {"a": 1}}
+FIELDS = {"v": 1, "seq": 1, "observation": [0.0] * 4, "reward": 1.0, "values": {"a": 1}, "t": 1}
+# Values of JSON that no program writes.
+LITERAL = "@"
+LITERALS = (b"1e999", b"-1e999", b'"\\ud800"', b"1" * 4000, b'"\xed\xa0\x80"', b"-0", b"NaN")
 KINDS = ("hello", "reset", "step", "end", "metrics", "ping", "bye", "welcome", "")
 
 
@@ -67,7 +70,15 @@ class Garbage:
     def _value(self) -> Any:
         rng = self._rng
         values: list[Any] = [None, True, -1, 2**63, 1e308, "x" * rng.randrange(5000), [], {}]
-        values += [[[0.0] * 4], [1e39] * 4, {"dtype": "float32", "shape": [4], "data": "AA=="}]
+        values += [
+            LITERAL,
+            LITERAL,
+            [LITERAL],
+            {"a": LITERAL},
+            [[0.0] * 4],
+            [1e39] * 4,
+            {"dtype": "float32", "shape": [4], "data": "AA=="},
+        ]
         return rng.choice(values)
 
     def _upgrade(self, door: str) -> bytes:
@@ -84,6 +95,8 @@ class Garbage:
     def _message(self, door: str, fields: dict[str, Any], *, spoiled: bool) -> bytes:
         as_json = door == "json" or (door == "websocket" and self._rng.random() < 0.5)
         payload = encode(fields, Encoding.json if as_json else Encoding.msgpack)
+        if as_json:
+            payload = payload.replace(b'"%s"' % LITERAL.encode(), self._rng.choice(LITERALS))
         if spoiled:
             payload = self._spoiled(payload)
         if door != "websocket":
@@ -172,6 +185,8 @@ def fuzz(minutes: float, seed: int) -> dict[str, Any]:
             # Sessions that were begun by garbage have left by then, or are away.
             after = memory_and_descriptors(pid)
             still = read_beats(Path(scratch) / "run" / "alive")["gateway-0"].pid
+            log = (Path(scratch) / "run" / "logs" / "gateway-0.log").read_text()
+            found["defects"] = log.count("Traceback")
     first = before or after
     growth = {"memory_growth_bytes": after[0] - first[0], "descriptor_growth": after[1] - first[1]}
     return {**found, **growth, "same_process": still == pid}
@@ -187,6 +202,7 @@ def main() -> int:
     print(json.dumps({"minutes": given.minutes, "seed": given.seed, **found}))  # noqa: T201
     bad = (
         not found["same_process"]
+        or found["defects"]
         or found["slowest_seconds"] > ANSWER_SECONDS
         or found["memory_growth_bytes"] > GROWTH_BYTES
         # 64 connections that have not introduced themselves, and those that are just closed.
