@@ -24,7 +24,7 @@ from surreal_like.learner.on_policy import (
     ActorCriticLearner,
     explained_variance,
 )
-from surreal_like.loss.policy import masked_mean, policy_gradient_loss
+from surreal_like.loss.policy import mean_over, policy_gradient_loss
 from surreal_like.loss.value import squared_loss
 from surreal_like.loss.vtrace import VTrace, vtrace
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
@@ -95,18 +95,18 @@ class ImpalaLearner(ActorCriticLearner):
         entropy_weight = self.entropy.at(self)
         # Advantages in units of the values too, or one of both losses drowns the other: Hessel et
         # al. 2019, Multi-task deep reinforcement learning with PopArt, equation 6.
-        unit = self.value_unit
+        mean = mean_over(batch.mask)
         gains = policy_gradient_loss(log_prob, corrected.advantages)
-        policy_loss = masked_mean(gains, batch.mask) / unit
+        policy_loss = self.per_unit(mean(gains))
         batch["value_targets"] = corrected.targets
         errors = squared_loss(values, corrected.targets)
-        value_loss = masked_mean(errors, batch.mask) / unit**2
-        entropy = masked_mean(entropies, batch.mask)
+        value_loss = self.per_unit(mean(errors), 2)
+        entropy = mean(entropies)
         metrics = {
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),
-            "rho": masked_mean(log_rhos.exp(), batch.mask),
+            "rho": mean(log_rhos.exp()),
             "explained_variance": explained_variance(
                 values.detach(), corrected.targets, batch.mask
             ),

@@ -42,7 +42,7 @@ from surreal_like.learner.on_policy import (
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
     kl_estimate,
-    masked_mean,
+    mean_over,
     surrogate_loss,
 )
 from surreal_like.loss.value import clipped_value_loss, squared_loss
@@ -142,17 +142,17 @@ class PPOLearner(ActorCriticLearner):
             gains = clipped_surrogate_loss(log_ratio, rows.advantages, algo.clip)
         else:
             gains = surrogate_loss(log_ratio, rows.advantages)
-        unit = self.value_unit
         if algo.value_clip:
-            clip = algo.value_clip * unit
+            clip = algo.value_clip * self.value_unit
             errors = clipped_value_loss(values, rows["values"], rows.value_targets, clip)
         else:
             errors = squared_loss(values, rows.value_targets)
-        policy_loss, value_loss = masked_mean(gains, mask), masked_mean(errors, mask) / unit**2
-        entropy = masked_mean(policy.entropy(), mask)
+        mean = mean_over(mask)
+        policy_loss, value_loss = mean(gains), self.per_unit(mean(errors), 2)
+        entropy = mean(policy.entropy())
         loss = policy_loss + algo.value_weight * value_loss - self.entropy.at(self) * entropy
         if self.kl_penalty.coefficient:
-            divergence = masked_mean(self.network.head.of(policy_columns(rows)).kl(policy), mask)
+            divergence = mean(self.network.head.of(policy_columns(rows)).kl(policy))
             loss = loss + self.kl_penalty.coefficient * divergence
         log_ratio = log_ratio.detach()
         clipped = (log_ratio.exp() - 1.0).abs() > (algo.clip or 1.0)
@@ -160,8 +160,8 @@ class PPOLearner(ActorCriticLearner):
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),
-            "kl": masked_mean(kl_estimate(log_ratio), mask),
-            "clip_fraction": masked_mean(clipped.float(), mask),
+            "kl": mean(kl_estimate(log_ratio)),
+            "clip_fraction": mean(clipped.float()),
         }
         return Loss(loss, metrics)
 

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any, ClassVar, Protocol, Self
 
 from session.errors import RunError
-from surreal_like.dataflow.items import copied, size_of
+from surreal_like.dataflow.items import Trained, copied, size_of
 
 # A clone of a flow is at most so many items ahead of the others.
 _AHEAD = 100
@@ -114,7 +114,7 @@ class Flow:
 
     def filter(self, function: Callable[[Any], Any]) -> Flow:
         """Keeps the items for which the function returns something true."""
-        return _ForEach(self, function, keeps=True)
+        return _Filter(self, function)
 
     def combine(self, function: Callable[[Any], list[Any]]) -> Flow:
         """Applies a function that returns a list; its elements follow one by one."""
@@ -263,7 +263,8 @@ class Flow:
     def _count(self, item: Any) -> Any:
         """Counts an item; returns it."""
         self.items += 1
-        self.rows += size_of(item)
+        # Behind an update each operator would ask for the size of its batch again.
+        self.rows += item.size if type(item) is Trained else size_of(item)
         return item
 
     def _call(self, function: Callable[[Any], Any], item: Any) -> Any:
@@ -293,27 +294,23 @@ _NOTHING = object()
 class _ForEach(Flow):
     counts_items = True
 
-    def __init__(self, flow: Flow, function: Callable[[Any], Any], *, keeps: bool = False) -> None:
-        name = name_of(function)
-        super().__init__(f"filter({name})" if keeps else name, flow)
+    def __init__(self, flow: Flow, function: Callable[[Any], Any]) -> None:
+        super().__init__(name_of(function), flow)
         self._upstream = flow.pull
         self._given = function
         # Called directly: an operator in between would double the time of a call.
         self._function = function.function if isinstance(function, Operator) else function
-        self._keeps = keeps
         self._held: Any = _NOTHING
 
     def pull(self) -> Any:
+        # An item at which the function raises an error is lost, also if it was held.
         item, self._held = self._held, _NOTHING
         if item is _NOTHING:
             item = self._upstream()
             if type(item) is Signal:
                 return item
-            self.items += 1
-            self.rows += size_of(item)
+            self._count(item)
         result = self._call(self._function, item)
-        if self._keeps:
-            return item if result else PASSED
         if type(result) is Signal and result is not PASSED:
             self._held = item
         return result
@@ -322,6 +319,20 @@ class _ForEach(Flow):
         if self._held is _NOTHING:
             return ""
         return self._given.waits_for() if isinstance(self._given, Operator) else "another operator"
+
+
+class _Filter(Flow):
+    counts_items = True
+
+    def __init__(self, flow: Flow, function: Callable[[Any], Any]) -> None:
+        super().__init__(f"filter({name_of(function)})", flow)
+        self._function = self._given = function
+
+    def pull(self) -> Any:
+        item = self.inputs[0].pull()
+        if type(item) is Signal:
+            return item
+        return item if self._call(self._function, self._count(item)) else PASSED
 
 
 class _Combine(Flow):

@@ -37,15 +37,15 @@ class Adam:
         epsilon: float = 1e-8,
     ) -> None:
         self.learning_rate = learning_rate
-        self._parameter = parameter
+        # Detached: its operations need no graph, and to switch that off takes longer than one.
+        self._parameter = parameter.detach()
         self._betas = betas
         self._epsilon = epsilon
         self._steps = 0
-        self._moment_1 = torch.zeros_like(parameter)
-        self._moment_2 = torch.zeros_like(parameter)
-        self._root = torch.empty_like(parameter)
+        self._moment_1 = torch.zeros_like(self._parameter)
+        self._moment_2 = torch.zeros_like(self._parameter)
+        self._root = torch.empty_like(self._parameter)
 
-    @torch.no_grad()
     def step(self, gradient: torch.Tensor) -> None:
         """Updates the parameter from a gradient of its shape."""
         beta_1, beta_2 = self._betas
@@ -93,12 +93,11 @@ class RMSPropTF:
         epsilon: float = 0.1,
     ) -> None:
         self.learning_rate = learning_rate
-        self._parameter = parameter
+        self._parameter = parameter.detach()
         self._decay = decay
         self._epsilon = epsilon
-        self._mean_square = torch.ones_like(parameter)
+        self._mean_square = torch.ones_like(self._parameter)
 
-    @torch.no_grad()
     def step(self, gradient: torch.Tensor) -> None:
         """Updates the parameter from a gradient of its shape."""
         share = 1.0 - self._decay

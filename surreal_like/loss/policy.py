@@ -7,12 +7,20 @@ constants.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+
+
+def mean_over(mask: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Returns the function `masked_mean` of this mask, which is counted only once."""
+    count = mask.sum().clamp(min=1.0)
+    return lambda x: (x * mask).sum() / count
 
 
 def masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Returns the mean of the elements whose mask is 1, of one shape; 0 if there are none."""
-    return (x * mask).sum() / mask.sum().clamp(min=1.0)
+    return mean_over(mask)(x)
 
 
 def normalized(x: torch.Tensor, mask: torch.Tensor, epsilon: float = 1e-8) -> torch.Tensor:

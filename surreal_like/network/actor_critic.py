@@ -91,11 +91,13 @@ class ActorCritic(ObsModule):
         """
         if self.core is not None:
             raise ValueError("a network with a memory looks at unrolls: call unroll() or act()")
+        own: dict[str, Any] = self._modules
         obs = self.seen(obs)
-        features = self.torso(obs)
-        if self.value_torso is None:
-            return self.head(features), self.value_head(features)
-        return self.head(features), self.value_head(self.value_torso(obs))
+        features = own["torso"].forward(obs)
+        policy = own["head"].forward(features)
+        if own.get("value_torso") is not None:
+            features = own["value_torso"].forward(obs)
+        return policy, own["value_head"].forward(features)
 
     def unroll(
         self, obs: Any, state: torch.Tensor | None, first: torch.Tensor
@@ -120,7 +122,7 @@ class ActorCritic(ObsModule):
 
     @staticmethod
     def _over_rows(torso: AnyTorso, obs: Any, first: torch.Tensor) -> torch.Tensor:
-        features: torch.Tensor = torso(nest.map(lambda x: x.flatten(0, 1), obs))
+        features: torch.Tensor = torso.forward(nest.map(lambda x: x.flatten(0, 1), obs))
         return features.view(*first.shape, -1)
 
     def act(
@@ -134,11 +136,12 @@ class ActorCritic(ObsModule):
             first: bool `[N]`, True where an episode begins.
         """
         with self.parameter_lock:
-            features = self.torso(self.seen(obs))
+            own: dict[str, Any] = self._modules
+            features = own["torso"].forward(self.seen(obs))
             if self.core is not None and state is not None:
                 outs, state = self.core(features.unsqueeze(0), state, first.unsqueeze(0))
                 features = outs[0]
-            policy: Distribution = self.head(features)
+            policy: Distribution = own["head"].forward(features)
         return policy, state
 
 

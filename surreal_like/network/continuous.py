@@ -19,7 +19,7 @@ from surreal_like.network.distribution import SquashedGaussian
 from surreal_like.network.encoder import make_encoder
 from surreal_like.network.head import SquashedGaussianHead
 from surreal_like.network.obs_module import ObsModule
-from surreal_like.network.torso import ACTIVATIONS, make_torso
+from surreal_like.network.torso import ACTIVATIONS, Linear, make_torso
 
 
 class DeterministicPolicy(ObsModule):
@@ -28,11 +28,12 @@ class DeterministicPolicy(ObsModule):
     def __init__(self, obs_spec: Mapping[str, Any], size: int, model: Mapping[str, Any]) -> None:
         super().__init__(obs_spec, model)
         self.torso = make_torso(obs_spec, model)
-        self.head = nn.Linear(self.torso.out_features, size)
+        self.head = Linear(self.torso.out_features, size)
 
     def forward(self, obs: Any) -> torch.Tensor:
         """Returns actions from -1 to 1, `[B, size]`."""
-        return torch.tanh(self.head(self.torso(self.seen(obs))))
+        own: dict[str, Any] = self._modules
+        return torch.tanh(own["head"].forward(own["torso"].forward(self.seen(obs))))
 
 
 class SquashedPolicy(ObsModule):
@@ -45,7 +46,8 @@ class SquashedPolicy(ObsModule):
 
     def forward(self, obs: Any) -> SquashedGaussian:
         """Returns the policy over actions from -1 to 1, `[B, size]`."""
-        policy: SquashedGaussian = self.head(self.torso(self.seen(obs)))
+        own: dict[str, Any] = self._modules
+        policy: SquashedGaussian = own["head"].forward(own["torso"].forward(self.seen(obs)))
         return policy
 
 
@@ -74,13 +76,14 @@ class Critics(ObsModule):
 
     def forward(self, obs: Any, actions: torch.Tensor) -> torch.Tensor:
         """Returns the values `[count, B]` of actions `[B, size]`."""
+        own: dict[str, Any] = self._modules
         obs = self.seen(obs)
         if self._learns:
             features = torch.stack([encoder(obs) for encoder in self.encoders])
             actions = actions.expand(len(features), *actions.shape)
         else:
-            features = self.encoders[0](obs)
-        values: torch.Tensor = self.layers(torch.cat((features, actions), -1))
+            features = own["encoders"][0].forward(obs)
+        values: torch.Tensor = own["layers"].forward(torch.cat((features, actions), -1))
         return values.squeeze(-1)
 
 

@@ -26,7 +26,7 @@ from surreal_like.network.distribution import (
     MultiCategorical,
     SquashedGaussian,
 )
-from surreal_like.network.torso import MLP, LinearFactory
+from surreal_like.network.torso import MLP, Linear, LinearFactory
 from surreal_like.transform.normalizer import Moments
 
 _LEAST_LOG_STD = -20.0
@@ -73,14 +73,14 @@ def make_stream(
     *,
     hidden_sizes: Sequence[int] = (),
     activation: str = "relu",
-    linear: LinearFactory = nn.Linear,
+    linear: LinearFactory = Linear,
 ) -> nn.Module:
     """Builds hidden layers and a linear output layer: `[B, in_features]` to `[B, out_features]`."""
     hidden = MLP(in_features, hidden_sizes, activation=activation, linear=linear)
     return nn.Sequential(hidden, linear(hidden.out_features, out_features))
 
 
-class ValueHead(nn.Linear):
+class ValueHead(Linear):
     """One linear layer for the value of the state, `[...]`."""
 
     def __init__(self, in_features: int) -> None:
@@ -110,7 +110,7 @@ class ScaledValueHead(ValueHead):
         return super().forward(features) / self.moments.scale + self.moments.shift
 
 
-class CategoricalHead(nn.Linear):
+class CategoricalHead(Linear):
     """One linear layer for the logits of one choice, or of several.
 
     Args:
@@ -135,7 +135,7 @@ class CategoricalHead(nn.Linear):
         return Categorical(logits) if self._nums is None else MultiCategorical(logits, self._nums)
 
 
-class GaussianHead(nn.Linear):
+class GaussianHead(Linear):
     """One linear layer for the mean of continuous actions, `[..., size]`.
 
     The standard deviation is the same for all observations, and learned: Schulman et al. 2015
@@ -155,7 +155,7 @@ class GaussianHead(nn.Linear):
         return Gaussian(columns["mean"], columns["log_std"])
 
 
-class StateGaussianHead(nn.Linear):
+class StateGaussianHead(Linear):
     """One linear layer for mean and variance of continuous actions, `[..., size]`.
 
     The variance is softplus of its output, plus 1e-6: Mnih et al. 2016 (A3C), section 9.
@@ -178,7 +178,7 @@ class StateGaussianHead(nn.Linear):
         return Gaussian(columns["mean"], columns["log_std"])
 
 
-class SquashedGaussianHead(nn.Linear):
+class SquashedGaussianHead(Linear):
     """One linear layer for mean and deviation of actions from -1 to 1, `[..., size]`."""
 
     def __init__(self, in_features: int, size: int) -> None:
@@ -194,7 +194,7 @@ class SquashedGaussianHead(nn.Linear):
         return SquashedGaussian(columns["mean"], columns["log_std"])
 
 
-class BetaHead(nn.Linear):
+class BetaHead(Linear):
     """One linear layer for both parameters of Beta distributions over bounded actions.
 
     They are `1 + softplus`, so that each density has one peak. `scale` has positions from 0 to 1.

@@ -16,7 +16,7 @@ from surreal_like.network.head import DuelingHead, make_stream
 from surreal_like.network.noisy import Noise, NoisyLinear
 from surreal_like.network.obs_module import ObsModule
 from surreal_like.network.recurrent import make_core
-from surreal_like.network.torso import TORSO_CONFIG, LinearFactory, make_torso
+from surreal_like.network.torso import TORSO_CONFIG, Linear, LinearFactory, make_torso
 
 # The keys of `learner_config.model` for a QNetwork.
 Q_NETWORK_CONFIG: Mapping[str, Any] = MappingProxyType(
@@ -97,7 +97,7 @@ class QNetwork(ObsModule):
         _check(model, distribution)
         self.kind: str = distribution["kind"]
         self.noise = Noise() if model["noisy"] else None
-        linear: LinearFactory = nn.Linear
+        linear: LinearFactory = Linear
         if model["noisy"]:
             linear = partial(NoisyLinear, sigma=model["noisy"], noise=self.noise)
         self.torso = make_torso(obs_spec, model, linear=linear)
@@ -136,8 +136,8 @@ class QNetwork(ObsModule):
         """Returns the outputs of the head: `[B, num_actions]` without a distribution."""
         if self.noise is not None:
             self.noise.draw((len(nest.leaves(obs)[0]),))
-        # `forward` directly: a call as a module would cost a quarter of the head's computation.
-        found: torch.Tensor = self.head.forward(self.torso(self.seen(obs)))
+        own: dict[str, Any] = self._modules
+        found: torch.Tensor = own["head"].forward(own["torso"].forward(self.seen(obs)))
         return found if self.kind == "none" else found.view(-1, *self._shape)
 
     def mean(self, outputs: torch.Tensor) -> torch.Tensor:
