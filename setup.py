@@ -46,6 +46,7 @@ EXTRAS = {
     "gateway": ["websockets>=14", "cryptography>=42"],
     "export": ["onnx>=1.19", "onnxscript>=0.5.4", "onnxruntime>=1.23"],
     "s3": ["s3fs>=2024.2"],
+    "tune": ["optuna>=4.1"],
 }
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
 # Not in "all": minigrid brings pygame-ce, which is installed over pygame.

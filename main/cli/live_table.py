@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +18,16 @@ from session.show.overview import BAR_WIDTH, conditions, heading, numbers_table
 from session.show.run_view import RunView
 from session.show.text import bar, duration
 
+# Parts of a line of text -> their style.
+_COLOURS = {
+    r"(?<=  )running\b": "green",
+    r"(?<=  )(paused|pending)\b": "yellow",
+    r"(?<=  )error\b": "bold red",
+    r"(?<=  )terminated\b": "dim",
+    "━+": "blue",
+    "─+": "dim",
+}
+
 
 class Canvas:
     """An area of a terminal that is redrawn, and lines above it that stay.
@@ -30,15 +41,28 @@ class Canvas:
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def draw_preparation(self, path: Path) -> None:
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines of the terminal."""
+        return self._console.size
+
+    def draw_preparation(self, what: Path | str) -> None:
         """Draws a note until there is a table to show."""
         doing = "importing torch, building one environment"
-        text = Text.assemble(("preparing", "bold"), (f" · {doing} · {path}", "dim"))
+        text = Text.assemble(("preparing", "bold"), (f" · {doing} · {what}", "dim"))
         self._live.update(Group(Text(), text), refresh=True)
 
     def draw(self, view: RunView, seconds: float) -> None:
         """Draws the table."""
         self._live.update(render(view, seconds), refresh=True)
+
+    def draw_lines(self, head: Sequence[str], table: Sequence[str]) -> None:
+        """Draws lines: the first one of each part stands out, and states have their colours."""
+        lines = [Text(), Text(head[0], "bold"), *(Text(line, "dim") for line in head[1:])]
+        lines += [Text(), Text(table[0], "dim"), *map(_coloured, table[1:])]
+        for line in lines:
+            line.truncate(self._console.size.width)
+        self._live.update(Group(*lines), refresh=True)
 
     def write(self, text: str, style: str) -> None:
         """Writes one line above the table."""
@@ -83,6 +107,13 @@ def _conditions(view: RunView, seconds: float) -> Table:
     if not table.rows:
         table.add_row(_label("no goal and no budget: it goes on until Ctrl-C"))
     return table
+
+
+def _coloured(line: str) -> Text:
+    text = Text(line)
+    for pattern, style in _COLOURS.items():
+        text.highlight_regex(pattern, style)
+    return text
 
 
 def _bar(share: float, style: str) -> Text:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from main.cli.parser import Parser
+from main.cli.train import process_start
+from main.cli.tune_live import LiveTune
+from main.cli.tune_summary import summary
 from session.errors import UsageError
-from session.show.text import columns, count, decimal, duration
+from session.show.text import decimal
+from surreal_like.tune.exploit import exploit_text
 from surreal_like.tune.replay import replay_file
 from surreal_like.tune.result import exit_code
 from surreal_like.tune.state import Changed, Trial
@@ -36,23 +42,31 @@ exit code: 0 the tuning is complete; 1 no trial has a score; 2 wrong command or 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_intermixed_args(argv)
+    started = process_start() if list(argv) == sys.argv[2:] else time.time()
     stream = sys.stderr if given.json else sys.stdout
-    watch = TuneWatch() if given.quiet else Lines(stream)
+    file = _file(given)
     path, result = tune(
-        _file(given),
+        file,
         folder=given.folder,
         resume=given.resume,
         retry_errors=given.retry_errors,
-        watch=watch,
+        watch=_watch(given, stream, file, started),
     )
     if given.json:
         print(json.dumps(result))
     if not given.quiet:
-        print("\n".join(summary(path, result)), file=stream)
+        width = shutil.get_terminal_size().columns if stream.isatty() else 0
+        print("\n".join(summary(path, result, file, width)), file=stream)
     code = exit_code(result)
     if code == 1:
         sys.stderr.write(f"surreal-like: error: tuning {path} failed: {result['reason']}\n")
     return code
+
+
+def _watch(given: argparse.Namespace, stream: IO[str], file: TuneFile, started: float) -> TuneWatch:
+    if given.quiet:
+        return TuneWatch()
+    return LiveTune(stream, file, started) if stream.isatty() else Lines(stream)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -130,56 +144,12 @@ class Lines(TuneWatch):
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
+    def exploited(self, exploit: Mapping[str, Any]) -> None:
+        """Writes an exploit, or one that was skipped."""
+        self.on_message(exploit_text(exploit))
+
     def on_change(self, trial: Trial, change: Changed) -> None:
         """Writes a change of state."""
         reason = f": {change.reason}" if change.reason else ""
         score = f", score {decimal(trial.score)}" if trial.score is not None else ""
         self.on_message(f"{trial.name} {change.before} -> {change.after}{reason}{score}")
-
-
-def summary(path: Path, result: Mapping[str, Any]) -> list[str]:
-    """Returns the table of trials, and the commands that use the best one."""
-    trials: Mapping[str, Mapping[str, Any]] = result["trials"]
-    best = result["best"]
-    keys = sorted({key for trial in trials.values() for key in trial["settings"]})
-    loaded = ["exploits"] if result["exploits"] else []
-    head = ["trial", "state", "score", "best", "time", *loaded, "failures"]
-    head += [*map(short_name, keys), "reason"]
-    rows = [_row(name, trial, keys, loaded=bool(loaded)) for name, trial in trials.items()]
-    lines = ["", columns(head, rows), ""]
-    lines.append(f"{result['status']} after {duration(result['seconds'])}: {result['reason']}")
-    if result["status"] == "interrupted":
-        lines.append(f"go on with: surreal-like tune --resume --folder {path}")
-    if best is not None:
-        lines.append(f"best: {best['trial']}, score {decimal(best['score'])}")
-        lines.append(f"surreal-like evaluate {path / best['trial']}")
-        runs = " ".join(str(path / name) for name in trials)
-        lines.append(f"surreal-like plot {runs}")
-    return lines
-
-
-def _row(name: str, trial: Mapping[str, Any], keys: Sequence[str], *, loaded: bool) -> list[str]:
-    settings = trial["settings"]
-    exploits = f"{trial['generation']} <- {trial['parent']}" if trial["parent"] else "0"
-    return [
-        name,
-        trial["state"],
-        decimal(trial["score"]),
-        decimal(trial["best_score"]),
-        count(trial["time"]),
-        *([exploits] if loaded else []),
-        str(trial["failures"]),
-        *(_value(settings.get(key)) for key in keys),
-        trial["reason"],
-    ]
-
-
-def short_name(key: str) -> str:
-    """Returns the last words of a key that identify it, as in ``learning_rate.start``."""
-    words = key.split(".")
-    last = words[-2:] if words[-1] in ("start", "end", "steps") else words[-1:]
-    return ".".join(last)
-
-
-def _value(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -8,8 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from main.cli.tune_table import trial_table
 from session.folder import RunFolder
-from session.show.text import columns, count, decimal
+from session.show.text import decimal
 
 _WATCH_SECONDS = 1.0
 
@@ -40,21 +41,8 @@ def page(found: Mapping[str, Any]) -> str:
     lines = [f"tuning {found['tuning']}: {found['state']}, {states_text(found['states'])}"]
     if best is not None:
         lines.append(f"best: {best['trial']}, score {decimal(best['score'])}")
-    rows = [
-        [
-            each["name"],
-            each["state"],
-            decimal(each["score"]),
-            decimal(each["best_score"]),
-            count(each["time"]),
-            f"{each['generation']} <- {each['parent']}" if each["parent"] else "-",
-            str(each["failures"]),
-            each["reason"],
-        ]
-        for each in trials
-    ]
-    head = ["trial", "state", "score", "best", "time", "loaded", "failures", "reason"]
-    return "\n".join([*lines, "", columns(head, rows, right=(2, 3, 4, 6))])
+    rows = [{**each, "doing": each["reason"]} for each in trials]
+    return "\n".join([*lines, "", *trial_table(rows)])
 
 
 def states_text(states: Mapping[str, int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from session.errors import MissingExtra
@@ -27,7 +28,13 @@ CURVES = (_GREEDY, _TRAINING, *_SHOWN, _STEPS, _UPDATES, _LAG)
 
 
 def make_figure(
-    width: float, height: float, columns: int = 1, *, dots: int = 120, fitted: bool = True
+    width: float,
+    height: float,
+    columns: int = 1,
+    *,
+    dots: int = 120,
+    fitted: bool = True,
+    rows: Sequence[float] = (1.0,),
 ) -> tuple[Figure, list[Axes]]:
     """Makes an empty figure with axes side by side, independent of any window or notebook.
 
@@ -36,6 +43,7 @@ def make_figure(
         columns: number of axes.
         dots: dots per inch.
         fitted: fit the margins to the labels; drawing then takes twice as long.
+        rows: relative heights of rows of axes.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -47,7 +55,9 @@ def make_figure(
         raise MissingExtra.named("a picture", "plot") from error
     figure = Figure(figsize=(width, height), dpi=dots, layout="constrained" if fitted else None)
     FigureCanvasAgg(figure)
-    axes = [figure.add_subplot(1, columns, column + 1) for column in range(columns)]
+    grid = figure.add_gridspec(len(rows), columns, height_ratios=rows)
+    places = [(row, column) for row in range(len(rows)) for column in range(columns)]
+    axes = [figure.add_subplot(grid[place]) for place in places]
     for each in axes:
         tidy(each)
     return figure, axes

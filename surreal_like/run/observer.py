@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from session.config import Config
 from session.folder import RunFolder
@@ -13,6 +13,8 @@ from session.launchers.instruction import Event
 
 # Reason of a run that Ctrl-C ended.
 INTERRUPTED = "interrupted"
+
+Watch = TypeVar("Watch")
 
 
 class RunObserver:
@@ -41,19 +43,31 @@ class RunObserver:
         """Called after the last report."""
 
 
-def show(
-    watch: RunObserver, events: Iterable[Event], components: Mapping[str, Mapping[str, Any]]
-) -> RunObserver:
-    """Passes events and components to the observer; returns the observer for later reports."""
+def guarded(watch: Watch, report: Callable[[Watch], object], otherwise: type[Watch]) -> Watch:
+    """Passes a report to an observer; returns the observer for later reports.
+
+    One that raises is replaced by an object of ``otherwise``, with a RuntimeWarning.
+    """
     try:
-        for event in events:
-            watch.on_event(event)
-        watch.on_components(components)
+        report(watch)
     except Exception as error:  # noqa: BLE001 - an observer must not end a run
         warnings.warn(
             f"{type(watch).__name__} has failed, so the run goes on unseen: {error!r}",
             RuntimeWarning,
             stacklevel=2,
         )
-        return RunObserver()
+        return otherwise()
     return watch
+
+
+def show(
+    watch: RunObserver, events: Iterable[Event], components: Mapping[str, Mapping[str, Any]]
+) -> RunObserver:
+    """Passes events and components to the observer; returns the observer for later reports."""
+
+    def report(shown: RunObserver) -> None:
+        for event in events:
+            shown.on_event(event)
+        shown.on_components(components)
+
+    return guarded(watch, report, RunObserver)

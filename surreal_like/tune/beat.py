@@ -10,6 +10,8 @@ from session.process.heartbeat import Beat, write_beat
 from session.process.periodic import Every
 from session.process.state import State
 
+# Entry of the status: processor time of the process and of its children that have ended.
+CPU_SECONDS = "cpu_seconds"
 _SECONDS = 1.0
 
 
@@ -35,6 +37,7 @@ class TrialBeat:
         """Writes the heartbeat now."""
         now, pid = time.time(), os.getpid()
         beat = Beat(self._name, self._incarnation, state, pid, now, busy_seconds, doing)
+        beat.status = {CPU_SECONDS: sum(os.times()[:4])}
         write_beat(self._alive, beat)
 
     def tick(self, doing: str = "") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from session.config.config import override
 from session.errors import UsageError
 from surreal_like.run.folder import TUNING
+from surreal_like.tune.lineage import read_exploits
 from surreal_like.tune.trial import TUNE_FILE, read_state
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
 
@@ -54,9 +54,7 @@ def replay_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     if name not in names:
         raise UsageError(f"tuning {tuning} has no trial {name}; there are {len(names)}")
     file = read_tune_file(tuning / TUNE_FILE)
-    log = tuning / "pbt.jsonl"
-    lines = log.read_text().splitlines() if log.is_file() else []
-    ancestor, changes = schedule_of(name, [json.loads(line) for line in lines])
+    ancestor, changes = schedule_of(name, read_exploits(tuning))
     number = names.index(ancestor)
     first = {"time": 0.0, "settings": dict(file.settings()[number])}
     seed = int((file.experiment.get("session_config") or {}).get("seed", 0)) + number

@@ -33,9 +33,16 @@ def result_of(path: Path, tuning: Tuning, seconds: float) -> dict[str, Any]:
         "reason": reason,
         "best": None
         if best is None
-        else {"trial": best.name, "score": best.score, "settings": dict(best.settings)},
+        else {
+            "trial": best.name,
+            "score": best.score,
+            "settings": dict(best.settings),
+            "path": best.name,
+        },
         "trials": {each.name: _trial_result(path, each) for each in tuning.trials},
         "exploits": sum(each.generation for each in tuning.trials),
+        "skipped": tuning.skipped,
+        "cpu_seconds": round(sum(each.cpu_seconds for each in tuning.trials), 3),
         "seconds": round(seconds, 3),
     }
 
@@ -53,6 +60,7 @@ def _trial_result(path: Path, trial: Trial) -> dict[str, Any]:
         "parent": trial.parent,
         "failures": trial.failures,
         "reason": trial.reason,
+        "cpu_seconds": round(trial.cpu_seconds, 3),
         **{name: counts.get(name) for name in names},
     }
 

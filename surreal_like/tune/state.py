@@ -56,6 +56,7 @@ class Trial:
         parent: name of the newest donor; empty: none.
         failures: number of its deaths.
         reason: of its end, or its first error.
+        cpu_seconds: processor time of its processes that have ended.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Trial:
     parent: str = ""
     failures: int = 0
     reason: str = ""
+    cpu_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -185,7 +187,8 @@ def restored_trials(state: Mapping[str, Any], *, retry_errors: bool = False) -> 
     """
     trials = []
     for entry in state["trials"]:
-        trial = Trial(**{each.name: entry[each.name] for each in fields(Trial)})
+        known = {each.name: entry[each.name] for each in fields(Trial) if each.name in entry}
+        trial = Trial(**known)
         trial.state = TrialState(trial.state)
         if trial.state is TrialState.error and retry_errors:
             trial.failures, trial.reason = 0, ""

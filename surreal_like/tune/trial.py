@@ -162,6 +162,8 @@ def run_trial(tuning: RunFolder, name: str) -> int:
         sys.stderr.write(f"{error}\n")
         # No checkpoint is whole: another start would find none, either.
         return UsageError.exit_code if isinstance(error, CheckpointError) else error.exit_code
+    finally:
+        beat.beat("ended", state=State.done)
     reason = str(ended.result.get("reason", ""))
     if ended.exit_code == 1:
         sys.stderr.write(f"{ended.details}\n{reason}\n")

@@ -11,6 +11,7 @@ from session.folder import RunFolder
 from session.launchers.fork_server import ForkServers
 from surreal_like.run.folder import held
 from surreal_like.run.interrupts import Interrupts
+from surreal_like.run.observer import guarded
 from surreal_like.run.start import fork_servers, resolve_forked
 from surreal_like.tune.exploit import follow_config
 from surreal_like.tune.slots import Machine, Slots, find_slots
@@ -50,17 +51,20 @@ def tune(
         UsageError: the folder is in use, or not empty.
     """
     path = Path(folder) if folder is not None else None
+    watch = watch or TuneWatch()
     with ExitStack() as stack:
+        stack.callback(guarded, watch, lambda each: each.end(), TuneWatch)
         interrupts = stack.enter_context(Interrupts())
         servers = fork_servers(str(file.experiment.get("algorithm", "")), *MODULES)
         stack.callback(servers.close)
         slots = _check(file, servers)
         own = stack.enter_context(held(path, name=file.name, resume=resume))
-        trials, scheduler = [], file.scheduler()
+        trials, scheduler, skipped = [], file.scheduler(), 0
         if resume:
             state = read_state(own.path)
             trials = restored_trials(state, retry_errors=retry_errors)
             scheduler.restore(state["scheduler"])
+            skipped = state.get("skipped", 0)
             for number, trial in enumerate(trials):
                 if follow_config(trial, RunFolder(own.path / trial.name)):
                     scheduler.on_load(number, trial.settings)
@@ -75,10 +79,10 @@ def tune(
             max_failures=file.tune.max_failures,
             fail_fast=file.tune.fail_fast,
         )
+        tuning.skipped = skipped
         interrupts.only_count()
-        watch = watch or TuneWatch()
-        if slots.note:
-            watch.on_message(slots.note)
+        if note := slots.note:
+            guarded(watch, lambda each: each.on_message(note), TuneWatch)
         tuner = Tuner(file, own, tuning, servers, watch)
         stack.callback(tuner.close)
         return own.path, tuner.run(interrupts)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from session.config.config import Config, apply_overrides
+from session.config.config import Config, apply_overrides, override
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves, shown
 from session.config.placeholder import expectation
@@ -20,17 +20,19 @@ from surreal_like.experiment.resolve import SECTIONS
 from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.median import MedianStopping
+from surreal_like.tune.optuna_search import check_installed
 from surreal_like.tune.pbt import PopulationBased
 from surreal_like.tune.scheduler import Fifo, Scheduler
 from surreal_like.tune.space import Settings, Space
 
+TPE = "tpe"
 _KEYS = ("experiment", "algorithm", *SECTIONS, "space", "tune")
 _BUDGETS = ("env_steps", "iterations", "seconds")
 _CHOICES = {
     "mode": ("max", "min"),
     "time": _BUDGETS,
     "scheduler": ("fifo", "asha", "median", "pbt", "replay"),
-    "search": ("random",),
+    "search": ("random", TPE),
     "launcher": ("serial", "local"),
 }
 # Smallest valid values.
@@ -41,6 +43,7 @@ _LEAST = {
     "report_every": 0,
     "slots": 0,
     "max_failures": -1,
+    "tpe.startup_trials": 0,
     **{f"stop.{name}": 1e-3 for name in _BUDGETS},
 }
 _MOST_TRIALS = 10_000
@@ -85,8 +88,10 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         },
         # Times and settings of a run that follows those of a trial; set by tune --replay only.
         "replay": {"changes": []},
-        # Proposes settings of new trials.
+        # Proposes settings of new trials: random, or tpe (the extra tune).
         "search": "random",
+        # Random proposals before the first that follows scores.
+        "tpe": {"startup_trials": 10},
         # Budgets of each trial; they replace those of the experiment.
         "stop": dict.fromkeys(_BUDGETS),
         # Launcher of a trial: serial, one process and repeatable, or local.
@@ -116,12 +121,26 @@ class TuneFile:
         experiment: the user's settings of it, without defaults.
         entries: the section ``space``.
         tune: the section ``tune``.
+        source: path of the experiment file; empty: the experiment is in the tune file.
+        changes: sections that stand in the tune file itself, or were replaced.
     """
 
     name: str
     experiment: Config
     entries: Mapping[str, Any]
     tune: Config
+    source: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def train_words(self, settings: Mapping[str, Any]) -> list[str]:
+        """Returns the words after ``surreal-like train`` that train once with these settings."""
+        words = [self.source] if self.source else ["--algorithm", str(self.experiment.algorithm)]
+        changes = self.changes if self.source else self.experiment
+        if self.source and "algorithm" in changes:
+            words += ["--algorithm", str(changes["algorithm"])]
+        given = {key: value for key, value in changes.items() if key in SECTIONS}
+        flat = leaves(given) if self.source else given
+        return words + [override(key, value) for key, value in {**flat, **settings}.items()]
 
     @property
     def space(self) -> Space:
@@ -159,6 +178,8 @@ class TuneFile:
     def settings(self) -> list[Settings]:
         """Returns the settings of all trials, in the order of their numbers.
 
+        With ``search: tpe`` they are empty: each is proposed when its trial begins.
+
         Raises:
             ConfigError: there are too many.
         """
@@ -171,6 +192,8 @@ class TuneFile:
                 f"tune.trials {num} times {points} points of the grid are {num * points} trials, "
                 f"expected at most {_MOST_TRIALS}"
             )
+        if self.tune.search == TPE:
+            return [{} for _ in range(num)]
         return space.trials(num, int(self.tune.seed))
 
     def scheduler(self) -> Scheduler:
@@ -223,10 +246,12 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     for name, section in (("space", entries), ("tune", tune)):
         if not isinstance(section, Config):
             raise ConfigError(f"{path}: {name} is {shown(section)}, expected a mapping")
-    source = given.pop("experiment", None)
+    source, changes = given.pop("experiment", None), given.to_dict()
     if source is not None:
         given = Config(_over(_experiment(Path(path), source), given))
-    file = TuneFile(Path(path).stem, given, entries.to_dict(), _with_defaults(tune))
+        source = str(Path(path).parent / source)
+    tune = _with_defaults(tune)
+    file = TuneFile(Path(path).stem, given, entries.to_dict(), tune, source or "", changes)
     _check(file)
     return file
 
@@ -278,9 +303,21 @@ def _check(file: TuneFile) -> None:
         raise ConfigError(
             f"tune.scheduler is asha, which needs tune.asha.max_time or tune.stop.{tune.time}"
         )
+    if tune.search == TPE:
+        _check_search(file)
     if tune.scheduler == "pbt":
         _check_population(file)
     file.scheduler()
+
+
+def _check_search(file: TuneFile) -> None:
+    if grids := [key for key, each in file.space.dimensions.items() if each.kind == "grid"]:
+        raise ConfigError(f"tune.search is tpe, but space.{grids[0]} is a grid; use choice")
+    if file.tune.scheduler == "pbt":
+        raise ConfigError("tune.search is tpe, which does not go with tune.scheduler: pbt")
+    if not file.entries:
+        raise ConfigError("tune.search is tpe, but space is empty")
+    check_installed()
 
 
 def _check_population(file: TuneFile) -> None:

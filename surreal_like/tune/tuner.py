@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -27,11 +27,17 @@ from session.tail import last_object
 from session.wire import AddressBook
 from surreal_like.run.folder import TUNING
 from surreal_like.run.interrupts import Interrupts
+from surreal_like.run.observer import guarded
+from surreal_like.tune.beat import CPU_SECONDS
 from surreal_like.tune.control import Control
 from surreal_like.tune.exploit import copy_checkpoint, exploit_text, in_place, write_settings
+from surreal_like.tune.hparams import write_experiment, write_session
+from surreal_like.tune.lineage import PBT_LOG
+from surreal_like.tune.optuna_search import OptunaSearch
 from surreal_like.tune.result import INTERRUPTED, result_of
 from surreal_like.tune.schemas import CONTROL, REPORTS
 from surreal_like.tune.state import (
+    OVER,
     Answer,
     Changed,
     Exploit,
@@ -39,9 +45,10 @@ from surreal_like.tune.state import (
     Interrupt,
     Skipped,
     Start,
+    TrialState,
 )
 from surreal_like.tune.trial import FORMAT, TUNE_FILE
-from surreal_like.tune.tune_file import TuneFile, score_of, without_score
+from surreal_like.tune.tune_file import TPE, TuneFile, score_of, without_score
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
@@ -75,7 +82,7 @@ class Tuner:
         self._file, self._folder, self._tuning, self._watch = file, folder, tuning, watch
         self._began = time.monotonic()
         self._events = AppendFile(folder.events)
-        self._exploits = AppendFile(folder.path / "pbt.jsonl")
+        self._exploits = AppendFile(folder.path / PBT_LOG)
         for below in (folder.logs, folder.alive):
             below.mkdir(exist_ok=True)
         addresses = AddressBook.ipc([CONTROL], folder.sockets)
@@ -91,14 +98,30 @@ class Tuner:
         if self._unsaved:
             raise UsageError(f"cannot write {folder.path / TUNING}: {self._unsaved}")
         self._processes = Processes(folder, servers)
+        self._search = self._make_search()
         # Trial -> why it was killed.
         self._killed: dict[int, str] = {}
         self._beats_due = Every(seconds=_BEATS_SECONDS, clock=time.monotonic)
 
+    def _make_search(self) -> OptunaSearch | None:
+        tune, tuning = self._file.tune, self._tuning
+        if tune.search != TPE:
+            return None
+        return OptunaSearch(
+            self._folder.path,
+            self._file.space,
+            tuning.trials,
+            seed=int(tune.seed),
+            mode=str(tune.mode),
+            startup_trials=int(tune.tpe.startup_trials),
+            several=tuning.slots > 1,
+        )
+
     def run(self, interrupts: Interrupts) -> dict[str, Any]:
         """Runs until the tuning is over; returns the content of ``result.json``."""
         tuning, seen = self._tuning, interrupts.count
-        self._watch.begin(self._folder.path, tuning)
+        write_experiment(self._folder.path, list(self._file.entries))
+        self._show(lambda watch: watch.begin(self._folder.path, tuning))
         while not tuning.over:
             self._obey(tuning.choose(time.monotonic()))
             self._wait()
@@ -116,6 +139,7 @@ class Tuner:
                 self._interrupt(seen)
             elif tuning.ending:
                 self._obey(tuning.end(tuning.ending))
+            self._show(lambda watch: watch.look(tuning))
         self._save()
         return self._write_result()
 
@@ -136,9 +160,15 @@ class Tuner:
             now = time.monotonic()
             out = tuning.on_report(reported.trial, reported.report, reported.time, score, now)
             if reported.report[2] == 0:
-                self._watch.on_report(tuning.trials[reported.trial])
+                self._report(reported.trial, score)
                 self._save()
             self._obey(out)
+
+    def _report(self, number: int, score: float | None) -> None:
+        trial = self._tuning.trials[number]
+        if self._search is not None:
+            self._search.report(number, trial.time, score)
+        self._show(lambda watch: watch.reported(trial))
 
     def _on_exit(self, end: Exit) -> list[Instruction]:
         """Passes the end of a trial's process to the tuning."""
@@ -146,6 +176,8 @@ class Tuner:
         names = [each.name for each in tuning.trials]
         number = names.index(end.name)
         killed = self._killed.pop(number, "")
+        beat = read_beat(self._folder.alive, end.name)
+        tuning.trials[number].cpu_seconds += beat.status.get(CPU_SECONDS, 0.0) if beat else 0.0
         if end.exit_code in _STOPPED:
             run = RunFolder(self._folder.path / end.name)
             line = last_object(run.progress) or {}
@@ -153,12 +185,15 @@ class Tuner:
             reached = times.get(self._file.tune.time, tuning.trials[number].time)
             tuning.note(number, float(reached), score_of(line, self._file.tune))
             if tuning.trials[number].score is None:
-                self._watch.on_message(f"{end.name} {without_score(line, self._file.tune)}")
+                text = f"{end.name} {without_score(line, self._file.tune)}"
+                self._show(lambda watch: watch.on_message(text))
             return tuning.on_end(number, str((run.read_result() or {}).get("reason", "")))
         if end.exit_code in (START_AGAIN, 130):
             return tuning.on_left(number, now)
         hopeless = end.exit_code == _USAGE
-        return tuning.on_death(number, killed or end.error, now, hopeless=hopeless)
+        out = tuning.on_death(number, killed or end.error, now, hopeless=hopeless)
+        self._show(lambda watch: watch.failed(tuning.trials[number]))
+        return out
 
     def _obey(self, instructions: Iterable[Instruction]) -> None:
         """Carries out instructions; the state is on disk before."""
@@ -170,7 +205,7 @@ class Tuner:
             self._record(change)
         for each in instructions:
             if isinstance(each, Start):
-                self._start(self._tuning.trials[each.trial].name)
+                self._start(each.trial)
             elif isinstance(each, Interrupt):
                 self._processes.signal(self._tuning.trials[each.trial].name, signal.SIGINT)
             elif isinstance(each, Answer):
@@ -218,19 +253,24 @@ class Tuner:
         """Writes an exploit, or one that was skipped, to ``pbt.jsonl`` and as an event."""
         self._exploits.add((json.dumps({"time_of_day": time.time(), **line}) + "\n").encode())
         self._exploits.flush()
-        detail = exploit_text(line)
-        self._log_event(line["recipient"], "exploit", detail)
-        self._watch.on_message(detail)
+        self._log_event(line["recipient"], "exploit", exploit_text(line))
+        self._show(lambda watch: watch.exploited(line))
 
     def _log_event(self, trial: str, kind: str, detail: str, **more: str) -> None:
         event = {"time": time.time(), "trial": trial, "event": kind, "detail": detail, **more}
         self._events.add((json.dumps(event) + "\n").encode())
         self._events.flush()
 
-    def _start(self, name: str) -> None:
+    def _start(self, number: int) -> None:
+        trial = self._tuning.trials[number]
+        name = trial.name
+        if self._search is not None and not trial.settings:
+            trial.settings = self._search.ask(number)
+            self._save()
         # Otherwise the heartbeat of its earlier process would count for the new one.
         (self._folder.alive / name).unlink(missing_ok=True)
         self._processes.start(Component(name, "trial", "main.trial", needs_torch=True))
+        self._show(lambda watch: watch.started(trial))
 
     def _kill_silent(self) -> None:
         """Kills trials whose process hangs."""
@@ -245,10 +285,11 @@ class Tuner:
 
     def _interrupt(self, times: int) -> None:
         if times == 1:
-            self._watch.on_message("saving every trial; Ctrl-C again ends everything at once")
+            text = "saving every trial; Ctrl-C again ends everything at once"
+            self._show(lambda watch: watch.on_message(text))
             self._obey(self._tuning.end(INTERRUPTED))
             return
-        self._watch.on_message("ending everything at once")
+        self._show(lambda watch: watch.on_message("ending everything at once"))
         for trial in self._tuning.trials:
             self._processes.signal(trial.name, signal.SIGKILL)
 
@@ -257,7 +298,16 @@ class Tuner:
         trial = self._tuning.trials[change.trial]
         reason = {"reason": change.reason} if change.reason else {}
         self._log_event(trial.name, "trial", f"{change.before} -> {change.after}", **reason)
-        self._watch.on_change(trial, change)
+        self._show(lambda watch: watch.on_change(trial, change))
+        if change.after in OVER and self._search is not None:
+            self._search.finish(change.trial, trial)
+        if change.after in OVER:
+            write_session(self._folder.path, trial)
+        if change.after is TrialState.terminated:
+            self._show(lambda watch: watch.finished(trial))
+
+    def _show(self, report: Callable[[TuneWatch], object]) -> None:
+        self._watch = guarded(self._watch, report, TuneWatch)
 
     def _save(self) -> None:
         state = {"format": FORMAT, **self._tuning.state()}

@@ -36,6 +36,12 @@ class Tuning:
 
     Every method returns the instructions that follow; the state between two calls is consistent.
 
+    Attributes:
+        trials: in the order of their numbers.
+        slots: maximum number of trials that work at the same time.
+        ending: reason for which it ends before all trials have; empty: it goes on.
+        skipped: number of exploits that were left out.
+
     Args:
         trials: in the order of their numbers.
         scheduler: decides at reports.
@@ -59,7 +65,8 @@ class Tuning:
     ) -> None:
         self.trials = list(trials)
         self.ending = ""
-        self._scheduler, self._slots = scheduler, slots
+        self.slots, self.skipped = slots, 0
+        self._scheduler = scheduler
         self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
         self._max_failures, self._fail_fast = max_failures, fail_fast
         self._max_resident = max_resident or len(self.trials)
@@ -81,6 +88,27 @@ class Tuning:
         """The trial with the best newest score, the earlier one of two; None without a score."""
         return best_of(self.trials, self._mode)
 
+    @property
+    def working(self) -> int:
+        """Number of trials that have a slot."""
+        return sum(each.state is TrialState.running for each in self.trials)
+
+    def doing(self, number: int) -> str:
+        """Returns what a trial waits for, or the reason of its end; empty while it learns."""
+        trial, life = self.trials[number], self._lives[number]
+        if number in self._exploits:
+            return f"waits for {self.trials[self._exploits[number].donor].name}"
+        if trial.state is TrialState.paused and life.held:
+            late = [
+                each.name
+                for each, other in zip(self.trials, self._lives, strict=True)
+                if not other.held and each.state not in OVER
+            ]
+            return f"waits for {late[0] if len(late) == 1 else f'{len(late)} trials'}"
+        if trial.state is TrialState.paused:
+            return "waits for a slot"
+        return trial.reason
+
     def retry_at(self) -> float:
         """Returns the earliest time at which a trial may be started again [s]."""
         pending = [
@@ -96,7 +124,7 @@ class Tuning:
         Args:
             now: monotonic time [s].
         """
-        while not self.ending and self._working() < self._slots:
+        while not self.ending and self.working < self.slots:
             number = self._next(now)
             if number is None:
                 break
@@ -275,10 +303,11 @@ class Tuning:
     def state(self) -> dict[str, Any]:
         """Returns plain data for ``tuning.json``."""
         trials = [asdict(each) | {"state": str(each.state)} for each in self.trials]
-        return {"trials": trials, "scheduler": self._scheduler.state()}
-
-    def _working(self) -> int:
-        return sum(each.state is TrialState.running for each in self.trials)
+        return {
+            "trials": trials,
+            "skipped": self.skipped,
+            "scheduler": self._scheduler.state(),
+        }
 
     def _next(self, now: float) -> int | None:
         """Returns the trial to work next: pending by number, then paused by time and number."""
@@ -371,4 +400,5 @@ class Tuning:
 
     def _pop(self) -> list[Instruction]:
         out, self._out = self._out, []
+        self.skipped += sum(isinstance(each, Skipped) for each in out)
         return out

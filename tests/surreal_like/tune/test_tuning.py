@@ -187,6 +187,16 @@ def test_all_trials_wait_for_the_next_sync_point() -> None:
     assert kinds(tuning.choose(0.0)) == [(0, "load")]
 
 
+def test_what_trials_wait_for() -> None:
+    tuning = population(1, synch=True)
+    tuning.choose(0.0)
+    for step in (0, 1):
+        tuning.on_report(0, (1, 1, step), 10, 1.0, 0.0)
+    assert [tuning.doing(number) for number in (0, 1)] == ["waits for trial-001", ""]
+    tuning.trials[1].state, tuning.trials[1].reason = TrialState.error, "no luck"
+    assert tuning.doing(1) == "no luck"
+
+
 def test_a_stopped_trial_frees_its_slot_and_ends_later() -> None:
     tuning = make(3, SuccessiveHalving(1, 9), slots=2)
     tuning.choose(0.0)

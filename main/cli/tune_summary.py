@@ -1,0 +1,56 @@
+"""The end of a tuning: the table of trials, the cost, and commands that use the best trial."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from main.cli.tune_table import trial_table
+from session.show.text import count, decimal, duration
+from surreal_like.tune.setting_text import settings_text
+from surreal_like.tune.state import TrialState
+from surreal_like.tune.tune_file import TuneFile
+
+
+def summary(path: Path, result: Mapping[str, Any], file: TuneFile, width: int = 0) -> list[str]:
+    """Returns the last lines of a tuning.
+
+    Args:
+        path: folder of the tuning.
+        result: content of ``result.json``.
+        file: of the tuning.
+        width: characters of the terminal; 0: no limit.
+    """
+    trials: Mapping[str, Mapping[str, Any]] = result["trials"]
+    rows = [{"name": name, "doing": each["reason"], **each} for name, each in trials.items()]
+    lines = ["", *trial_table(rows, width=width, budget=file.budget, mode=file.tune.mode), ""]
+    lines.append(f"{result['status']} after {duration(result['seconds'])}: {result['reason']}")
+    lines += [
+        f"{name} was given up: {each['reason']}"
+        for name, each in trials.items()
+        if each["state"] == TrialState.error
+    ]
+    steps = sum(each["env_steps"] or 0 for each in trials.values())
+    cost = [f"{count(steps)} env steps", f"{count(result['cpu_seconds'])} processor seconds"]
+    if result["exploits"] or result["skipped"]:
+        cost.append(f"{result['exploits']} exploits, {result['skipped']} skipped")
+    lines.append(", ".join(cost))
+    if result["status"] == "interrupted":
+        lines.append(f"go on with: surreal-like tune --resume --folder {shlex.quote(str(path))}")
+    best = result["best"]
+    if best is not None:
+        name, settings = best["trial"], best["settings"]
+        shown = f"@{settings_text(settings)}" if settings else ""
+        lines.append(f"best: {name}{shown}, score {decimal(best['score'])}")
+        commands = [
+            ["train", *file.train_words(settings)],
+            ["evaluate", str(path)],
+            ["plot", str(path)],
+        ]
+        if result["exploits"]:
+            commands.append(["plot", str(path), "--lineage"])
+            commands.append(["tune", "--replay", str(path / best["path"])])
+        lines += [shlex.join(["surreal-like", *words]) for words in commands]
+    return lines

@@ -1,0 +1,87 @@
+"""Descent of the weights of a population, from the lines of ``pbt.jsonl``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PBT_LOG = "pbt.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A trial between two of its exploits.
+
+    Args:
+        begin, end: own count of the trial, in the unit of the tuning.
+        root: trial from which its weights descend first.
+        settings: that it had.
+    """
+
+    begin: float
+    end: float
+    root: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """An exploit: names of the trials, and their own counts at the checkpoint and at the load."""
+
+    donor: str
+    recipient: str
+    donor_at: float
+    recipient_at: float
+
+
+def read_exploits(tuning: Path) -> list[dict[str, Any]]:
+    """Returns the exploits in ``pbt.jsonl`` in their order; those that were skipped are left out.
+
+    A last line that was cut short is left out, too.
+    """
+    path = tuning / PBT_LOG
+    found = []
+    for text in path.read_text().splitlines() if path.is_file() else ():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if "skipped" not in line:
+            found.append(line)
+    return found
+
+
+def lineage(
+    first: Mapping[str, Mapping[str, Any]],
+    exploits: Sequence[Mapping[str, Any]],
+    ends: Mapping[str, float],
+) -> tuple[dict[str, list[Part]], list[Arrow]]:
+    """Returns the parts of each trial, and the arrows between them.
+
+    The time of weights that were loaded is that of the donor; own counts go on, so the time of a
+    trial is its own count plus an offset, which each exploit changes.
+
+    Args:
+        first: trial -> settings at its start.
+        exploits: lines of ``pbt.jsonl``, in their order.
+        ends: trial -> time of its weights at the end.
+    """
+    parts: dict[str, list[Part]] = {name: [] for name in first}
+    offsets, begins = dict.fromkeys(first, 0.0), dict.fromkeys(first, 0.0)
+    roots, settings = {name: name for name in first}, dict(first)
+    arrows = []
+    for line in exploits:
+        name, donor = line["recipient"], line["donor"]
+        own = line["recipient_time"] - offsets[name]
+        arrows.append(Arrow(donor, name, line["donor_time"] - offsets[donor], own))
+        parts[name].append(Part(begins[name], own, roots[name], settings[name]))
+        offsets[name] += line["donor_time"] - line["recipient_time"]
+        begins[name], roots[name] = own, roots[donor]
+        settings[name] = line["new_settings"]
+    for name, end in ends.items():
+        last = max(begins[name], end - offsets[name])
+        parts[name].append(Part(begins[name], last, roots[name], settings[name]))
+    return parts, arrows

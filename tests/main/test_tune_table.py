@@ -1,0 +1,130 @@
+"""Tables of a tuning: columns that fit, the best trials if not all fit, and what is shown live."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from main.cli.tune_live import LiveTune, head_lines
+from main.cli.tune_summary import summary
+from main.cli.tune_table import trial_table
+from surreal_like.tune.scheduler import Fifo
+from surreal_like.tune.setting_text import settings_text, short_names
+from surreal_like.tune.state import Trial, TrialState
+from surreal_like.tune.tune_file import read_tune_file
+from surreal_like.tune.tuning import Tuning
+
+RATE, ENTROPY = "learner_config.algo.learning_rate.start", "learner_config.algo.entropy.start"
+ROOT = Path(__file__).parents[2]
+
+
+def trial(number: int, score: float | None = None, **more: Any) -> Trial:
+    settings = {RATE: 0.000626549123, "learner_config.algo.minibatches": 4}
+    return Trial(f"trial-{number:03}", settings, score=score, best_score=score, **more)
+
+
+def rows(*trials: Trial, doing: str = "") -> list[dict[str, Any]]:
+    return [{**asdict(each), "doing": doing} for each in trials]
+
+
+def test_a_wide_table_has_all_columns() -> None:
+    loaded = trial(1, 312.4, time=30_000, generation=2, parent="trial-000", failures=1)
+    lines = trial_table(rows(trial(0), loaded, doing="waits for a slot"), budget=60_000)
+    for word in ("learning_rate", "minibatches", "failures", "of budget"):
+        assert word in lines[0]
+    for word in ("2 <- trial-000", "0.000626549", "312.4", "30,000", "━━━━━━──────", "a slot"):
+        assert word in lines[2]
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 90, 100, 120])
+def test_a_narrow_table_leaves_columns_out(width: int) -> None:
+    loaded = trial(1, 312.4, time=30_000, generation=2, parent="trial-000", failures=1)
+    table = rows(trial(0), loaded, doing="waits for 7 trials")
+    lines = trial_table(table, width=width, budget=60_000)
+    assert max(map(len, lines)) <= width
+    assert "312.4" in lines[2]
+    assert "2 <- " in lines[2]
+
+
+@pytest.mark.parametrize(("mode", "names"), [("max", "4 3 2"), ("min", "1 2 3")])
+def test_the_best_trials_are_shown_if_not_all_fit(mode: str, names: str) -> None:
+    scored = [trial(number, float(number)) for number in range(1, 5)]
+    lines = trial_table(rows(trial(0), *scored), height=5, mode=mode)
+    assert [line.split()[0] for line in lines[1:4]] == [f"trial-00{each}" for each in names.split()]
+    assert lines[4:] == ["2 more"]
+    assert len(trial_table(rows(trial(0), *scored), height=6, mode=mode)) == 6
+
+
+def test_short_names_are_unique() -> None:
+    alone = short_names([RATE, ENTROPY, "learner_config.algo.gamma"])
+    assert list(alone.values()) == ["learning_rate", "entropy", "gamma"]
+    both = short_names([RATE, RATE.replace(".start", ".end")])
+    assert list(both.values()) == ["learning_rate.start", "learning_rate.end"]
+    alike = short_names(["learner_config.algo.size", "learner_config.replay.size"])
+    assert list(alike.values()) == ["algo.size", "replay.size"]
+    assert settings_text({RATE: 0.00353059123, "a.n": 8}) == "learning_rate=0.00353059,n=8"
+
+
+def test_the_head_counts_states_slots_and_exploits() -> None:
+    trials = [trial(0, 5.0, generation=2), trial(1, 7.0, state=TrialState.terminated)]
+    tuning = Tuning(trials, Fifo(), slots=3)
+    tuning.skipped = 1
+    head = head_lines("small", Path("runs/small-1"), tuning, 75.0)
+    assert head[0].startswith("small · 01:15 · ")
+    assert head[1] == "1 of 2 trials over: 1 pending, 1 terminated"
+    assert head[2].startswith("slots 0 of 3 · exploits 2, skipped 1 · best 7.0 trial-001 · ")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    stream, file = Terminal(), read_tune_file(ROOT / "configs" / "cartpole_pbt.yaml")
+    live = LiveTune(stream, file, 0.0)
+    tuning = Tuning([trial(number, float(number)) for number in range(40)], Fifo(), slots=1)
+    live.begin(Path("runs/x"), tuning)
+    text = stream.getvalue()
+    assert "trial-039" in text
+    assert "24 more" in text
+    assert "trial-023" not in text
+    live.exploited({"recipient": "trial-000", "skipped": "no checkpoint"})
+    live.failed(trial(2, reason="out of luck"))
+    live.end()
+    assert "trial-000 does not load: no checkpoint" in stream.getvalue()
+    assert "trial-002 failed, it is tried again: out of luck" in stream.getvalue()
+
+
+def test_lines_at_the_end_can_be_pasted(tmp_path: Path) -> None:
+    file = read_tune_file(ROOT / "configs" / "cartpole_pbt.yaml", ["learner_config.algo.gamma=.9"])
+    entry = {**asdict(trial(0, 9.5)), "env_steps": 4000}
+    lost = {**asdict(trial(1)), "env_steps": None, "state": "error", "reason": "no luck"}
+    best = {"trial": "trial-000", "score": 9.5, "settings": entry["settings"], "path": "trial-000"}
+    result = {
+        "status": "stopped",
+        "reason": "all trials have ended",
+        "trials": {"trial-000": entry, "trial-001": lost},
+        "best": best,
+        "exploits": 3,
+        "skipped": 0,
+        "cpu_seconds": 12.4,
+        "seconds": 30.0,
+    }
+    text = "\n".join(summary(Path("runs/a"), result, file))
+    assert "4,000 env steps, 12 processor seconds, 3 exploits, 0 skipped" in text
+    assert "best: trial-000@learning_rate=0.000626549,minibatches=4, score 9.5" in text
+    assert "trial-001 was given up: no luck" in text
+    line = next(each for each in text.splitlines() if each.startswith("surreal-like train"))
+    assert f"{ROOT}/configs/cartpole_ppo.yaml session_config.stop.eval_return=null" in line
+    for word in ("learner_config.algo.gamma=0.9", f"{RATE}=0.000626549123"):
+        assert word in line
+    for words in ("evaluate runs/a", "plot runs/a --lineage", "tune --replay runs/a/trial-000"):
+        assert f"surreal-like {words}" in text
