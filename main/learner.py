@@ -12,7 +12,7 @@ from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.learner.service import LearnerService
-from surreal_like.run.code_snapshot import with_kept_plan
+from surreal_like.run.own_code import with_kept_plan
 
 
 def build(context: Context) -> Service:

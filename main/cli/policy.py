@@ -10,7 +10,7 @@ from typing import Any
 from main.cli.runs import add_run
 from session.errors import ConfigError
 from session.folder import RunFolder
-from surreal_like.run.source_archive import start_anew
+from surreal_like.run.code_archive import restart_archived
 
 
 def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
@@ -78,7 +78,7 @@ def follow_snapshot(given: argparse.Namespace, folder: RunFolder, argv: Sequence
         UsageError: the run has no snapshot, or its hash is wrong.
     """
     if given.from_snapshot:
-        start_anew(folder, [word for word in argv if word != "--snapshot"])
+        restart_archived(folder, [word for word in argv if word != "--snapshot"])
 
 
 def policy_options(given: argparse.Namespace) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from session.errors import ConfigError, SurrealError
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.updates import check_arguments
-from surreal_like.run.code_snapshot import OWN_FILE
+from surreal_like.run.own_code import OWN_FILE
 
 
 def find_algorithm(name: str) -> type[Algorithm]:

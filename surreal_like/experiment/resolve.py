@@ -27,8 +27,8 @@ from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from session.version import VERSION
 from surreal_like.errors import SpecError
-from surreal_like.run.code_snapshot import in_snapshot, own_modules
-from surreal_like.run.source_archive import git_revision
+from surreal_like.run.code_archive import git_revision
+from surreal_like.run.own_code import in_snapshot, own_modules
 
 if TYPE_CHECKING:
     from surreal_like.algorithm.base import Algorithm

@@ -22,8 +22,8 @@ from surreal_like.join.client import Admission, Invitation, request_admission
 from surreal_like.join.server import ENDPOINT
 from surreal_like.join.tokens import make_token
 from surreal_like.ps.schemas import ANSWERS
-from surreal_like.run.code_snapshot import own_file
 from surreal_like.run.interrupts import Interrupts
+from surreal_like.run.own_code import own_file
 from surreal_like.run.start import Launched, make_starter
 
 _POLL_SECONDS = 0.1

@@ -23,7 +23,7 @@ from session.wire import Address, AddressBook, Message
 from session.wire.security import Security, write_private
 from surreal_like.join.server import ANSWERS, ENDPOINT
 from surreal_like.join.tokens import Token
-from surreal_like.run.code_snapshot import file_hash
+from surreal_like.run.own_code import file_hash
 
 _ANSWER_SECONDS = 4.5
 

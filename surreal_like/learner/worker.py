@@ -23,7 +23,7 @@ from surreal_like.learner.base import Learner
 from surreal_like.learner.quarantine import NotFinite, Quarantine
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.run.code_snapshot import with_kept_plan
+from surreal_like.run.own_code import with_kept_plan
 
 
 def exploit_of(config: Config) -> dict[str, Any]:

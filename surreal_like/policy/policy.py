@@ -29,7 +29,7 @@ from surreal_like.network.files import load_parameters, set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
 from surreal_like.network.tensors import to_array, to_tensor
 from surreal_like.run.checkpoints import whole_checkpoint
-from surreal_like.run.code_snapshot import with_kept_plan
+from surreal_like.run.own_code import with_kept_plan
 
 Array = npt.NDArray[Any]
 

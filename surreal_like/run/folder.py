@@ -11,8 +11,8 @@ from pathlib import Path
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.run.code_snapshot import own_files
-from surreal_like.run.source_archive import archive_files
+from surreal_like.run.code_archive import archive_files
+from surreal_like.run.own_code import own_files
 
 RUNS = Path("runs")
 # State of a tuning, in its folder.

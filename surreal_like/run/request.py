@@ -16,9 +16,10 @@ from session.folder import RunFolder
 from surreal_like.experiment.resolve import defaults, extended, read_experiment, resolve_elsewhere
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
-from surreal_like.run.code_snapshot import in_snapshot, keep_code
+from surreal_like.run.code_archive import from_snapshot
 from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused, tuned
 from surreal_like.run.observer import RunObserver
+from surreal_like.run.own_code import in_snapshot, keep_code
 from surreal_like.run.plan import Plan
 from surreal_like.run.resume import (
     began_with,
@@ -31,7 +32,6 @@ from surreal_like.run.resume import (
     reopen,
     session_changes,
 )
-from surreal_like.run.source_archive import from_snapshot
 
 Overrides = Mapping[str, Any] | Sequence[str]
 

@@ -12,7 +12,7 @@ from session.config.merge import leaves, nearest, paths, shown
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.show.text import count
-from surreal_like.run.code_snapshot import own_file, own_file_changed
+from surreal_like.run.own_code import own_file, own_file_changed
 
 _LEARNED = ("algorithm", "learner_config", "env_config")
 _ABSENT = "absent"

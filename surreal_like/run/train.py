@@ -16,7 +16,7 @@ from session.errors import RunError
 from session.folder import RunFolder
 from surreal_like.experiment.resolve import resolve_elsewhere
 from surreal_like.experiment.topology import make_topology
-from surreal_like.run.code_snapshot import keep_package_list
+from surreal_like.run.code_archive import keep_package_list
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import INTERRUPTED, RunObserver, show
 from surreal_like.run.request import Overrides, RunRequest

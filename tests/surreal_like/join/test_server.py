@@ -26,7 +26,7 @@ from surreal_like.join.agents import further_line, join_line
 from surreal_like.join.client import Admission, Invitation, default_folder, request_admission
 from surreal_like.join.server import ENDPOINT, JoinServer
 from surreal_like.join.tokens import Token, make_token
-from surreal_like.run.code_snapshot import file_hash
+from surreal_like.run.own_code import file_hash
 from tests.runs.command import until
 from tests.surreal_like.agent.rig import make_config
 

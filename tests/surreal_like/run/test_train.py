@@ -30,10 +30,11 @@ from surreal_like.experiment.machine import (
     replay_need,
 )
 from surreal_like.experiment.resolve import read_experiment, resolve
-from surreal_like.run.code_snapshot import keep_code, keep_package_list, own_file_changed
+from surreal_like.run.code_archive import keep_package_list
 from surreal_like.run.folder import experiment_name, held, new_path, newest_path
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import RunObserver
+from surreal_like.run.own_code import keep_code, own_file_changed
 from surreal_like.run.request import as_overrides
 from surreal_like.run.resume import changes, check_same, reached
 from surreal_like.run.train import Run

@@ -1,10 +1,11 @@
-"""Archive of the code of a run: the library, the user's own files, modules of the import path.
+"""Archive of all code of a run: the library, ``code/``, modules of the import path; packages, git.
 
 A command with ``--snapshot`` unpacks it and runs again with that code.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import io
@@ -17,6 +18,8 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
@@ -34,6 +37,7 @@ _SKIPPED = ("__pycache__", "site-packages", "node_modules")
 # Files of a run that describe its start but are no code.
 _NO_CODE = ("source.tar.gz", "git.json", "packages.txt")
 _GIT_SECONDS = 2
+_UNPACKED_PREFIX = "sl-snapshot-"
 
 
 def from_snapshot() -> bool:
@@ -42,11 +46,11 @@ def from_snapshot() -> bool:
 
 
 def archive_files(folder: RunFolder) -> list[Path]:
-    """Returns the files that :func:`keep_source` writes."""
+    """Returns the files that :func:`archive_code` writes."""
     return [folder.code / name for name in _NO_CODE[:2]]
 
 
-def keep_source(config: Config, folder: RunFolder) -> str:
+def archive_code(config: Config, folder: RunFolder) -> str:
     """Archives the code of the run, and describes the state of git; returns the SHA-256.
 
     Equal files give equal bytes. Without ``session_config.launcher.snapshot`` it removes the
@@ -165,10 +169,25 @@ def _report_left_out(folder: RunFolder, names: Sequence[str]) -> None:
     events.flush()
 
 
-def start_anew(folder: RunFolder, argv: Sequence[str]) -> NoReturn:
+def keep_package_list(folder: RunFolder) -> None:
+    """Writes the installed distributions with their versions, in the format of pip.
+
+    Ignores errors of the disk: the list is not needed to run.
+    """
+    lines = sorted(
+        {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name},
+        key=str.lower,
+    )
+    with suppress(OSError):
+        folder.code.mkdir(exist_ok=True)
+        write_atomically(folder.code / "packages.txt", "\n".join(lines) + "\n")
+
+
+def restart_archived(folder: RunFolder, argv: Sequence[str]) -> NoReturn:
     """Replaces this process by the command with the code of a run; never returns.
 
     Exit code and signals are then those of the command, which at its end removes what is unpacked.
+    What killed commands have left is removed here.
 
     Args:
         folder: the run.
@@ -178,7 +197,8 @@ def start_anew(folder: RunFolder, argv: Sequence[str]) -> NoReturn:
         UsageError: the run has no archive, or not the one that was written at its start.
     """
     content = _checked(folder)
-    place = Path(tempfile.mkdtemp(prefix="sl-snapshot-"))
+    _remove_abandoned()
+    place = _make_locked_folder()
     try:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
             tar.extractall(place, filter="data")
@@ -193,6 +213,32 @@ def start_anew(folder: RunFolder, argv: Sequence[str]) -> NoReturn:
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
         raise
+
+
+def _make_locked_folder() -> Path:
+    """Creates a folder, and locks it until the command ends: exec keeps the lock."""
+    while True:
+        place = Path(tempfile.mkdtemp(prefix=_UNPACKED_PREFIX))
+        lock = os.open(place, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Another command may have removed the folder before it was locked.
+        if place.exists():
+            os.set_inheritable(lock, True)
+            return place
+        os.close(lock)
+
+
+def _remove_abandoned() -> None:
+    """Removes the unpacked code of commands that were killed: their locks are free."""
+    for place in Path(tempfile.gettempdir()).glob(f"{_UNPACKED_PREFIX}*"):
+        # An OSError: the folder is in use, of another user, or gone.
+        with suppress(OSError):
+            lock = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def _checked(folder: RunFolder) -> bytes:

@@ -1,4 +1,4 @@
-"""Code snapshot of a run: the user's own files, the package list."""
+"""The user's own files and modules, and their copies in the ``code/`` of a run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 
 from session.config import Config
-from session.folder import RunFolder, write_atomically
-from surreal_like.run.source_archive import from_snapshot, keep_source
+from session.folder import RunFolder
+from surreal_like.run.code_archive import archive_code, from_snapshot
 
 # Names of the modules of the user's own files begin with this.
 OWN_FILE = "_algorithm_"
@@ -112,7 +110,7 @@ def keep_code(config: Config, folder: RunFolder) -> None:
     if modules:
         kept = {below: file_hash(folder.code / below) for below in modules}
         recorded["modules_sha256"] = kept
-    if sha256 := keep_source(config, folder):
+    if sha256 := archive_code(config, folder):
         recorded["source_sha256"] = sha256
     if recorded:
         config["recorded"] = recorded
@@ -127,17 +125,3 @@ def _copy(file: Path, place: Path) -> None:
 def file_hash(path: Path) -> str:
     """Returns the SHA-256 of a file, in hexadecimal digits."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def keep_package_list(folder: RunFolder) -> None:
-    """Writes the installed distributions with their versions, in the format of pip.
-
-    Ignores errors of the disk: the list is not needed to run.
-    """
-    lines = sorted(
-        {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name},
-        key=str.lower,
-    )
-    with suppress(OSError):
-        folder.code.mkdir(exist_ok=True)
-        write_atomically(folder.code / "packages.txt", "\n".join(lines) + "\n")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
-from session.folder import RunFolder
-from surreal_like.run.code_snapshot import file_hash
-from surreal_like.run.source_archive import keep_source
+from session.folder import UNPACKED, RunFolder
+from surreal_like.run.code_archive import archive_code, restart_archived
+from surreal_like.run.own_code import file_hash
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = [
@@ -41,7 +43,7 @@ OWN = {
 def keep(folder: RunFolder, import_path: Path) -> str:
     config: Config = BASE_CONFIG.copy()
     config.session_config.import_path = [str(import_path)]
-    return keep_source(config, folder)
+    return archive_code(config, folder)
 
 
 @pytest.fixture
@@ -110,8 +112,38 @@ def test_K1_without_a_snapshot_the_old_one_goes(folder: RunFolder, tmp_path: Pat
     keep(folder, tmp_path / "extra")
     config = BASE_CONFIG.copy()
     config.session_config.launcher.snapshot = False
-    assert keep_source(config, folder) == ""
+    assert archive_code(config, folder) == ""
     assert [path.name for path in folder.code.iterdir()] == ["mine.py"]
+
+
+def test_K2_what_killed_commands_left_is_removed(
+    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    left, used = temporary / "sl-snapshot-left", temporary / "sl-snapshot-used"
+    for place in (left, used):
+        (place / "main").mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    config = BASE_CONFIG.copy()
+    config.algorithm = "dqn"
+    config.recorded = {"source_sha256": keep(folder, tmp_path / "extra")}
+    config.dump_file(folder.config)
+
+    def replace_process(program: str, words: list[str], environment: dict[str, str]) -> None:
+        place = os.open(environment[UNPACKED], os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(place)
+        assert sorted(temporary.iterdir()) == sorted([used, Path(environment[UNPACKED])])
+        raise RuntimeError("replaced")
+
+    monkeypatch.setattr(os, "execve", replace_process)
+    lock = os.open(used, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(RuntimeError, match="replaced"):
+        restart_archived(folder, ["play"])
+    os.close(lock)
+    assert list(temporary.iterdir()) == [used]
 
 
 @pytest.mark.slow
