@@ -66,6 +66,8 @@ class Collector(Service):
         self._dropped: dict[str, tuple[int, int]] = {}
         self._buckets: dict[str, Bucket] = {}
         self._rest_until = 0.0
+        # False while messages may wait: after as many as one tick reads, and during a rest.
+        self._read_all = False
         self._disk_failing = False
 
     def store(
@@ -87,10 +89,12 @@ class Collector(Service):
     def tick(self) -> bool:
         """Receives a bounded number of messages and writes to disk periodically."""
         taken, began = 0, self._context.clock.now()
+        self._read_all = False
         while taken < _RECORDS_PER_TICK and began >= self._rest_until:
             before = self._records.counters.received_bytes
             message = self._records.receive()
             if message is None:
+                self._read_all = True
                 break
             size_bytes = self._records.counters.received_bytes - before
             taken += 1 + self._store_message(message, size_bytes)
@@ -109,7 +113,7 @@ class Collector(Service):
     @property
     def done(self) -> bool:
         """True when drained, or when the run is over and no client sends any more."""
-        return self._ending.done
+        return self._read_all and self._ending.done
 
     def wait_on(self) -> list[Socket]:
         """The socket of the records; none during a rest."""
@@ -146,8 +150,6 @@ class Collector(Service):
             rate = f"{_BYTES_PER_SECOND >> 20} MiB a second"
             self._reject(sender, _BOUND, f"it sent more than {rate} in the long run")
             return 0
-        if sender.name != self._context.name:  # its own heartbeats must not keep it alive
-            self._ending.on_message(of_script=is_client(sender.name))
         records = message.fields["records"]
         for record, arrays in zip(records, _arrays_by_record(message, len(records)), strict=True):
             kind = record.get("kind", self._kind)
@@ -165,6 +167,9 @@ class Collector(Service):
         with self._rejecting(sender, "dropped"):
             self._compare_dropped(message)
         self._rate.add(len(records))
+        # Last, because storing may take longer than the silence that ends the server.
+        if sender.name != self._context.name:  # its own heartbeats must not keep it alive
+            self._ending.on_message(of_script=is_client(sender.name))
         return len(records)
 
     def _check_component(self, message: Message, record: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -111,7 +112,13 @@ def make_gym(name: str, env_args: Mapping[str, Any] | None = None) -> gymnasium.
     # The checker tests and warns at each step; here the same is checked once per chunk.
     arguments.setdefault("disable_env_checker", True)
     with _construction(name):
-        return gymnasium.make(spec, **arguments)
+        made = gymnasium.make(spec, **arguments)
+    # Mazes of gymnasium_robotics leave there the model that they have loaded, one file for each
+    # environment. A name without the time is that of all environments: others may load it now.
+    model = Path(getattr(made.unwrapped, "tmp_xml_file_path", ""))
+    if any(map(str.isdigit, model.name)):
+        model.unlink(missing_ok=True)
+    return made
 
 
 def find_gym_spec(name: str, env_args: Mapping[str, Any] | None = None) -> EnvSpec:

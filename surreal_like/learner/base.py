@@ -533,10 +533,10 @@ class Learner:
         Args:
             failed: the newest batch could not be learned from.
         """
-        sampled = self.sampled
-        if not self._synchronous or sampled is None or sampled is self._published_for:
-            return
-        if sampled.last or (failed and sampled.last is None):
+        sampled, owed = self.sampled, self.replay.pop_missed()
+        if sampled is not None and sampled is not self._published_for:
+            owed |= bool(sampled.last or (failed and sampled.last is None))
+        if owed and self._synchronous:
             self.publish_parameter(self.iteration, at_once=True)
 
     def tick_publisher(self) -> bool:

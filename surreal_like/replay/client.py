@@ -59,6 +59,8 @@ class _Shard:
     counts: Mapping[str, Any] | None = None
     key: str = ""
     lost: bool = False
+    # Requests were in flight when the connection was lost: so may be their batches.
+    missed: bool = False
     refused_at: float = -math.inf
     unsent: deque[Message] = field(default_factory=lambda: deque(maxlen=_UNSENT_PRIORITIES))
 
@@ -82,6 +84,7 @@ class _Shard:
         The old server may still write to that memory.
         """
         self.lost = True
+        self.missed |= bool(self.asked)
         self.asked.clear()
         if self.slab is not None:
             self.slab.close()
@@ -187,6 +190,7 @@ class ReplayClient:
         self._ready: deque[_Answer] = deque()
         self._used: _Asked | None = None
         self._finished: list[dict[str, Any]] = []
+        self._missed = False
         self.refusals = Refusals(clock)
         self._shards = [
             _Shard(
@@ -279,6 +283,9 @@ class ReplayClient:
 
     def _take(self, index: int, shard: _Shard, reply: Message) -> None:
         fields = reply.fields
+        if shard.missed and shard.asked and fields["id"] >= min(shard.asked):
+            # The shard has a request of the new connection, so it has discarded the older ones.
+            shard.missed, self._missed = False, True
         counts = fields.get("counts")
         if counts is not None:
             self._finished.extend(counts["finished"])
@@ -332,7 +339,14 @@ class ReplayClient:
                 return Sampled(
                     columns, answer.shard, answer.incarnation, answer.stamps, answer.last
                 )
+            # Agents that sent its newer rows wait for a version that has learned from them.
+            self._missed |= bool(columns["version"].max() >= self.since)
         return None
+
+    def pop_missed(self) -> bool:
+        """Returns True, once, after batches that agents may wait for were lost or left out."""
+        missed, self._missed = self._missed, False
+        return missed
 
     def ask_counts(self) -> None:
         """Requests the counts of every shard, as ticks do periodically; a later tick reads them."""

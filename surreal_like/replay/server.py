@@ -58,8 +58,9 @@ class ReplayService(Service):
         self._priorities = wire.pull(f"{name}.priorities", PRIORITIES)
         self._most_rows = _most_rows(context.config)
         self._parked: deque[tuple[Request, float]] = deque()
-        # Name of a learner -> its newest incarnation.
-        self._learners: dict[str, int] = {}
+        # Name of a learner -> its newest incarnation, its newest request, and the connection of
+        # that request.
+        self._learners: dict[str, tuple[int, int, bytes]] = {}
         self._slabs = Slabs()
         # A peer on another transport is on another machine, or may be any process.
         self._shares = wire.addresses[self._batches.endpoint].bind.startswith(IPC)
@@ -126,17 +127,23 @@ class ReplayService(Service):
             self._parked.append((request, self._context.clock.now()))
 
     def _is_newest(self, request: Request) -> bool:
-        """False for a replaced learner; a newer one discards the requests of the one before it."""
-        sender = request.message.sender
-        name, incarnation = sender.name, sender.incarnation
-        newest = self._learners.setdefault(name, incarnation)
-        if incarnation > newest:
-            self._learners[name] = incarnation
-            kept = [one for one in self._parked if one[0].message.sender.name != name]
+        """Returns False for a request of a replaced learner, or of a connection that it has lost.
+
+        A newer learner or connection discards the requests of the one before: batches that are
+        sent there are lost, and may be those that synchronous agents wait for.
+        """
+        sender, number = request.message.sender, request.message.fields["id"]
+        incarnation, newest, peer = self._learners.get(sender.name, (0, 0, request.peer))
+        if (sender.incarnation, number) < (incarnation, newest):
+            return False
+        if incarnation and (sender.incarnation, request.peer) != (incarnation, peer):
+            kept = [one for one in self._parked if one[0].message.sender.name != sender.name]
             gone = len(self._parked) - len(kept)
             self._parked = deque(kept)
-            self._context.event("learner_replaced", f"{gone} requests of the older one forgotten")
-        return incarnation >= newest
+            event = "replaced" if sender.incarnation > incarnation else "reconnected"
+            self._context.event(f"learner_{event}", f"{gone} requests of before discarded")
+        self._learners[sender.name] = sender.incarnation, number, request.peer
+        return True
 
     def _on_learner(self, fields: Mapping[str, Any]) -> None:
         progress = {

@@ -42,9 +42,8 @@ def test_the_table_is_read() -> None:
 def test_each_environment_that_is_installed_runs(
     name: str, dropped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # AntMaze leaves files there, MuJoCo 4.0 a log in the present folder.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)  # MuJoCo 4.0 leaves a log there
     package = PACKAGES.get(
         name, name.split(":")[1].split(".")[0] if name.count(":") > 1 else "numpy"
     )
@@ -68,3 +67,5 @@ def test_each_environment_that_is_installed_runs(
                 if terminated or truncated:
                     obs, _ = env.reset()
             assert all(np.isfinite(part).all() for part in nest.flatten(obs, "obs").values())
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left <= {"MUJOCO_LOG.TXT"}

@@ -232,9 +232,30 @@ def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
     rig.pump(server, lambda: received(server) >= 3000)
     assert not server.done
     rig.clock.seconds += 0.3
-    assert server.done
+    rig.pump(server, lambda: server.done)
     server.close()
     assert len(scalars(rig.folder.tensorboard / "agent/0", "agent/a")) == 3000
+
+
+def test_drain_waits_for_the_end_of_a_rest(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig()
+    server, agent = Tensorplex(rig.context("tensorplex")), rig.context("agent-0")
+    store = server.store
+
+    def slow_store(*record: Any) -> None:
+        rig.clock.seconds += 0.001
+        store(*record)
+
+    monkeypatch.setattr(server, "store", slow_store)
+    for step in range(3000):
+        agent.tensorplex.add_scalar("a", 1, step)
+    rig.pump(server, lambda: received(server) >= 500)
+    server.drain()
+    rig.pump(server, lambda: server.done)
+    assert received(server) == 3000
+    server.close()
 
 
 def end_run(rig: Rig) -> None:
@@ -376,6 +397,7 @@ def test_a_script_that_goes_on_does_not_keep_the_servers_of_a_run(make_rig: Make
     server = Tensorplex(rig.context("tensorplex"))
     end_run(rig)
     rig.clock.seconds += 3.0
+    server.tick()
     server._store_message(from_script("client/simulator/0"))
     assert server.done
     # Asked to end, it takes what a script has sent just before.

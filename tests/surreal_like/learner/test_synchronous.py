@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from session.errors import ConfigError
+from session.wire import Message
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.ppo import PPOLearner
 from surreal_like.experiment.preflight import rehearse
@@ -141,3 +142,71 @@ def test_the_learner_knows_from_the_config_that_agents_wait() -> None:
     config = experiment(*WORDS, "learner_config.algo.synchronous=false")
     with pytest.raises(ConfigError, match=r"algo.synchronous is false: .*set it to true"):
         rehearse(config, type("PatientDQN", (DQN,), {"agent": Patient}), starts_here=True)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ("dqn", WORDS),
+        ("ppo", ("learner_config.algo.synchronous=true", "learner_config.replay.batch_size=2")),
+    ],
+)
+def test_no_agent_waits_for_a_batch_that_was_lost_with_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, words: tuple[str, ...]
+) -> None:
+    stage = Stage(experiment(*words, algorithm=algorithm), tmp_path / "run")
+    try:
+        stage.start(
+            "ps", "replay-0", *(["agent-0", "agent-1"] if algorithm == "dqn" else ["agent-0"])
+        )
+        stage.start("learner")
+        learner = stage.service("learner")._worker.learner
+        [socket] = learner.replay.sockets()
+        read, lost = socket.receive, []
+
+        def receive() -> Message | None:
+            """Loses the next last batch."""
+            reply = read()
+            if reply is None or lost or reply.fields.get("last", True) is not True:
+                return reply
+            if reply.kind != "batch":
+                return reply
+            lost.append(reply)
+            # In one thread there are no connections that could be lost.
+            monkeypatch.setattr(
+                socket, "connection_events", lambda: [events.pop()] if events else []
+            )
+            return None
+
+        events = [True, False]
+        stage.until(lambda: learner.version > 2)
+        monkeypatch.setattr(socket, "receive", receive)
+        stage.until(lambda: lost)
+        version = learner.version
+        stage.until(lambda: learner.version > version + 2)
+    finally:
+        stage.close()
+
+
+def test_no_agent_waits_for_a_batch_of_before_an_exploit(tmp_path: Path) -> None:
+    """Its rows of before and after the exploit are left out; the latter's agent waits."""
+    words = ("learner_config.algo.synchronous=true", "learner_config.replay.batch_size=4")
+    stage = Stage(
+        experiment(*words, "session_config.agent.num=2", algorithm="ppo"), tmp_path / "run"
+    )
+    try:
+        stage.start("ps", "replay-0", "agent-0", "agent-1", "learner")
+        learner, agent = stage.service("learner")._worker.learner, stage.service("agent-0")
+        stage.until(lambda: learner.version > 2)
+        slow = stage.frames.pop("agent-1")
+        stage.until(lambda: agent._waits())
+        stage.rounds(0.1)
+        learner.replay.since = learner.version + 1
+        learner.publish_parameter(learner.iteration, at_once=True)
+        sent = agent._sender.window.next_sequence
+        stage.until(lambda: agent._sender.window.next_sequence > sent)
+        stage.frames["agent-1"] = slow
+        iteration = learner.iteration
+        stage.until(lambda: learner.iteration > iteration + 3)
+    finally:
+        stage.close()

@@ -837,11 +837,33 @@ def test_what_a_dead_learner_asked_for_goes_to_its_successor(make: Callable[...,
     assert bench.counts()["sampled"] == 20
 
 
+def test_no_batch_of_a_training_goes_to_a_lost_connection(make: Callable[..., Bench]) -> None:
+    iteration = {**BASE_CONFIG.learner_config.replay.iteration, "unroll_length": 5}
+    bench = make(
+        type="surreal_like.replay.uniform_replay:UniformReplay",
+        samples_per_insert=0.0,
+        iteration=iteration,
+    )
+    bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
+    bench.take_learner_away()
+    bench.client = bench.make_client()
+    [socket] = bench.client.sockets()
+    # The same learner, whose socket has connected again.
+    socket._last_id = 10  # type: ignore[attr-defined]
+    bench.until(lambda: bench.service._learners["learner"][1] > 10)
+    for _ in range(BASE_CONFIG.session_config.agent.num):
+        bench.send()
+    bench.until(lambda: bench.client.waiting)
+    sampled = bench.client.next()
+    assert sampled is not None
+    assert sampled.last
+
+
 def test_an_older_learner_is_not_answered_any_more(make: Callable[..., Bench]) -> None:
     bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60)
     bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
     older, bench.client = bench.client, bench.make_client(incarnation=2)
-    bench.until(lambda: bench.service._learners == {"learner": 2})
+    bench.until(lambda: bench.service._learners["learner"][0] == 2)
     for _ in range(2):
         bench.send()
     bench.until(lambda: bench.client.waiting)
