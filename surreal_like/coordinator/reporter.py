@@ -55,8 +55,10 @@ class Reporter:
         self._every: float = config["report_every"]
         self._by: str = config["report_by"]
         self._timeout: float = config["report_timeout_seconds"]
-        # Multiple of the interval that was reached last, and number of the newest report.
-        self._reached = self._number = self._multiple(times)
+        # Intervals that fit into the time of the weights; fewer after older weights were loaded.
+        self._intervals = self._count_intervals(times)
+        # Number of the newest report; it never falls.
+        self._number = self._intervals
         self._at = 0.0
         self._step = 0
         self._client: Client | None = None
@@ -76,21 +78,21 @@ class Reporter:
         return cls(tuning, trial, config, times, beat)
 
     def due(self, times: Times) -> bool:
-        """Returns True if the next multiple is reached."""
-        return times[self._by] >= (self._reached + 1) * self._every
+        """Returns True if the next multiple of the interval is reached."""
+        return times[self._by] >= (self._intervals + 1) * self._every
 
     def begin(self, times: Times) -> int:
         """Begins a report; returns its number, which rises also where time has gone back."""
         self._at, self._step = times[self._by], 0
-        self._reached = self._multiple(times)
-        self._number = max(self._number + 1, self._reached)
+        self._intervals = self._count_intervals(times)
+        self._number = max(self._number + 1, self._intervals)
         return self._number
 
     def on_load(self, times: Times) -> None:
         """Goes on from the time of weights that were loaded."""
-        self._reached = self._multiple(times)
+        self._intervals = self._count_intervals(times)
 
-    def _multiple(self, times: Times) -> int:
+    def _count_intervals(self, times: Times) -> int:
         return math.floor(times[self._by] / self._every)
 
     def ask(

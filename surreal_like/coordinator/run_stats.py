@@ -256,6 +256,7 @@ class RunStats:
             "unknown_at_most": unknown,
             "sampled": accounts.sampled,
             "replayed": accounts.replayed,
+            "left_out": sum(each.get("rows_left_out", 0) for each in (self._plan_before, self.plan)),
         }
 
     def _plan_counts(self) -> dict[str, Any]:

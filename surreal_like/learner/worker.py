@@ -89,7 +89,7 @@ class LearnerWorker:
         self._seed(run_generation(config))
         learner.connect(self._context, old)
         learner.publisher.exploit = exploit_of(config)
-        learner.replay.since = learner.publisher.version + 1
+        learner.replay.since, learner.replay.rows_left_out = learner.publisher.version + 1, 0
         self._learner, self._rows_trained = learner, 0
         return state
 
@@ -165,10 +165,11 @@ class LearnerWorker:
 
     def plan_counts(self) -> dict[str, Any]:
         """Returns the counts of the plan since the learner was built."""
-        flow = self._learner.flow
+        learner, flow = self._learner, self._learner.flow
         return {
             "rows_taken": sum(part.rows for part in flow.parts() if part.outside is not None),
             "rows_trained": self._rows_trained,
+            "rows_left_out": learner.replay.rows_left_out,
             "operators": flow.counts(),
         }
 

@@ -162,6 +162,7 @@ class ReplayClient:
         env_steps: environment steps of the whole run; replay's schedules go by them.
         since: batches of a replay that consumes are left out if an older version acted in them.
         iteration: updates so far, for the same.
+        rows_left_out: rows of the batches that were left out because of ``since``.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class ReplayClient:
         collate: Collate = split,
         consumes: bool = False,
     ) -> None:
-        self.version = self.env_steps = self.iteration = self.since = 0
+        self.version = self.env_steps = self.iteration = self.since = self.rows_left_out = 0
         self._clock = clock
         self._collate = collate
         self._fields = {"batch_size": batch_size, "batches": batches_per_request}
@@ -339,6 +340,7 @@ class ReplayClient:
                 return Sampled(
                     columns, answer.shard, answer.incarnation, answer.stamps, answer.last
                 )
+            self.rows_left_out += columns["version"].size
             # Agents that sent its newer rows wait for a version that has learned from them.
             self._missed |= bool(columns["version"].max() >= self.since)
         return None

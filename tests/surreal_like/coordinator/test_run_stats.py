@@ -178,6 +178,7 @@ def test_the_result_has_every_key_of_its_schema() -> None:
         "unknown_at_most": 0,
         "sampled": 400,
         "replayed": 100,
+        "left_out": 0,
     }
     json.dumps(result, allow_nan=False)
     assert "gateway" not in result

@@ -208,5 +208,6 @@ def test_no_agent_waits_for_a_batch_of_before_an_exploit(tmp_path: Path) -> None
         stage.frames["agent-1"] = slow
         iteration = learner.iteration
         stage.until(lambda: learner.iteration > iteration + 3)
+        assert learner.replay.rows_left_out == 4 * 4
     finally:
         stage.close()
