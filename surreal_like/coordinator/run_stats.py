@@ -251,12 +251,13 @@ class RunStats:
         """Returns row counts by fate."""
         accounts = self.accounts
         unknown = accounts.killed * self._unacked_rows()
+        plans = (self._plan_before, self.plan)
         return {
             **accounts.rows()._asdict(),
             "unknown_at_most": unknown,
             "sampled": accounts.sampled,
             "replayed": accounts.replayed,
-            "left_out": sum(each.get("rows_left_out", 0) for each in (self._plan_before, self.plan)),
+            "left_out": sum(plan.get("rows_left_out", 0) for plan in plans),
         }
 
     def _plan_counts(self) -> dict[str, Any]:
