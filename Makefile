@@ -22,7 +22,7 @@ help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
 	@echo 'make learn     what the shipped experiments learn and how fast, over three seeds: ten minutes to half an hour'
 	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
-	@echo 'make test-all  the same with the slow tests, and those that need root, kubectl or Chromium'
+	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
 	@echo 'make bench     the data plane and its peers        make clean   remove caches and builds, not runs or $(VENV)'
 	@echo 'make image     the image of all pods: IMAGE=name:tag TARGET=cpu|cuda IMAGE_EXTRAS=atari IMAGE_PACKAGES=...'
@@ -41,7 +41,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) -
 test: lint
 	$(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)
 
-test-all: lint
+test-all: lint $(VENV)/.installed-environments
 	$(PYTEST) --durations=25 $(ARGS)
 
 lint: $(VENV)/.installed-dev
@@ -128,7 +128,7 @@ fi
 $(BIN)/python -m pip install --disable-pip-version-check $(QUIET) -c $(VENV)/pins.txt -e '.$(EXTRAS)'
 endef
 
-$(VENV)/.installed $(VENV)/.installed-dev: export NO_TORCH_NOTE = $(NO_TORCH)
+$(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-environments: export NO_TORCH_NOTE = $(NO_TORCH)
 
 QUIET := $(if $(CI),--quiet,)
 
@@ -137,6 +137,7 @@ $(VENV)/.installed: setup.py constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.installed-dev: EXTRAS = [all,dev]
-$(VENV)/.installed-dev: setup.py constraints.txt | $(BIN)/pip
+$(VENV)/.installed-environments: EXTRAS = [all,dev,environments]
+$(VENV)/.installed-dev $(VENV)/.installed-environments: setup.py constraints.txt | $(BIN)/pip
 	$(INSTALL)
 	@touch $(VENV)/.installed $@

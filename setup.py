@@ -49,10 +49,13 @@ EXTRAS = {
     "tune": ["optuna>=4.1"],
 }
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
-# Not in "all": minigrid brings pygame-ce, which is installed over pygame.
+# Not in "all": minigrid and highway-env bring pygame-ce, which is installed over pygame.
 EXTRAS["minatar"] = ["minatar>=1.0.15"]
 EXTRAS["minigrid"] = ["minigrid>=3.0"]
 EXTRAS["robotics"] = ["gymnasium-robotics>=1.4", "mujoco<=3.10"]  # Fetch asserts with later ones
+# What `make test-all` needs in addition: every environment in the table of docs/environments.md.
+EXTRAS["environments"] = ["popgym>=1.0", "highway-env>=1.10"]
+EXTRAS["environments"] += EXTRAS["minatar"] + EXTRAS["minigrid"] + EXTRAS["robotics"]
 EXTRAS["dev"] = [
     "pytest>=8.2",
     "pytest-timeout>=2.3",

@@ -181,6 +181,8 @@ _EXTRA_OF = {
     "pygame": "video",
     "minatar": "minatar",
     "minigrid": "minigrid",
+    "popgym": "environments",
+    "highway_env": "environments",
     "gymnasium_robotics": "robotics",
 }
 
