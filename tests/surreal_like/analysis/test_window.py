@@ -42,8 +42,10 @@ def test_what_is_shown_is_the_picture() -> None:
         frame = np.zeros((20, 30, 3), np.uint8)
         frame[2, 5] = (10, 20, 30)
         yield frame
-        seen.append(tuple(pygame.display.get_surface().get_at((5, 2)))[:3])
-        seen.append(pygame.display.get_surface().get_size())
+        surface = pygame.display.get_surface()
+        assert surface is not None  # pygame-ce has this type
+        seen.append(tuple(surface.get_at((5, 2)))[:3])
+        seen.append(surface.get_size())
         seen.append(pygame.display.get_caption()[0])
 
     show_frames(watched(), 1000.0, "chain")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,8 @@ def test_no_agent_waits_for_a_batch_that_was_lost_with_its_connection(
         stage.start("learner")
         learner = stage.service("learner")._worker.learner
         [socket] = learner.replay.sockets()
-        read, lost = socket.receive, []
+        read: Callable[[], Message | None] = socket.receive
+        lost: list[Message] = []
 
         def receive() -> Message | None:
             """Loses the next last batch."""
