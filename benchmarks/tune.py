@@ -254,7 +254,7 @@ class Servers:
 @contextmanager
 def tuner_of(number: int, processes: StandIns) -> Iterator[tuple[Tuner, RunFolder]]:
     """Makes a tuner of stand-ins."""
-    with tempfile.TemporaryDirectory() as name, Interrupts():
+    with tempfile.TemporaryDirectory() as name:
         folder = RunFolder(Path(name) / "tuning")
         folder.create()
         file = tune_file(Path(name), words(1000, f"tune.trials={number}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -157,6 +158,24 @@ class Skipped:
 
 
 Instruction = Start | Interrupt | Answer | Changed | Exploit | Skipped
+
+
+_FIELDS = tuple(each.name for each in fields(Trial))
+
+
+def plain_trial(trial: Trial) -> dict[str, Any]:
+    """Returns the entry of a trial in ``tuning.json``; faster than ``asdict``, which copies all."""
+    return {name: getattr(trial, name) for name in _FIELDS} | {"state": str(trial.state)}
+
+
+def state_text(state: Mapping[str, Any]) -> str:
+    """Returns the content of ``tuning.json``, with one line for each trial.
+
+    1,000 trials take a few milliseconds; with ``indent``, ``json`` would encode in Python.
+    """
+    others = {name: value for name, value in state.items() if name != "trials"}
+    lines = ",\n".join(map(json.dumps, state["trials"]))
+    return f'{json.dumps(others)[:-1]}, "trials": [\n{lines}\n]}}\n'
 
 
 def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:

@@ -46,6 +46,7 @@ from surreal_like.tune.state import (
     Skipped,
     Start,
     TrialState,
+    state_text,
 )
 from surreal_like.tune.trial import FORMAT, TUNE_FILE
 from surreal_like.tune.tune_file import TPE, TuneFile, score_of, without_score
@@ -313,7 +314,7 @@ class Tuner:
         state = {"format": FORMAT, **self._tuning.state()}
         before, self._unsaved = self._unsaved, ""
         try:
-            write_atomically(self._folder.path / TUNING, json.dumps(state, indent=1) + "\n")
+            write_atomically(self._folder.path / TUNING, state_text(state))
         except OSError as error:
             # A full disk must not end the trials; the state is written once there is room again.
             self._unsaved = str(error.strerror or error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from surreal_like.tune.scheduler import CONTINUE, PAUSE, STOP, Decision, Scheduler, valid_score
@@ -23,6 +22,7 @@ from surreal_like.tune.state import (
     Trial,
     TrialState,
     best_of,
+    plain_trial,
 )
 
 SAVE, LOAD, LEAVE = "save", "load", "leave"
@@ -302,7 +302,7 @@ class Tuning:
 
     def state(self) -> dict[str, Any]:
         """Returns plain data for ``tuning.json``."""
-        trials = [asdict(each) | {"state": str(each.state)} for each in self.trials]
+        trials = list(map(plain_trial, self.trials))
         return {
             "trials": trials,
             "skipped": self.skipped,

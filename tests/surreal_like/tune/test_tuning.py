@@ -25,6 +25,7 @@ from surreal_like.tune.state import (
     Trial,
     TrialState,
     restored_trials,
+    state_text,
 )
 from surreal_like.tune.tuning import Tuning
 from tests.examples import examples
@@ -352,7 +353,9 @@ def test_state_goes_through_a_file() -> None:
     tuning.on_report(0, (1, 1, 0), 1.0, 2.0, 0.0)
     tuning.on_end(1, "done")
     tuning.on_death(2, "broken", 0.0)
-    state = json.loads(json.dumps(tuning.state()))
+    state = json.loads(state_text({"format": 1, **tuning.state()}))
+    assert state["format"] == 1
+    assert json.loads(state_text({**state, "trials": []}))["trials"] == []
     assert [each["state"] for each in state["trials"]] == [
         "running",
         "terminated",
