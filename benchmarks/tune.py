@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -238,7 +239,7 @@ class StandIns:
 
     def poll(self) -> list[Exit]:
         names, self.ended = self.ended, []
-        return [Exit(name, self._alive.pop(name), 0) for name in names]
+        return [Exit(name, 0, "") for name in names if self._alive.pop(name, 0)]
 
     def close(self) -> None:
         pass
@@ -281,15 +282,15 @@ def stand_in_answers(number: int) -> list[float]:
         for each in clients:
             fields = {"trial": each.identity.name, "incarnation": 1, "number": 1, "step": 0}
             message = Message("report", {**fields, "time": 1.0, "line": {}})
-            calls.append(Call(lambda message=message: message, again_seconds=60.0))
+            calls.append(Call(partial(_same, message), again_seconds=60.0))
         time.sleep(1.0)
         waiting, began = set(range(number)), time.monotonic()
         while waiting:
-            for each in list(waiting):
-                if sockets[each].ask(calls[each], time.monotonic()) is not None:
-                    waiting.discard(each)
+            for place in list(waiting):
+                if sockets[place].ask(calls[place], time.monotonic()) is not None:
+                    waiting.discard(place)
                     seconds.append(time.monotonic() - began)
-            poll([sockets[each] for each in waiting], 0.01)
+            poll([sockets[place] for place in waiting], 0.01)
         processes.ended += [each.identity.name for each in clients]
         for each in clients:
             each.close(0.0)
@@ -300,6 +301,10 @@ def stand_in_answers(number: int) -> list[float]:
         tuner.run(Interrupts())
         thread.join()
     return seconds
+
+
+def _same(message: Message) -> Message:
+    return message
 
 
 def stand_ins(steps: int) -> Found:
