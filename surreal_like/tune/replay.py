@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,21 +51,27 @@ def replay_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     tuning, name = path.parent, path.name
     if not (tuning / TUNING).is_file():
         raise UsageError(f"{path} is no trial of a tuning: {tuning} has no {TUNING}")
-    names = [each["name"] for each in read_state(tuning)["trials"]]
+    trials = read_state(tuning)["trials"]
+    names = [each["name"] for each in trials]
     if name not in names:
         raise UsageError(f"tuning {tuning} has no trial {name}; there are {len(names)}")
     file = read_tune_file(tuning / TUNE_FILE)
     ancestor, changes = schedule_of(name, read_exploits(tuning))
     number = names.index(ancestor)
-    first = {"time": 0.0, "settings": dict(file.settings()[number])}
+    # A trial that has loaded others has other settings now than at its start.
+    settings = (
+        file.settings()[number] if trials[number]["generation"] else trials[number]["settings"]
+    )
+    first = {"time": 0.0, "settings": dict(settings)}
     seed = int((file.experiment.get("session_config") or {}).get("seed", 0)) + number
     words = [
         override("space", {}),
         override("tune.trials", 1),
         override("tune.scheduler", "replay"),
+        override("tune.search", "random"),
         override("tune.replay", {"changes": [first, *changes]}),
         override("tune.report_every", file.report_every),
         override("session_config.seed", seed),
     ]
     found = read_tune_file(tuning / TUNE_FILE, [*words, *overrides])
-    return TuneFile(f"{tuning.resolve().name}-{name}", found.experiment, found.entries, found.tune)
+    return replace(found, name=f"{tuning.resolve().name}-{name}")

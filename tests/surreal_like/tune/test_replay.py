@@ -100,7 +100,11 @@ def tuning(tmp_path: Path) -> Path:
         "tune": {"trials": 3, "scheduler": "pbt", "pbt": {"perturbation_interval": 50}},
     }
     Config(given).dump_file(tmp_path / "tune.yaml")
-    trials = [{"name": name} for name in "abc"]
+    first = read_tune_file(tmp_path / "tune.yaml").settings()
+    trials = [
+        {"name": name, "generation": int(name != "c"), "settings": settings}
+        for name, settings in zip("abc", first, strict=True)
+    ]
     (tmp_path / "tuning.json").write_text(json.dumps({"format": 1, "trials": trials}))
     (tmp_path / "pbt.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in EXPLOITS))
     return tmp_path
