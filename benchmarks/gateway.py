@@ -52,7 +52,7 @@ IDLE = 64
 PUBLISHED = 32
 ASKS, ECHOED = Way(), Way(greets=False)
 # Rows are recorded, the learner waits.
-IDLE_LEARNER = "learner_config.replay={capacity: 400_000, min_size: 400_000}"
+IDLE_LEARNER = "learner_config.replay={capacity: 4_000_000, min_size: 4_000_000}"
 NO_THINKING = (
     "Float32 [4] and a reward in, a discrete action out; a client asks once it has its answer"
 )
