@@ -1,0 +1,54 @@
+"""Sixty-four clients of which one is killed each second, cut connections, a gateway that dies."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runs.command import CARTPOLE, ROOT, Process, Train, balanced, wait_for
+from tests.runs.test_gateway import gateway
+
+STORM = str(ROOT / "tests" / "runs" / "storm.py")
+CLIENTS, SECONDS, UNROLL = 64, 60, 32
+# A policy that has learned nothing has about 20.
+LEARNED = 60.0
+IMPALA = str(ROOT / "configs" / "cartpole_impala.yaml")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("unrolls", [False, True])
+def test_S5_a_storm_hurts_no_session(unrolls: bool, run_folder: Path) -> None:
+    stop = f"session_config.stop={{seconds: {2 * SECONDS}}}"
+    port, words = gateway(stop, *["env_config.num_envs=1"] * unrolls)
+    argv = [sys.executable, STORM, str(port), "--clients", str(CLIENTS), "--seconds", str(SECONDS)]
+    with Train(run_folder, IMPALA if unrolls else CARTPOLE, "--quiet", *words) as train:
+        train.running_beat("gateway-0")
+        with Process(
+            argv, run_folder.parent / "storm.txt", PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"
+        ) as storm:
+            train.steps(1000)
+            for _ in range(2):
+                wait_for(SECONDS / 4)
+                train.kill("gateway-0")
+            assert train.wait(300) == 0, train.words
+            assert storm.wait(60) == 0, storm.words
+        cut, found = (json.loads(line) for line in storm.words.splitlines()[-2:])
+    result = train.result
+    (run_folder.parent / "seen.json").write_text(json.dumps([cut, found, result]))
+    assert found["killed"] == SECONDS
+    assert found["codes"] == [0] * CLIENTS
+    assert min(cut["cut"].values()) > 50
+    assert result["components"]["gateway-0"]["restarts"] == 2
+    assert balanced(result)
+    # No step counts twice.
+    assert result["env_steps"] <= found["asked"]
+    assert result["best_eval"]["mean_return"] > LEARNED
+    if unrolls:
+        # The last, short unroll of each slot.
+        assert result["experience"]["dropped"] < CLIENTS * UNROLL
+    else:
+        assert result["experience"]["dropped"] == 0
