@@ -12,20 +12,18 @@ from tests.runs.command import CARTPOLE, ROOT, Process, Train, balanced, wait_fo
 from tests.runs.test_gateway import gateway
 
 STORM = str(ROOT / "tests" / "runs" / "storm.py")
-CLIENTS, SECONDS, UNROLL = 64, 60, 32
+CLIENTS, SECONDS = 64, 60
 # A policy that has learned nothing has about 20.
 LEARNED = 60.0
-IMPALA = str(ROOT / "configs" / "cartpole_impala.yaml")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("unrolls", [False, True])
-def test_S5_a_storm_hurts_no_session(unrolls: bool, run_folder: Path) -> None:
+def test_S5_a_storm_hurts_no_session(run_folder: Path) -> None:
     stop = f"session_config.stop={{seconds: {2 * SECONDS}}}"
-    port, words = gateway(stop, *["env_config.num_envs=1"] * unrolls)
+    port, words = gateway(stop)
     argv = [sys.executable, STORM, str(port), "--clients", str(CLIENTS), "--seconds", str(SECONDS)]
-    with Train(run_folder, IMPALA if unrolls else CARTPOLE, "--quiet", *words) as train:
+    with Train(run_folder, CARTPOLE, "--quiet", *words) as train:
         train.running_beat("gateway-0")
         with Process(
             argv, run_folder.parent / "storm.txt", PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"
@@ -38,7 +36,6 @@ def test_S5_a_storm_hurts_no_session(unrolls: bool, run_folder: Path) -> None:
             assert storm.wait(60) == 0, storm.words
         cut, found = (json.loads(line) for line in storm.words.splitlines()[-2:])
     result = train.result
-    (run_folder.parent / "seen.json").write_text(json.dumps([cut, found, result]))
     assert found["killed"] == SECONDS
     assert found["codes"] == [0] * CLIENTS
     assert min(cut["cut"].values()) > 50
@@ -47,8 +44,4 @@ def test_S5_a_storm_hurts_no_session(unrolls: bool, run_folder: Path) -> None:
     # No step counts twice.
     assert result["env_steps"] <= found["asked"]
     assert result["best_eval"]["mean_return"] > LEARNED
-    if unrolls:
-        # The last, short unroll of each slot.
-        assert result["experience"]["dropped"] < CLIENTS * UNROLL
-    else:
-        assert result["experience"]["dropped"] == 0
+    assert result["experience"]["dropped"] == 0
