@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from main.cli.arguments import add_experiment, request_of
 from main.cli.diagram import dataflow, mermaid
 from main.cli.parser import Parser
+from main.cli.tune_plan import show_tuning, tune_file_of
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.shell_command import ShellCommand
@@ -34,6 +35,7 @@ _EXAMPLES = """examples:
   surreal-like plan configs/cartpole_dqn.yaml
   surreal-like plan configs/cartpole_dqn.yaml --explain learner_config.algo.n_step=1
   surreal-like plan configs/cartpole_dqn.yaml --format shell --folder runs/by_hand
+  surreal-like plan configs/cartpole_pbt.yaml tune.trials=4
   surreal-like plan configs/cartpole_dqn.yaml --on kubernetes
   surreal-like plan configs/cartpole_dqn.yaml --on kubernetes --folder k8s/overlays/mine
 
@@ -51,6 +53,8 @@ _LEAST_WIDTH = 20
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_intermixed_args(argv)
+    if (path := tune_file_of(given.words)) is not None:
+        return show_tuning(given, path)
     request = request_of(given)
     if given.explain and given.format:
         raise UsageError(f"--explain is a table of its own: leave --format {given.format} out")

@@ -46,12 +46,21 @@ def find_algorithm(name: str) -> type[Algorithm]:
 
 
 def find_plan(name: str) -> Callable[[Any], Any]:
-    """Returns the function that `learner_config.execution_plan` names.
+    """Returns the function that `learner_config.execution_plan` names; errors of find_function."""
+    return find_function(name, "learner_config.execution_plan", "learner")
+
+
+def find_function(name: str, key: str, argument: str) -> Callable[[Any], Any]:
+    """Returns the function of one argument that a setting names.
+
+    Args:
+        name: `file.py:function` or `package.module:function`.
+        key: of the setting, for messages.
+        argument: name of the argument, for messages.
 
     Raises ConfigError if there is none, if its module cannot be imported, or if it does not take
-    one argument, the learner.
+    one argument.
     """
-    key = "learner_config.execution_plan"
     place, _, function = name.partition(":")
     if not function:
         raise ConfigError(
@@ -61,13 +70,13 @@ def find_plan(name: str) -> Callable[[Any], Any]:
         module = _load_file(Path(place), key)
     else:
         module = _load_module(place, f"{key} {name!r}")
-    plan = getattr(module, function, None)
-    if not callable(plan):
+    found = getattr(module, function, None)
+    if not callable(found):
         hint = did_you_mean(function, [key for key in vars(module) if key[0] != "_"], lead="; ")
         raise ConfigError(f"{key} {name!r}: {module.__file__} has no function {function!r}{hint}")
-    check_arguments(f"{key} {name!r}", plan, ("learner",))
-    found: Callable[[Any], Any] = plan
-    return found
+    check_arguments(f"{key} {name!r}", found, (argument,))
+    called: Callable[[Any], Any] = found
+    return called
 
 
 def _unknown(name: str) -> str:

@@ -116,6 +116,14 @@ def keep_code(config: Config, folder: RunFolder) -> None:
         config["recorded"] = recorded
 
 
+def keep_file(place: str, folder: RunFolder) -> None:
+    """Copies the file of ``file.py:name`` into ``code/``, if it is there; a copy is kept."""
+    file = Path(place.partition(":")[0]).expanduser()
+    copy = folder.code / file.name
+    if file.suffix == ".py" and file.is_file() and not copy.exists():
+        _copy(file, copy)
+
+
 def _copy(file: Path, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     if file.resolve() != place.resolve():

@@ -6,9 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from session.config import Config
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.fork_server import ForkServers
+from surreal_like.run.code_snapshot import keep_file
 from surreal_like.run.folder import held
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded
@@ -59,6 +61,7 @@ def tune(
         stack.callback(servers.close)
         slots = _check(file, servers)
         own = stack.enter_context(held(path, name=file.name, resume=resume))
+        keep_file(str(file.tune.pbt.explore), own)
         trials, scheduler, skipped = [], file.scheduler(), 0
         if resume:
             state = read_state(own.path)
@@ -90,8 +93,15 @@ def tune(
 
 def _check(file: TuneFile, servers: ForkServers) -> Slots:
     """Resolves the experiment once, and checks the tuning; returns the slots for it."""
-    request = new_request(file, {}, 0)
-    config = resolve_forked(servers, request.read_start())
+    return slots_of(file, resolve_forked(servers, new_request(file, {}, 0).read_start()))
+
+
+def slots_of(file: TuneFile, config: Config) -> Slots:
+    """Checks a tuning against its resolved experiment; returns the slots for it on this machine.
+
+    Raises:
+        ConfigError, UsageError: it does not fit; nothing was started.
+    """
     check_experiment(file, config)
     return find_slots(file.tune, config, Machine.here())
 

@@ -14,14 +14,16 @@ from session.config.merge import leaves, shown
 from session.config.placeholder import expectation
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
+from session.folder import RunFolder
 from session.process.clock import CountedClock
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import SECTIONS
+from surreal_like.run.code_snapshot import in_snapshot
 from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.median import MedianStopping
 from surreal_like.tune.optuna_search import check_installed
-from surreal_like.tune.pbt import PopulationBased
+from surreal_like.tune.pbt import Explore, PopulationBased
 from surreal_like.tune.scheduler import Fifo, Scheduler
 from surreal_like.tune.space import Settings, Space
 
@@ -85,6 +87,8 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
             "checkpoint": "every_report",
             # Oldest checkpoint that is loaded, in intervals of the donor; 0: any.
             "max_age": 2.0,
+            # file.py:function or package.module:function, which changes explored settings last.
+            "explore": None,
         },
         # Times and settings of a run that follows those of a trial; set by tune --replay only.
         "replay": {"changes": []},
@@ -123,6 +127,7 @@ class TuneFile:
         tune: the section ``tune``.
         source: path of the experiment file; empty: the experiment is in the tune file.
         changes: sections that stand in the tune file itself, or were replaced.
+        explore: the function that ``tune.pbt.explore`` names.
     """
 
     name: str
@@ -131,6 +136,7 @@ class TuneFile:
     tune: Config
     source: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
+    explore: Explore | None = None
 
     def train_words(self, settings: Mapping[str, Any]) -> list[str]:
         """Returns the words after ``surreal-like train`` that train once with these settings."""
@@ -213,6 +219,7 @@ class TuneFile:
             if tune.scheduler == "median":
                 return MedianStopping(**section, mode=tune.mode)
             if tune.scheduler == "pbt":
+                section["explore"] = self.explore
                 return PopulationBased(
                     self.space, self.settings(), seed=int(tune.seed), mode=tune.mode, **section
                 )
@@ -251,7 +258,9 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
         given = Config(_over(_experiment(Path(path), source), given))
         source = str(Path(path).parent / source)
     tune = _with_defaults(tune)
-    file = TuneFile(Path(path).stem, given, entries.to_dict(), tune, source or "", changes)
+    explore = _explore(tune.pbt.explore, Path(path).parent)
+    name, own = Path(path).stem, entries.to_dict()
+    file = TuneFile(name, given, own, tune, source or "", changes, explore)
     _check(file)
     return file
 
@@ -264,6 +273,18 @@ def _experiment(path: Path, source: Any) -> Config:
     if wrong := [key for key in ("space", "tune") if key in experiment]:
         raise ConfigError(f"{path}: experiment {source} has {wrong[0]}, so it is a tuning itself")
     return experiment
+
+
+def _explore(place: Any, folder: Path) -> Explore | None:
+    """Loads the function of ``tune.pbt.explore``, from the ``code/`` of a tuning if it is there."""
+    if place is None:
+        return None
+    if not isinstance(place, str):
+        raise ConfigError(f"tune.pbt.explore is {shown(place)}, expected file.py:function")
+    # Not at the top: it imports torch, which tunings without such a function do not need.
+    from surreal_like.algorithm.registry import find_function
+
+    return find_function(in_snapshot(place, RunFolder(folder)), "tune.pbt.explore", "settings")
 
 
 def _over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

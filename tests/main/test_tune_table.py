@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from main.cli import plan
 from main.cli.tune_live import LiveTune, head_lines
 from main.cli.tune_summary import summary
 from main.cli.tune_table import trial_table
+from session.errors import ConfigError, UsageError
 from surreal_like.tune.scheduler import Fifo
 from surreal_like.tune.setting_text import settings_text, short_names
 from surreal_like.tune.state import Trial, TrialState
@@ -128,3 +130,17 @@ def test_lines_at_the_end_can_be_pasted(tmp_path: Path) -> None:
         assert word in line
     for words in ("evaluate runs/a", "plot runs/a --lineage", "tune --replay runs/a/trial-000"):
         assert f"surreal-like {words}" in text
+
+
+def test_the_plan_of_a_tuning(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(ROOT / "configs" / "cartpole_pbt.yaml")
+    assert plan.run([file, "tune.trials=3", "tune.slots=2"]) == 0
+    shown = capsys.readouterr().out
+    for words in ("3, pbt, settings by random", "2, 1 cores each", "env_steps 61,440"):
+        assert words in shown
+    assert "trial-002" in shown
+    assert "0.00353059" in shown
+    with pytest.raises(UsageError, match="leave the options out"):
+        plan.run([file, "--explain"])
+    with pytest.raises(ConfigError, match=r"tune\.slotz"):
+        plan.run([file, "tune.slotz=2"])

@@ -9,6 +9,8 @@ import pytest
 
 from session.config import Config
 from session.errors import ConfigError
+from session.folder import RunFolder
+from surreal_like.run.code_snapshot import keep_file
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.trial import new_request, own_words
 from surreal_like.tune.tune_file import (
@@ -161,3 +163,31 @@ def test_a_trial_without_a_score_says_why() -> None:
         "which has under metrics: wear"
     )
     assert without_score({}, tune).endswith("which has under metrics: nothing")
+
+
+POPULATION = """
+algorithm: ppo
+space: {learner_config.algo.gamma: {uniform: [0.5, 1.0]}}
+tune: {scheduler: pbt, stop: {env_steps: 1000}, pbt: {perturbation_interval: 100}}
+"""
+
+
+def test_a_function_explores_last(tmp_path: Path) -> None:
+    (tmp_path / "tune.yaml").write_text(POPULATION)
+    own = tmp_path / "own.py"
+    own.write_text("def half(settings):\n    return {k: 0.5 for k in settings}\n")
+    word = f"tune.pbt.explore={own}:half"
+    file = read_tune_file(tmp_path / "tune.yaml", [word])
+    scheduler = file.scheduler()
+    for number in range(8):
+        decisions = scheduler.report(number, 100.0, float(8 - number))
+    load = decisions[7].load
+    assert load is not None
+    assert load.settings == {"learner_config.algo.gamma": 0.5}
+    # A tuning goes on with its copy.
+    keep_file(f"{own}:half", RunFolder(tmp_path))
+    own.write_text("")
+    assert read_tune_file(tmp_path / "tune.yaml", [word]).explore is not None
+    for wrong, message in (("half", "expected file.py:function"), (f"{own}:hlf", "mean half")):
+        with pytest.raises(ConfigError, match=message):
+            read_tune_file(tmp_path / "tune.yaml", [f"tune.pbt.explore={wrong}"])

@@ -1,0 +1,62 @@
+"""``surreal-like plan`` of a tune file: its trials, slots and memory; starts nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from session.config import Config
+from session.errors import SurrealError, UsageError
+from session.show.text import columns, size
+
+
+def tune_file_of(words: Sequence[str]) -> Path | None:
+    """Returns the file among the words if it is a tune file, else None."""
+    for word in words:
+        if "=" not in word and Path(word).is_file():
+            try:
+                keys = Config.load_file(word)
+            except SurrealError:
+                return None
+            return Path(word) if {"space", "tune"} & set(keys) else None
+    return None
+
+
+def show_tuning(given: argparse.Namespace, path: Path) -> int:
+    """Prints the plan of a tuning; returns the exit code.
+
+    Raises:
+        UsageError: an option belongs to plans of experiments.
+        ConfigError: the file is wrong.
+    """
+    # Not at the top: plans of experiments do not need them.
+    from main.cli.tune_table import trial_table
+    from surreal_like.experiment.resolve import resolve_elsewhere
+    from surreal_like.tune.state import Trial
+    from surreal_like.tune.trial import new_request, trial_name
+    from surreal_like.tune.tune import slots_of
+    from surreal_like.tune.tune_file import read_tune_file
+
+    if given.explain or given.format or given.folder or given.on != "local":
+        raise UsageError("the plan of a tuning is one table: leave the options out")
+    file = read_tune_file(path, [word for word in given.words if word != str(path)])
+    slots = slots_of(file, resolve_elsewhere(new_request(file, {}, 0).read_start()))
+    tune, trials = file.tune, file.settings()
+    stop = {key: value for key, value in tune.stop.items() if value is not None}
+    facts = [
+        ["trials", f"{len(trials)}, {tune.scheduler}, settings by {tune.search}"],
+        ["score", f"{tune.metric}, {tune.mode}"],
+        ["stop", ", ".join(f"{key} {value:,}" for key, value in stop.items()) or "the goal"],
+        ["slots", f"{slots.num}, {slots.trial_cores:g} cores each"],
+        ["memory", f"{size(slots.trial_bytes)} a trial, room for {slots.max_resident}"],
+        *([["note", slots.note]] if slots.note else []),
+    ]
+    rows = [
+        {**asdict(Trial(trial_name(number), settings)), "doing": ""}
+        for number, settings in enumerate(trials)
+    ]
+    print(columns([], facts))
+    print("", *trial_table(rows), sep="\n")
+    return 0
