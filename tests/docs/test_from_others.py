@@ -12,11 +12,13 @@ from main.cli.commands import COMMANDS
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from surreal_like.experiment.resolve import defaults
+from surreal_like.tune.dimension import LISTS, NUMBERS
+from surreal_like.tune.tune_file import DEFAULTS as TUNE
 from tests.docs.test_from_surreal import find
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADS = ("RLlib", "stable-baselines3", "ALF")
-PAGES = ("from_rllib.md", "from_stable_baselines3.md", "from_alf.md")
+HEADS = ("RLlib", "stable-baselines3", "ALF", "Ray Tune")
+PAGES = ("from_rllib.md", "from_stable_baselines3.md", "from_alf.md", "from_ray_tune.md")
 SECTIONS = ("learner_config", "env_config", "session_config")
 
 
@@ -46,7 +48,13 @@ def is_there(name: str) -> bool:
     if name.startswith("surreal-like "):
         return name.split()[1] in [each.name for each in COMMANDS]
     if name.startswith("--"):
-        return f'"{name}"' in text("main/cli/train.py") + text("main/cli/arguments.py")
+        commands = ("train", "arguments", "tune")
+        return any(f'"{name}"' in text(f"main/cli/{each}.py") for each in commands)
+    if name.startswith("tune."):
+        known = Config({"tune": TUNE})
+        for key in name.split("."):
+            known = known[key]
+        return True
     if name.startswith(("surreal_like.", "session.")):
         return find(name) is not None
     return name in PLAIN or f"`{name}`" in text("docs/metrics.md") or (ROOT / name).is_file()
@@ -54,6 +62,8 @@ def is_there(name: str) -> bool:
 
 # Values, and parts of texts that stand beside the name they belong to.
 PLAIN = {'info["metrics"]', "learn/...", "progress.jsonl", "checkpoints/best"}
+PLAIN |= {*LISTS, *NUMBERS, "step", "space", "fifo", "asha", "median", "pbt", "tpe"}
+PLAIN |= {"result.json"}
 PLAIN |= {"start", "end", "steps", "points", "sync", "process"}
 
 
