@@ -10,10 +10,10 @@ from session.config import Config
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.fork_server import ForkServers
-from surreal_like.run.code_snapshot import keep_file
 from surreal_like.run.folder import held
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded
+from surreal_like.run.own_code import keep_file
 from surreal_like.run.start import fork_servers, resolve_forked
 from surreal_like.tune.exploit import follow_config
 from surreal_like.tune.slots import Machine, Slots, find_slots

@@ -18,7 +18,7 @@ from session.folder import RunFolder
 from session.process.clock import CountedClock
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import SECTIONS
-from surreal_like.run.code_snapshot import in_snapshot
+from surreal_like.run.own_code import in_snapshot
 from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.median import MedianStopping

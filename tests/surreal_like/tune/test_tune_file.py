@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surreal_like.run.code_snapshot import keep_file
 
 from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
+from surreal_like.run.own_code import keep_file
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.trial import new_request, own_words
 from surreal_like.tune.tune_file import (
