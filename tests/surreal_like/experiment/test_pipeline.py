@@ -1,0 +1,58 @@
+"""The stages of data, in order, with where each runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surreal_like.experiment.pipeline import pipeline
+from surreal_like.run.request import RunRequest
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+AT_REPLAY = "replay, at sampling"
+STAGES = [
+    *("relabel goals", "stack frames", "each reward"),
+    *("sum of n steps", "observations", "bonus of parts"),
+]
+
+
+def stages(config: str, *words: str) -> dict[str, list[str]]:
+    found = RunRequest(CONFIGS / f"{config}.yaml", overrides=words).explain()
+    rows = pipeline({path: value for path, (value, _) in found.items()})
+    assert [name for name, *_ in rows] == STAGES
+    return {name: rest for name, *rest in rows}
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "stage", "expected"),
+    [
+        ("fetchreach_sac", (), "relabel goals", ["proportion 0.8", AT_REPLAY]),
+        ("cartpole_dqn", (), "relabel goals", ["off", AT_REPLAY]),
+        ("pong_rainbow", (), "stack frames", ["4 frames", f"agent; {AT_REPLAY}"]),
+        ("pong_rainbow", (), "each reward", ["clip 1", AT_REPLAY]),
+        ("cartpole_dqn", (), "each reward", ["off", AT_REPLAY]),
+        ("cartpole_dqn", (), "sum of n steps", ["3 steps", AT_REPLAY]),
+        ("memory_r2d2", (), "sum of n steps", ["5 steps", "learner, in the loss"]),
+        ("cartpole_a3c", (), "sum of n steps", ["off", "agent, in its unroll"]),
+        ("doorkey_ppo", (), "observations", ["normalize_obs", "network: agent and learner"]),
+        (
+            "cartpole_ppo",
+            ("learner_config.parts=[{part: rnd}]",),
+            "bonus of parts",
+            ["rnd", "learner, before the update"],
+        ),
+        (
+            "cartpole_ppo",
+            ("learner_config.algo.reward_scale=0.5", "learner_config.algo.reward_shift=-1"),
+            "each reward",
+            ["scale 0.5, shift -1", AT_REPLAY],
+        ),
+    ],
+)
+def test_stages_have_their_values_and_places(
+    config: str, words: tuple[str, ...], stage: str, expected: list[Any]
+) -> None:
+    """T1: the pipeline that `plan --explain` ends with."""
+    assert stages(config, *words)[stage] == expected
