@@ -92,6 +92,21 @@ def unscale(x: torch.Tensor, epsilon: float = 1e-3) -> torch.Tensor:
     return x.sign() * d * (d + 2.0)
 
 
+def expectile_loss(error: torch.Tensor, tau: float) -> torch.Tensor:
+    """Returns the squared errors, those above 0 times `tau` and those below times `1 - tau`.
+
+    Kostrikov et al. 2021, Offline Reinforcement Learning with Implicit Q-Learning, equation 4. Any
+    shape.
+
+    Raises:
+        ValueError: tau is not between 0 and 1.
+    """
+    if not 0.0 < tau < 1.0:
+        raise ValueError(f"tau is {tau}, expected a number between 0 and 1")
+    weights = torch.where(error < 0.0, 1.0 - tau, tau)
+    return weights * error.square()
+
+
 def conservative_loss(q_tm1: torch.Tensor, a_tm1: torch.Tensor) -> torch.Tensor:
     """Returns log-sum-exp of the values `[B, A]` less the value of the taken action, `[B]`.
 

@@ -12,6 +12,7 @@ from surreal_like.loss.value import (
     clipped_value_loss,
     conservative_loss,
     double_q_value,
+    expectile_loss,
     greedy_value,
     huber_loss,
     rescale,
@@ -172,3 +173,10 @@ def test_the_conservative_loss_is_the_golden_one() -> None:
     q_tm1 = torch.tensor([[1.0, 2.0, 0.0]]).expand(2, 3)
     losses = conservative_loss(q_tm1, torch.tensor([0, 1]))
     assert losses.tolist() == pytest.approx([1.407606, 0.407606], rel=1e-5)
+
+
+def test_the_expectile_loss_is_the_golden_one() -> None:
+    losses = expectile_loss(torch.tensor([2.0, -2.0, 0.5]), 0.7)
+    assert losses.tolist() == pytest.approx([2.8, 1.2, 0.175], rel=1e-5)
+    with pytest.raises(ValueError, match="tau is 1"):
+        expectile_loss(torch.zeros(1), 1.0)
