@@ -180,7 +180,7 @@ def fingerprint(wanted: Row) -> str:
         return " ".join([*PACKAGES["sb3_mujoco"], *peer_words(wanted)])
     request = RunRequest(CONFIGS / f"{wanted.config}.yaml", overrides=wanted.overrides)
     try:
-        return str(request.resolve().config.recorded.fingerprint)
+        return str(request.resolve().config.recorded["fingerprint"])
     except SurrealError as error:
         raise SystemExit(f"{wanted.name}: {error}") from None
 

@@ -2,8 +2,10 @@
 
     make learn ARGS="--keep runs/learn"
     python docs/images/curves.py runs/learn
+    python docs/images/curves.py runs/milestones
 
-Each is what `surreal-like plot runs/learn/NAME/*` draws, saved with few colours, which is smaller.
+Those are drawn whose runs are in the folder. Each is what `surreal-like plot runs/learn/NAME/*`
+draws, saved with few colours, which is smaller.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ sys.path += [path for path in (str(ROOT),) if path not in sys.path]
 
 from surreal_like.analysis.plot import plot  # noqa: E402
 
-# One for each algorithm, and what takes minutes.
+# One for each algorithm, and what takes minutes; in the order of the page.
 NAMES = (
+    "doorkey_ppo",
     "cartpole_dqn",
     "cartpole_ppo",
     "lunarlander_ppo",
@@ -49,5 +52,7 @@ def draw(runs: Path, name: str, folder: Path = FOLDER) -> Path:
 
 
 if __name__ == "__main__":
+    kept = Path(sys.argv[1])
     for each in NAMES:
-        draw(Path(sys.argv[1]), each)
+        if (kept / each).is_dir():
+            draw(kept, each)

@@ -123,7 +123,14 @@ class Picture:
             return
         for curve, _ in curves:
             self._axes.plot(
-                curve.x, curve.y, color=colour, linewidth=0.8, alpha=0.35, linestyle=kind.style
+                curve.x,
+                curve.y,
+                color=colour,
+                linewidth=0.8,
+                alpha=0.35,
+                linestyle=kind.style,
+                marker=_marker(curve),
+                markersize=4,
             )
         ends = [curve.x[-1] for curve, _ in curves]
         common = band(
@@ -143,14 +150,13 @@ class Picture:
         )
 
     def _plot(self, curve: Curve, kind: Kind, colour: str) -> None:
-        marker = "o" if kind.dots or len(curve.x) == 1 else None
         self._axes.plot(
             curve.x,
             curve.y,
             color=colour,
             linewidth=kind.width,
             linestyle=kind.style,
-            marker=marker,
+            marker="o" if kind.dots else _marker(curve),
             markersize=4,
         )
 
@@ -201,6 +207,11 @@ class Picture:
             legend(self._axes, handles=self._handles, loc="upper left", bbox_to_anchor=(0, -0.16))
         else:
             legend(self._axes, handles=self._handles, loc="best")
+
+
+def _marker(curve: Curve) -> str | None:
+    """Returns a dot for a curve of one point, which has no line."""
+    return "o" if len(curve.x) == 1 else None
 
 
 def _line(words: str, kind: Kind, colour: str) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from docs.generate import ROOT
 from session.config import Config
+from surreal_like.run.request import RunRequest
 
 # docs/generate.py has put the folder of benchmarks on the path.
 learn = importlib.import_module("learn")
@@ -47,6 +48,13 @@ def test_rows_ask_for_what_the_experiments_ask_for() -> None:
         stop = Config.load_file(ROOT / "configs" / f"{row.config}.yaml").session_config.stop
         assert (stop.get("eval_return"), stop.seconds) == (row.goal, row.at_most_seconds), row.name
     assert len({row.name for row in milestones.ROWS}) == len(milestones.ROWS)
+
+
+def test_a_row_has_the_fingerprint_of_its_experiment() -> None:
+    row = learn.row("cartpole_ppo", 475.0, 15.0)
+    config = RunRequest(learn.CONFIGS / "cartpole_ppo.yaml").resolve().config
+    assert milestones.fingerprint(row) == config.recorded["fingerprint"]
+    assert len(milestones.fingerprint(row)) == 64
 
 
 def test_what_is_kept_is_not_run_again() -> None:

@@ -131,6 +131,15 @@ def test_intervals_surround_the_interquartile_mean(tmp_path: Path) -> None:
     assert 50 < last.min() < 52 < last.max() < 59
 
 
+def test_curves_of_one_point_are_dots(tmp_path: Path) -> None:
+    runs = []
+    for seed in range(3):
+        line = made_line(500 + seed, greedy=1.0)
+        runs.append(made_run(tmp_path / f"a-seed{seed}", [line], config=made_config(seed)))
+    axes = axes_of([run.path for run in runs])
+    assert [line.get_marker() for line in axes.lines if len(points(line)) == 1] == ["o"] * 6
+
+
 def test_an_interval_of_two_seeds_is_refused(seeds: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="chain has 2 seeds, an interval needs 3 or more"):
         plot(seeds[:2], out=tmp_path / "a.png", band="interval")
