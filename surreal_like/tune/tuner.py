@@ -291,6 +291,8 @@ class Tuner:
             self._obey(self._tuning.end(INTERRUPTED))
             return
         self._show(lambda watch: watch.on_message("ending everything at once"))
+        # Two signals may be counted together: then no trial was asked before, and none may begin.
+        self._obey(self._tuning.end(INTERRUPTED))
         for trial in self._tuning.trials:
             self._processes.signal(trial.name, signal.SIGKILL)
 

@@ -184,7 +184,8 @@ def all_killed(tuning: Tuning) -> Row:
             if process.is_running():
                 process.kill()
         tuning.process.wait(10)
-        until(lambda: not tuning.left())
+        # The folder of its sockets stays: every process that could remove it was killed.
+        until(lambda: not [each for each in tuning.left() if "main." in each])
         now = tuning.steps()
         falls += sum(now.get(name, 0) < value for name, value in steps.items())
         steps = now
@@ -227,8 +228,8 @@ def full_disk(tuning: Tuning) -> Row:
         full.process.end()
         full.process.wait(10)
         full.folder = disk / "pbt"
-        full.start(str(full.file), *PBT, "tune.stop.env_steps=40_000")
-        until(lambda: full.learns("trial-000", 3))
+        full.start(str(full.file), *PBT, "tune.stop.env_steps=40_000", "tune.slots=3")
+        until(lambda: all(full.learns(f"trial-00{number}", 2) for number in range(3)))
         fill(disk / "ballast")
         time.sleep(5.0)
         (disk / "ballast").unlink()

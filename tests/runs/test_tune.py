@@ -138,6 +138,19 @@ def test_an_interrupted_tuning_goes_on_where_it_is_moved(
 
 
 @pytest.mark.timeout(250)
+def test_two_interrupts_at_once_end_everything(file: Path, folder: Path) -> None:
+    process = start(folder, str(file), "tune.slots=1", "tune.stop.env_steps=30_000")
+    until(lambda: (folder / "trial-000" / "progress.jsonl").is_file())
+    # While it stands still both are counted together.
+    os.kill(process.pid, signal.SIGSTOP)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+        os.kill(process.pid, number)
+    ended(process, 130)
+    assert read(folder / "result.json")["status"] == "interrupted"
+    assert {each["state"] for each in trials(folder).values()} <= {"pending", "paused"}
+
+
+@pytest.mark.timeout(250)
 def test_a_trial_that_cannot_run_is_given_up(file: Path, folder: Path) -> None:
     space = "space={session_config.agent.num: {grid: [1, 0]}}"
     words = ended(start(folder, str(file), space, "tune.trials=1"), 0)

@@ -319,6 +319,12 @@ def test_a_held_trial_that_made_room_goes_on_after_the_sync_point() -> None:
     assert kinds(tuning.choose(0.0)) == [(0, "leave")]
     tuning.on_left(0, 0.0)
     assert without_changes(tuning.choose(0.0)) == [Start(1)]
+    # It is still held, also while the other one waits for its next start.
+    for _ in range(2):
+        tuning.on_death(1, "killed", 0.0)
+        out = without_changes(tuning.choose(0.0))
+    assert out == []
+    assert without_changes(tuning.choose(1.0)) == [Start(1)]
     report(tuning, 1, 1, 0, 5.0)
     exploit, *out = report(tuning, 1, 1, 1, 5.0)
     assert (exploit.trial, exploit.donor, kinds(out)) == (0, 1, [(1, "continue")])
