@@ -2,8 +2,9 @@
 
 `docs/configuration.md` is made of the default configs and the comments in their source,
 `docs/api.md` of the public names and their docstrings (`docs/api_reference.py`), the picture
-in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md` and
-`docs/algorithms.md` of `benchmarks/results/`. Tests hold that all are up to date.
+in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md`,
+`docs/algorithms.md` and `docs/gateway.md` of `benchmarks/results/`. Tests hold that all
+are up to date.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from surreal_like.run.request import RunRequest  # noqa: E402
 PAGE = ROOT / "docs" / "configuration.md"
 API = ROOT / "docs" / "api.md"
 README = ROOT / "README.md"
-MEASURED = (ROOT / "docs" / "performance.md", ROOT / "docs" / "algorithms.md")
+MEASURED = tuple(ROOT / "docs" / f"{name}.md" for name in ("performance", "algorithms", "gateway"))
 RESULTS = ROOT / "benchmarks" / "results"
 EXPERIMENT = ROOT / "configs" / "cartpole_dqn.yaml"
 _PICTURE = re.compile(r"(<!-- generated: docs/generate.py -->\n)```mermaid\n.*?```\n", re.DOTALL)

@@ -1,4 +1,4 @@
-"""docs/performance.md shows what was measured last, and says of each number what it is."""
+"""Pages show what was measured last, and say of each number what it is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from docs.generate import RESULTS, ROOT
 
-PERFORMANCE = ROOT / "docs" / "performance.md"
-NAMES = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
+PAGES = {"gateway": "gateway"}
+PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
+NAMES = (*PARTS, "gateway")
 # Whole trainings take minutes: a round less.
 LEAST_ROUNDS = {"systems": 2}
 
@@ -23,7 +24,8 @@ def kept(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_result_is_shown(name: str) -> None:
-    assert f"<!-- generated: benchmarks/results/{name}.json -->" in PERFORMANCE.read_text()
+    page = (ROOT / "docs" / f"{PAGES.get(name, 'performance')}.md").read_text()
+    assert f"<!-- generated: benchmarks/results/{name}.json -->" in page
 
 
 @pytest.mark.parametrize("name", NAMES)
