@@ -175,7 +175,7 @@ tune: {scheduler: pbt, stop: {env_steps: 1000}, pbt: {perturbation_interval: 100
 def test_a_function_explores_last(tmp_path: Path) -> None:
     (tmp_path / "tune.yaml").write_text(POPULATION)
     own = tmp_path / "own.py"
-    own.write_text("def half(settings):\n    return {k: 0.5 for k in settings}\n")
+    own.write_text("def half(settings):\n    return {k: 0.625 for k in settings}\n")
     word = f"tune.pbt.explore={own}:half"
     file = read_tune_file(tmp_path / "tune.yaml", [word])
     scheduler = file.scheduler()
@@ -183,7 +183,7 @@ def test_a_function_explores_last(tmp_path: Path) -> None:
         decisions = scheduler.report(number, 100.0, float(8 - number))
     load = decisions[7].load
     assert load is not None
-    assert load.settings == {"learner_config.algo.gamma": 0.5}
+    assert load.settings == {"learner_config.algo.gamma": 0.625}
     # A tuning goes on with its copy.
     keep_file(f"{own}:half", RunFolder(tmp_path))
     own.write_text("")
