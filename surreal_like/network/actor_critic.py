@@ -93,11 +93,11 @@ class ActorCritic(ObsModule):
             raise ValueError("a network with a memory looks at unrolls: call unroll() or act()")
         own: dict[str, Any] = self._modules
         obs = self.seen(obs)
-        features = own["torso"].forward(obs)
-        policy = own["head"].forward(features)
+        features = own["torso"](obs)
+        policy = own["head"](features)
         if own.get("value_torso") is not None:
-            features = own["value_torso"].forward(obs)
-        return policy, own["value_head"].forward(features)
+            features = own["value_torso"](obs)
+        return policy, own["value_head"](features)
 
     def unroll(
         self, obs: Any, state: torch.Tensor | None, first: torch.Tensor
@@ -122,7 +122,7 @@ class ActorCritic(ObsModule):
 
     @staticmethod
     def _over_rows(torso: AnyTorso, obs: Any, first: torch.Tensor) -> torch.Tensor:
-        features: torch.Tensor = torso.forward(nest.map(lambda x: x.flatten(0, 1), obs))
+        features: torch.Tensor = torso(nest.map(lambda x: x.flatten(0, 1), obs))
         return features.view(*first.shape, -1)
 
     def act(
@@ -137,11 +137,11 @@ class ActorCritic(ObsModule):
         """
         with self.parameter_lock:
             own: dict[str, Any] = self._modules
-            features = own["torso"].forward(self.seen(obs))
+            features = own["torso"](self.seen(obs))
             if self.core is not None and state is not None:
                 outs, state = self.core(features.unsqueeze(0), state, first.unsqueeze(0))
                 features = outs[0]
-            policy: Distribution = own["head"].forward(features)
+            policy: Distribution = own["head"](features)
         return policy, state
 
 

@@ -33,7 +33,7 @@ class DeterministicPolicy(ObsModule):
     def forward(self, obs: Any) -> torch.Tensor:
         """Returns actions from -1 to 1, `[B, size]`."""
         own: dict[str, Any] = self._modules
-        return torch.tanh(own["head"].forward(own["torso"].forward(self.seen(obs))))
+        return torch.tanh(own["head"](own["torso"](self.seen(obs))))
 
 
 class SquashedPolicy(ObsModule):
@@ -47,7 +47,7 @@ class SquashedPolicy(ObsModule):
     def forward(self, obs: Any) -> SquashedGaussian:
         """Returns the policy over actions from -1 to 1, `[B, size]`."""
         own: dict[str, Any] = self._modules
-        policy: SquashedGaussian = own["head"].forward(own["torso"].forward(self.seen(obs)))
+        policy: SquashedGaussian = own["head"](own["torso"](self.seen(obs)))
         return policy
 
 
@@ -82,8 +82,8 @@ class Critics(ObsModule):
             features = torch.stack([encoder(obs) for encoder in self.encoders])
             actions = actions.expand(len(features), *actions.shape)
         else:
-            features = own["encoders"][0].forward(obs)
-        values: torch.Tensor = own["layers"].forward(torch.cat((features, actions), -1))
+            features = own["encoders"][0](obs)
+        values: torch.Tensor = own["layers"](torch.cat((features, actions), -1))
         return values.squeeze(-1)
 
 

@@ -54,8 +54,9 @@ class Linear(nn.Linear):
     """A fully connected layer whose `forward`, called directly, takes little more than computing.
 
     At small batches, a layer that is called as a module takes twice as long as its computation, and
-    looking up a parameter as an attribute half as long. So networks of this package call `forward`
-    of their parts, and look these up in torch's dictionaries.
+    looking up a parameter as an attribute half as long. So networks of this package look up their
+    parts in torch's dictionaries, and call `forward` of small ones; torsos are called as modules,
+    because users register hooks there.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

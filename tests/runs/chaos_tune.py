@@ -14,8 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import psutil
 from session.folder import RunFolder
 from session.show.text import columns
 from tests.runs.command import COMMAND, ROOT, Process, until
+from tests.runs.small_disk import fill, small_disk
 
 EXPERIMENT = ROOT / "configs" / "cartpole_ppo.yaml"
 FILE = f"""
@@ -223,7 +223,7 @@ def full_disk(tuning: Tuning) -> Row:
     tuning.process.wait(10)
     disk = tuning.folder.with_name("disk")
     disk.mkdir()
-    with small_disk(disk):
+    with small_disk(disk, 24):
         full = Tuning(disk / "tuning")
         full.process.end()
         full.process.wait(10)
@@ -314,28 +314,6 @@ CASES: dict[str, tuple[Callable[[Tuning], Row], ...]] = {
     "X8": (tuner_stands,),
     "X9": (all_given_up,),
 }
-
-
-@contextmanager
-def small_disk(path: Path) -> Iterator[None]:
-    """Mounts a file system of 24 MB."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)]
-    subprocess.run(mount, check=True, timeout=10)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=10)
-
-
-def fill(path: Path) -> None:
-    """Writes until nothing more fits."""
-    with path.open("wb", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue
 
 
 def main(names: list[str]) -> int:

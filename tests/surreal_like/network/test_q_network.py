@@ -28,6 +28,13 @@ def make(*, dueling: bool = False, kind: str = "none", **model: Any) -> QNetwork
     )
 
 
+def test_hooks_of_the_torso_are_called() -> None:
+    network, seen = make(), list[torch.Tensor]()
+    network.torso.register_forward_hook(lambda torso, given, features: seen.append(features))
+    network(OBS)
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize(("kind", "outputs"), [("none", 1), ("categorical", 5), ("quantile", 7)])
 def test_values_are_the_means_of_distributions(dueling: bool, kind: str, outputs: int) -> None:
