@@ -102,6 +102,8 @@ class AgeSelector(UniformSelector):
     def mark(self, first: int, ready: Flags) -> None:
         super().mark(first, ready)
         flags = ready.reshape(-1)
+        if not len(flags):  # restored before the first chunk: there is no column of versions
+            return
         self._runs.append(first, self._versions(np.arange(first, first + len(flags))), flags)
 
     def mark_earlier(self, numbers: Rows) -> None:
