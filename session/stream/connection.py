@@ -33,6 +33,7 @@ class Connection:
     """One connection; made by the :class:`Listener`.
 
     Attributes:
+        encoding: of the payloads; None until it is prescribed by the protocol, or set.
         host: address of the client.
         owner: for the user of the listener.
         closed: True once nothing can be sent.
@@ -52,6 +53,7 @@ class Connection:
         "_way",
         "closed",
         "deadline",
+        "encoding",
         "ending",
         "host",
         "mask",
@@ -64,6 +66,7 @@ class Connection:
     def __init__(self, listener: Listener, end: socket.socket, host: str, now: float) -> None:
         self.host = host
         self.owner: Any = None
+        self.encoding: Encoding | None = None
         self.closed = False
         self._listener = listener
         self.socket = end
@@ -75,15 +78,6 @@ class Connection:
         self._admitted = self.ending = False
         self.moved_at, self.deadline = now, now + listener.limits.greeting_seconds
         self.mask = select.EPOLLIN
-
-    @property
-    def encoding(self) -> Encoding | None:
-        """Encoding of the payloads; None until it is prescribed by the protocol, or set."""
-        return None if self._way.door is None else self._way.door.encoding
-
-    @encoding.setter
-    def encoding(self, encoding: Encoding) -> None:
-        self._way.opened().encoding = encoding
 
     @property
     def begun(self) -> bool:
@@ -117,20 +111,18 @@ class Connection:
     def _write(self, data: bytes) -> None:
         if self._tls is not None:
             data = self._tls.encrypted(data)
-        if self.out:
-            self.out += data
-            return
         if not data:
             return
-        try:
-            sent = self.socket.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError:
-            self._listener.lose(self)
-            return
-        if sent < len(data):
-            self.out += data[sent:]
+        if not self.out:
+            try:
+                data = data[self.socket.send(data) :]
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                self._listener.lose(self)
+                return
+        if data:
+            self.out += data
             self._listener.watch(self)
 
     def payloads(self, data: bytes) -> Iterator[bytes]:
@@ -155,10 +147,10 @@ class Connection:
         door = way.door
         if door is None:
             return
-        while not self.closed and (payload := door.next()) is not None:
+        while (payload := door.next()) is not None:
+            if self.encoding is None:
+                self.encoding = door.encoding
             yield payload
-        if self.closed:
-            return
         answers = door.answers()
         if answers:
             self._write(answers)

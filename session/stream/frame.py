@@ -51,19 +51,21 @@ class FrameReader:
             OversizeError: its length is above the limit; nothing is kept.
         """
         held = self._held
-        if len(held) < LENGTH_BYTES:
+        size = len(held)
+        if size < LENGTH_BYTES:
             return None
         (length,) = _LENGTH.unpack_from(held)
         if length > self.limit_bytes:
             self._held = b""
             raise OversizeError(f"message of {length} bytes, the limit is {self.limit_bytes}")
         end = LENGTH_BYTES + length
-        if len(held) < end:
+        if size == end:
+            self._held = b""
+            return bytes(held[LENGTH_BYTES:])
+        if size < end:
             return None
         payload = bytes(held[LENGTH_BYTES:end])
-        if len(held) == end:
-            self._held = b""
-        elif isinstance(held, bytearray):
+        if isinstance(held, bytearray):
             del held[:end]
         else:
             self._held = bytearray(held[end:])

@@ -7,7 +7,7 @@ import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.process.clock import Clock
@@ -24,6 +24,8 @@ _CHORES_SECONDS = 0.25
 # at once would reset the connection, and the client would not see the answer.
 _LAST_WORDS_SECONDS = 1.0
 _ENDING = 256
+# Plain ints, read once: a lookup in the module costs as much as the test.
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
@@ -73,7 +75,7 @@ class Listener:
         self._server.setblocking(False)
         self.port: int = self._server.getsockname()[1]
         self._epoll = select.epoll()
-        self._epoll.register(self._server, select.EPOLLIN)
+        self._epoll.register(self._server, _IN)
         self.descriptor = self._epoll.fileno()
         self._accepts_at = 0.0
         self._chores_at = 0.0
@@ -99,15 +101,17 @@ class Listener:
             if connection is None:
                 self._accept(now)
                 continue
-            if mask & select.EPOLLOUT:
+            if mask & _OUT:
                 self._flush(connection)
-            if mask & ~select.EPOLLOUT and (connection.ending or not connection.closed):
-                events += self._read(connection, now)
+            if mask != _OUT and (connection.ending or not connection.closed):
+                self._read(connection, now, events)
         if now >= self._chores_at:
             self._chores_at = now + _CHORES_SECONDS
             self._check_deadlines(now)
-        lost, self._lost = self._lost, []
-        return [*events, *(Event(each) for each in lost)]
+        if self._lost:
+            events += map(Event, self._lost)
+            self._lost = []
+        return events
 
     def close(self) -> None:
         """Closes the port and all connections, after a last try to write."""
@@ -144,7 +148,7 @@ class Listener:
             end.setsockopt(socket.IPPROTO_TCP, option, seconds)
         connection = Connection(self, end, host, now)
         self._connections[end.fileno()] = connection
-        self._epoll.register(end, select.EPOLLIN)
+        self._epoll.register(end, _IN)
         self._newcomers.add(connection)
 
     def refuse(self, host: str, reason: str) -> None:
@@ -162,7 +166,7 @@ class Listener:
 
     # -- reading
 
-    def _read(self, connection: Connection, now: float) -> Iterator[Event]:
+    def _read(self, connection: Connection, now: float, events: list[Event]) -> None:
         try:
             data = connection.socket.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -180,22 +184,18 @@ class Listener:
         connection.moved_at = now
         try:
             for payload in connection.payloads(data):
-                yield Event(connection, payload)
+                events.append(Event(connection, payload))
         except (DecodeError, OversizeError) as fault:
             if not connection.closed:
-                yield Event(connection, fault=fault)
+                events.append(Event(connection, fault=fault))
             return
         except Exception as error:  # noqa: BLE001 - a defect here must not end other connections
             self.refuse(connection.host, f"a defect of this program: {error!r}")
             self.lose(connection)
             return
-        if connection.closed:
-            return
-        if connection.over:
+        if connection.over and not connection.closed:
             self.end(connection)
             self._lost.append(connection)
-        else:
-            self.watch(connection)
 
     # -- writing
 
@@ -217,9 +217,9 @@ class Listener:
         if connection.closed and not connection.ending:
             return
         out = len(connection.out)
-        mask = select.EPOLLOUT if out else 0
+        mask = _OUT if out else 0
         if out <= self.limits.waiting_bytes:
-            mask |= select.EPOLLIN
+            mask |= _IN
         if mask != connection.mask:
             connection.mask = mask
             self._epoll.modify(connection.socket, mask)
@@ -263,7 +263,7 @@ class Listener:
     def _check_deadlines(self, now: float) -> None:
         if self._accepts_at and now >= self._accepts_at:
             self._accepts_at = 0.0
-            self._epoll.modify(self._server, select.EPOLLIN)
+            self._epoll.modify(self._server, _IN)
         for connection in self._newcomers.late(now):
             self.refuse(connection.host, "no valid greeting in time")
             self.lose(connection)

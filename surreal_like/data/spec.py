@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ ACTION_TYPES = ("discrete", "multi_discrete", "continuous")
 class ArraySpec:
     """Spec of an array without leading dimensions: [T, N, *dim], [N, *dim] and [*dim] fit it.
 
-    type: name of the dtype; dim: the shape.
+    type: name of the dtype; dim: the shape; dtype: the numpy dtype.
     low, high: bounds, inclusive, that broadcast to `dim`; None where there are none.
     num: values are whole numbers from 0 to below this, [*dim]; None if not discrete.
     """
@@ -46,11 +46,10 @@ class ArraySpec:
     low: npt.NDArray[Any] | None = None
     high: npt.NDArray[Any] | None = None
     num: npt.NDArray[np.int64] | None = None
+    dtype: np.dtype[Any] = field(init=False)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype."""
-        return np.dtype(self.type)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.type))
 
     def zeros(self, *leading: int) -> npt.NDArray[Any]:
         """Returns an array of zeros, [*leading, *dim]."""
@@ -69,7 +68,11 @@ class ArraySpec:
             raise DataError(
                 f"{name}: shape {list(array.shape)} given, its spec says {_ends(self.dim)}"
             )
-        if array.dtype.kind == "f":
+        self.check_values(name, array, bounds=bounds)
+
+    def check_values(self, name: str, array: npt.NDArray[Any], *, bounds: bool = True) -> None:
+        """Does the part of :meth:`validate` for an array of the right dtype and shape."""
+        if self.dtype.kind == "f":
             finite = np.isfinite(array)
             if np.count_nonzero(finite) < array.size:
                 _refuse(name, array, ~finite, "expected a finite number")

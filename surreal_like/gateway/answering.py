@@ -10,12 +10,10 @@ import numpy as np
 from surreal_like.gateway.batcher import Batch, Batcher
 from surreal_like.gateway.counters import Counters
 from surreal_like.gateway.inference import joined
-from surreal_like.gateway.messages import Request
 from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send_to
 from surreal_like.gateway.sessions import Member, Sessions
-from surreal_like.gateway.slots import Advice, split
 
 
 class Answering:
@@ -49,6 +47,7 @@ class Answering:
         self._sessions, self._batcher = sessions, batcher
         self._counters, self._now = counters, now
         self._waits, self._numbers = waits, numbers
+        self._streams = np.arange(rows.num_envs)
 
     def answer(self) -> list[Member]:
         """Answers the next batch; returns its sessions."""
@@ -77,29 +76,32 @@ class Answering:
         slots = np.array([member.slot for member in members], np.int64)
         advice, shown = self._policies.act(
             batch.mode,
-            (slots[:, None] * num_envs + np.arange(num_envs)).reshape(-1),
+            (slots[:, None] * num_envs + self._streams).reshape(-1),
             joined([request.obs for request in batch.requests]),
             np.concatenate([member.rows.first for member in members]),
         )
-        self._counters.times.inference.add(self._now() - began)
-        self._counters.times.batch.add(len(members))
-        single = num_envs == 1
-        simple = shown.tolist() if self._numbers and single else None
-        for index, (member, request) in enumerate(zip(members, batch.requests, strict=True)):
-            start, stop = index * num_envs, (index + 1) * num_envs
-            extras = split(advice.extras, start, stop)
-            member.rows.advise(Advice(advice.action[start:stop], extras, advice.version))
-            if simple is not None:
-                self._reply(member, request, simple[index], advice.version)
-            else:
-                given = shown[start] if single else shown[start:stop]
-                self._reply(member, request, given, advice.version)
-
-    def _reply(self, member: Member, request: Request, action: Any, version: int) -> None:
-        answer = {"kind": "action", "seq": request.seq, "action": action, "version": version}
-        if self._rows.num_envs > 1:
-            answer["episodes"] = member.rows.ended()
-        member.session.reply(answer)
-        send_to(member, answer)
-        member.moved_at = self._now()
-        self._counters.times.latency.add(member.moved_at - member.asked_at)
+        times = self._counters.times
+        times.inference.add(self._now() - began)
+        times.batch.add(len(members))
+        actions: Any = shown
+        if num_envs > 1:
+            actions = shown.reshape(len(members), num_envs, *shown.shape[1:])
+        elif self._numbers:
+            actions = shown.tolist()
+        for index, (member, action) in enumerate(zip(members, actions, strict=True)):
+            session, rows = member.session, member.rows
+            rows.advise(advice, index * num_envs)
+            answer = {
+                "kind": "action",
+                "seq": session.seq,
+                "action": action,
+                "version": advice.version,
+            }
+            if num_envs > 1:
+                answer["episodes"] = rows.ended()
+            session.reply(answer)
+            send_to(member, answer)
+        now = self._now()
+        for member in members:
+            member.moved_at = now
+        times.latency.extend([now - member.asked_at for member in members])

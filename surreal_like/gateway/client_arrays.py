@@ -34,11 +34,11 @@ def to_array(spec: ArraySpec, value: Any, name: str, leading: tuple[int, ...] = 
         DataError: another dtype or shape, a number that the dtype cannot hold, or one that the
             spec does not allow.
     """
-    shape = (*leading, *spec.dim)
+    shape = leading + spec.dim
     if type(value) is dict:
         value = _from_object(value, name)
     if isinstance(value, np.ndarray):
-        array = _matching(spec, value, name)
+        array = value if value.dtype == spec.dtype else _to_dtype(spec, value, name)
     else:
         flat, given = _flattened(value, name)
         if given != shape:
@@ -46,7 +46,7 @@ def to_array(spec: ArraySpec, value: Any, name: str, leading: tuple[int, ...] = 
         array = _of_numbers(spec, flat, name).reshape(shape)
     if array.shape != shape:
         raise DataError(f"{name}: shape {list(array.shape)} given, its spec says {list(shape)}")
-    spec.validate(name, array)
+    spec.check_values(name, array)
     return array
 
 
@@ -73,9 +73,7 @@ def _from_object(value: Mapping[str, Any], name: str) -> Array:
     return np.frombuffer(raw, dtype).reshape(shape)
 
 
-def _matching(spec: ArraySpec, array: Array, name: str) -> Array:
-    if array.dtype == spec.dtype:
-        return array
+def _to_dtype(spec: ArraySpec, array: Array, name: str) -> Array:
     if spec.dtype == np.float32 and array.dtype == np.float64:
         return _to_float32(array, name)
     raise DataError(f"{name}: {array.dtype} given, its spec says {spec.type}")

@@ -82,7 +82,6 @@ class Frontend:
             "sessions": self.sessions,
             "batcher": self._batcher,
             "counters": self.counters,
-            "now": clock.now,
         }
         self._requests = SessionRequests(rows, seeds=self._seeds, evaluations=evaluations, **shared)
         self._answering = Answering(
@@ -90,6 +89,7 @@ class Frontend:
             rows,
             waits=gateway.when_full == "wait",
             numbers=self._protocol.is_discrete,
+            now=clock.now,
             **shared,
         )
         self.listener = make_listener(
@@ -140,20 +140,19 @@ class Frontend:
     # -- messages
 
     def _handle(self, event: Event) -> None:
-        connection, payload = event.connection, event.payload
+        connection, payload, fault = event
         member: Member | None = connection.owner
-        if payload is None and event.fault is None:
+        if payload is None and fault is None:
             self._delayed.discard(connection)
             self._lose(member, connection)
             return
-        if connection.closed or connection in self._delayed:
+        if connection.closed or (member is None and connection in self._delayed):
             return
         try:
             if payload is None:
-                code = "oversize" if isinstance(event.fault, OversizeError) else "malformed"
-                raise Refusal(code, str(event.fault))
-            fields, encoding = decode(payload, connection.encoding)
-            connection.encoding = encoding
+                code = "oversize" if isinstance(fault, OversizeError) else "malformed"
+                raise Refusal(code, str(fault))
+            fields, connection.encoding = decode(payload, connection.encoding)
             message = self._protocol.parse(fields)
             if member is None:
                 self._greet(connection, message)
@@ -203,20 +202,21 @@ class Frontend:
         send_welcome(member, connection, self._config, present)
 
     def _receive(self, member: Member, message: Incoming) -> None:
-        if isinstance(message, Bye):
-            self.leave(member, "bye")
-            return
+        now = self._now()
         if isinstance(message, Request):
-            ended = self._requests.receive(member, message)
-            self.sessions.on_message(member, self._now())
+            ended = self._requests.receive(member, message, now)
+            self.sessions.on_message(member, now)
             if ended:
                 self._on_episode(member)
+        elif isinstance(message, Bye):
+            self.leave(member, "bye")
+            return
         elif isinstance(message, Ping):
-            self.sessions.on_message(member, self._now())
+            self.sessions.on_message(member, now)
             replies.send_to(member, {"kind": "pong", "t": message.token})
             return
         elif isinstance(message, Metrics):
-            self.sessions.on_message(member, self._now())
+            self.sessions.on_message(member, now)
             self.curves.add(member, message)
         else:
             raise Refusal("wrong_state", "this connection has a session already")

@@ -9,14 +9,15 @@ _KEPT = 4096
 
 
 class Quantiles:
-    """The newest times since the last report."""
+    """The newest times since the last report, in seconds.
+
+    ``add`` adds one, ``extend`` several.
+    """
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=_KEPT)
-
-    def add(self, seconds: float) -> None:
-        """Adds one time."""
-        self._seconds.append(seconds)
+        # Of the queue itself: each request passes here.
+        self.add, self.extend = self._seconds.append, self._seconds.extend
 
     def pop(self, *shares: float) -> list[float]:
         """Returns the quantiles of these shares, nearest rank, and forgets all times.

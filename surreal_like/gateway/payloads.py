@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import msgpack
@@ -27,11 +28,20 @@ DTYPES = (
     "bool",
     "float64",
 )
+_BOOL = np.dtype(np.bool_)
 _BY_CODE = {code: np.dtype(name) for code, name in enumerate(DTYPES, 1)}
 _CODES = {dtype: code for code, dtype in _BY_CODE.items()}
+# By the first byte of a payload.
+_ENCODINGS = {
+    0x7B: Encoding.json,
+    **dict.fromkeys((*range(0x80, 0x90), 0xDE, 0xDF), Encoding.msgpack),
+}
 AXES = 8
 _DEPTH, _ENTRIES, _TEXT_BYTES = 8, 256, 4096
 _TEXT, _NESTED = frozenset((str,)), frozenset((dict, list))
+_FLAT = frozenset((str, int, float, bool, bytes, type(None), np.ndarray))
+# Layouts of arrays that are remembered; each client has few.
+_LAYOUTS = 256
 
 
 def decode(payload: bytes, encoding: Encoding | None) -> tuple[Fields, Encoding]:
@@ -44,12 +54,8 @@ def decode(payload: bytes, encoding: Encoding | None) -> tuple[Fields, Encoding]
     Raises:
         Refusal: it is no map in that encoding.
     """
-    first = payload[0] if payload else 0
-    if first == 0x7B:
-        found = Encoding.json
-    elif 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
-        found = Encoding.msgpack
-    else:
+    found = _ENCODINGS.get(payload[0]) if payload else None
+    if found is None:
         malformed("a message is a map in msgpack, or an object in JSON")
     if encoding is not None and found is not encoding:
         malformed(f"this session began in {encoding}, and a message came in {found}")
@@ -92,6 +98,13 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _check_size(fields: Any) -> None:
     """Refuses a map with too many entries, or with values that are nested too deeply."""
+    # Most messages are one map of a few numbers, texts and arrays.
+    if (
+        len(fields) <= _ENTRIES
+        and _TEXT.issuperset(map(type, fields))
+        and _FLAT.issuperset(map(type, fields.values()))
+    ):
+        return
     level: list[Any] = [fields]
     for _ in range(_DEPTH):
         deeper: list[Any] = []
@@ -134,21 +147,27 @@ def _decode_array(code: int, data: bytes) -> Array:
     """Returns the array of a msgpack extension, read-only."""
     if code != _ARRAY:
         raise ValueError(f"extension type {code} is unknown, arrays have type {_ARRAY}")
-    dtype = _BY_CODE.get(data[0]) if len(data) > 1 else None
-    if dtype is None or data[1] > AXES:
-        raise ValueError("an array begins with a code of a dtype and at most 8 axes")
-    start = 2 + 4 * data[1]
-    if len(data) < start:
-        raise ValueError("an array ends inside its shape")
-    shape = struct.unpack_from(f"<{data[1]}I", data, 2)
-    wanted = math.prod(shape) * dtype.itemsize
+    start = 2 + 4 * data[1] if len(data) > 1 else 0
+    dtype, shape, wanted = _layout(data[:start])
     if len(data) - start != wanted:
         raise ValueError(
             f"an array of {dtype} {list(shape)} has {len(data) - start} bytes, not {wanted}"
         )
-    if dtype == np.bool_ and data[start:].strip(b"\0\1"):
+    if dtype is _BOOL and data[start:].strip(b"\0\1"):
         raise ValueError("an array of bool has bytes other than 0 and 1")
-    return np.frombuffer(data, dtype, offset=start).reshape(shape)
+    return np.ndarray(shape, dtype, data, start)
+
+
+@lru_cache(_LAYOUTS)
+def _layout(head: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Returns dtype, shape and bytes of an array from the bytes before its data."""
+    dtype = _BY_CODE.get(head[0]) if len(head) > 1 else None
+    if dtype is None or head[1] > AXES:
+        raise ValueError("an array begins with a code of a dtype and at most 8 axes")
+    if len(head) < 2 + 4 * head[1]:
+        raise ValueError("an array ends inside its shape")
+    shape = struct.unpack_from(f"<{head[1]}I", head, 2)
+    return dtype, shape, math.prod(shape) * dtype.itemsize
 
 
 def _encode_array(value: Any) -> msgpack.ExtType:
@@ -166,5 +185,9 @@ def encode(fields: Fields, encoding: Encoding) -> bytes:
     """Returns the payload of a message; arrays become numbers and lists in JSON."""
     if encoding is Encoding.json:
         return json.dumps(fields, default=_to_json, separators=(",", ":"), allow_nan=False).encode()
-    packed: bytes = msgpack.packb(fields, default=_encode_array)
+    packed: bytes = _PACKER.pack(fields)
     return packed
+
+
+# Used again, because to make one takes longer than to pack a message.
+_PACKER = msgpack.Packer(default=_encode_array)

@@ -45,6 +45,7 @@ _METRIC_CHARACTERS = 200
 _TOKEN_CHARACTERS = 256
 _BASE_BYTES = 1 << 16
 _JSON_ELEMENT_BYTES = 32
+_NUMBERS = (float, int)
 _REWARD = ArraySpec("float32", ())
 _FLAG = ArraySpec("bool", ())
 
@@ -63,7 +64,6 @@ class Protocol:
     ) -> None:
         self.num_envs = num_envs
         self._obs: Nest = parse_obs_spec(obs_spec)
-        self._single = self._obs if isinstance(self._obs, ArraySpec) else None
         self._paths: dict[str, ArraySpec] = nest.flatten(self._obs, "observation")
         action = parse_action_spec(action_spec)
         self._action = action.array
@@ -138,10 +138,7 @@ class Protocol:
 
     def _reset(self, fields: Fields) -> Request:
         seq = _seq(fields)
-        try:
-            obs = self._observation(fields)
-        except DataError as error:
-            raise Refusal("bad_observation", str(error), seq) from None
+        obs = self._observation(fields, seq)
         return Request("reset", seq, obs, self._no_reward, self._no, self._no)
 
     def _step(self, fields: Fields) -> Request:
@@ -152,10 +149,7 @@ class Protocol:
             terminated, truncated = (
                 self._flags(fields, name, seq) for name in ("terminated", "truncated")
             )
-        try:
-            obs = self._observation(fields)
-        except DataError as error:
-            raise Refusal("bad_observation", str(error), seq) from None
+        obs = self._observation(fields, seq)
         action, metrics = self._optional(fields, seq) if len(fields) > 4 else (None, None)
         return Request("step", seq, obs, reward, terminated, truncated, action, metrics)
 
@@ -171,10 +165,7 @@ class Protocol:
             )
         obs = None
         if truncated or fields.get("observation") is not None:
-            try:
-                obs = self._observation(fields)
-            except DataError as error:
-                raise Refusal("bad_observation", str(error), seq) from None
+            obs = self._observation(fields, seq)
         flags = (self._no, self._yes) if truncated else (self._yes, self._no)
         return Request("end", seq, obs, reward, *flags, *self._optional(fields, seq))
 
@@ -194,12 +185,11 @@ class Protocol:
 
     # -- fields
 
-    def _observation(self, fields: Fields) -> Nest:
-        value = fields.get("observation")
-        if self._single is not None:
-            array = to_array(self._single, value, "observation", self._leading)
-            return array if self._leading else array[None]
-        return self._nested(self._obs, value, "observation")
+    def _observation(self, fields: Fields, seq: int) -> Nest:
+        try:
+            return self._nested(self._obs, fields.get("observation"), "observation")
+        except DataError as error:
+            raise Refusal("bad_observation", str(error), seq) from None
 
     def _nested(self, spec: Nest, value: Any, path: str) -> Nest:
         if isinstance(spec, ArraySpec):
@@ -217,12 +207,9 @@ class Protocol:
     def _reward(self, fields: Fields, seq: int) -> npt.NDArray[np.float32]:
         value: Any = fields.get("reward")
         if not self._leading:
-            kind: type[Any] = type(value)
-            if (
-                kind is not float and kind is not int
-            ) or not -FLOAT32_MOST <= value <= FLOAT32_MOST:
-                raise Refusal("bad_reward", f"reward is {short(value)}, expected a number", seq)
-            return np.array([value], np.float32)
+            if type(value) in _NUMBERS and -FLOAT32_MOST <= value <= FLOAT32_MOST:
+                return np.array([value], np.float32)
+            raise Refusal("bad_reward", f"reward is {short(value)}, expected a number", seq)
         try:
             return to_array(_REWARD, value, "reward", self._leading)
         except DataError as error:

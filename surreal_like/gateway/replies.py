@@ -18,8 +18,9 @@ def send(connection: Connection, fields: Fields) -> None:
 
 def send_to(member: Member, fields: Fields) -> None:
     """Sends a message to a session; dropped while it has no connection."""
-    if member.connection is not None:
-        send(member.connection, fields)
+    connection = member.connection
+    if connection is not None:
+        connection.send(encode(fields, connection.encoding or Encoding.msgpack))
 
 
 def send_wait(member: Member, reason: str) -> None:

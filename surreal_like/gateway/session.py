@@ -8,7 +8,7 @@ new connection, and each step counts once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from session.config.string_enum import StringEnum
 from surreal_like.gateway.messages import Refusal
@@ -83,7 +83,10 @@ class Session:
             Refusal: ``bad_seq``, ``overlap`` or ``wrong_state``; nothing has changed then.
         """
         if seq == self.seq + 1:
-            effect, self.state = self._next(kind, seq)
+            found = _NEXT.get((self.state, kind))
+            if found is None:
+                self._refuse(kind, seq)
+            effect, self.state = found
             self.seq, self.answer = seq, None
             return effect
         if seq == self.seq and seq:
@@ -95,17 +98,14 @@ class Session:
             seq,
         )
 
-    def _next(self, kind: str, seq: int) -> tuple[Effect, State]:
+    def _refuse(self, kind: str, seq: int) -> NoReturn:
         if self.state is State.asked:
             raise Refusal(
                 "overlap",
                 f"request {self.seq} has no answer yet: wait for it before request {seq}",
                 seq,
             )
-        found = _NEXT.get((self.state, kind))
-        if found is None:
-            raise Refusal("wrong_state", f"{kind} without an open episode: send reset", seq)
-        return found
+        raise Refusal("wrong_state", f"{kind} without an open episode: send reset", seq)
 
     def reply(self, answer: Answer) -> None:
         """Keeps the answer of the newest request."""

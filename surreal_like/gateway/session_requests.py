@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from surreal_like.errors import DataError
@@ -27,7 +26,6 @@ class SessionRequests:
         counters: of the gateway.
         seeds: of the episodes of clients.
         evaluations: keep the requests of their sessions; None: there is no such mode.
-        now: returns the time in seconds.
     """
 
     def __init__(
@@ -39,20 +37,26 @@ class SessionRequests:
         counters: Counters,
         seeds: Seeds,
         evaluations: Evaluations | None,
-        now: Callable[[], float],
     ) -> None:
         self._rows, self._sessions, self._batcher = rows, sessions, batcher
-        self._counters, self._seeds, self._now = counters, seeds, now
+        self._num_envs = rows.num_envs
+        self._counters, self._seeds = counters, seeds
         self._evaluations = evaluations
 
-    def receive(self, member: Member, request: Request) -> bool:
+    def receive(self, member: Member, request: Request, now: float) -> bool:
         """Accepts a request; returns True if it was the end of an episode.
+
+        Args:
+            member: its session.
+            request: fits the specs.
+            now: the time in seconds.
 
         Raises:
             Refusal: it is wrong now; nothing has changed then.
         """
-        session, slot, now = member.session, member.rows, self._now()
-        self._check(member, request)
+        session, slot = member.session, member.rows
+        if request.action is not None or self._num_envs > 1:
+            self._check(member, request)
         effect = session.receive(request.kind, request.seq)
         if effect is Effect.owed:
             return False
@@ -62,22 +66,23 @@ class SessionRequests:
             return False
         if request.kind != "reset":
             self._counters.times.think.add(now - member.moved_at)
-            self._counters.unrecorded += self._rows.num_envs * slot.muted
-        if effect is Effect.end:
+            if slot.muted:
+                self._counters.unrecorded += self._num_envs
+        if effect is Effect.step:
+            slot.step(request, has_room=not slot.muted or self._rows.has_room)
+            member.steps += self._num_envs
+            if self._num_envs > 1:
+                self._on_ended(member, slot.ended())
+        elif effect is Effect.end:
             self._end(member, request)
             return True
-        if effect is Effect.step:
-            slot.step(request, has_room=self._rows.has_room)
-            member.steps += self._rows.num_envs
-            if self._rows.num_envs > 1:
-                self._on_ended(member, slot.ended())
         else:
             if effect is Effect.cut:
                 self._counters.cut += slot.cut()
             slot.begin(request)
             member.episodes += 1
         self._sessions.asked(member, now)
-        if self._evaluations is not None and member.mode == "evaluate":
+        if member.mode == "evaluate" and self._evaluations is not None:
             self._evaluations.add(member, request)
         else:
             self._batcher.add(member, request)

@@ -7,7 +7,8 @@ next one follow in the same stream and chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +22,16 @@ from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.gateway.messages import Request
 
+# Rewards are added up when a return is needed, or after this number of steps.
+_ADD_UP = 256
+
 
 class Advice(NamedTuple):
-    """Answer of an agent to one observation.
+    """Answer of an agent to a batch of observations.
 
     Args:
-        action: ``[N, ...]``, of the dtype of the spec.
-        extras: nest of arrays ``[N, ...]``, or None.
+        action: ``[n, ...]``, of the dtype of the spec.
+        extras: nest of arrays ``[n, ...]``, or None.
         version: of the parameters.
     """
 
@@ -63,6 +67,8 @@ class Slot:
         self._num_envs = num_envs
         self._request: Request | None = None
         self._advice: Advice | None = None
+        self._rows = slice(0, num_envs)
+        self._rewards: list[Array] = []
         self._begun = False
         self.muted = False
         self.first: Flags = np.ones(num_envs, np.bool_)
@@ -79,6 +85,7 @@ class Slot:
         request = self._request
         if request is None:
             return []
+        self._add_up()
         return [
             {
                 "stream": int(stream),
@@ -95,10 +102,16 @@ class Slot:
         self.first = np.ones(self._num_envs, np.bool_)
         self.returns = np.zeros(self._num_envs)
         self.lengths = np.zeros(self._num_envs, np.int64)
+        self._rewards.clear()
 
-    def advise(self, advice: Advice) -> None:
-        """Sets the answer to the newest observation."""
-        self._advice = advice
+    def advise(self, advice: Advice, start: int = 0) -> None:
+        """Sets the answer to the newest observation.
+
+        Args:
+            advice: to a batch.
+            start: its row of the first stream.
+        """
+        self._advice, self._rows = advice, slice(start, start + self._num_envs)
 
     def check(self, request: Request) -> None:
         """Checks a step of several streams against the one before.
@@ -130,14 +143,15 @@ class Slot:
             has_room: False: a muted slot stays so; otherwise its rows begin again here.
         """
         before = self._write_row(request)
-        if self._num_envs == 1:
-            # Only `end` ends the episode of a single stream.
-            ended = before.terminated
-        else:
-            ended = before.terminated | before.truncated
+        # Only `end` ends the episode of a single stream.
+        ended = before.terminated
+        if self._num_envs > 1:
+            ended = ended | before.truncated
+            self._add_up()
             self.returns[ended], self.lengths[ended] = 0.0, -1
-        self.returns += request.reward
-        self.lengths += 1
+        self._rewards.append(request.reward)
+        if len(self._rewards) >= _ADD_UP:
+            self._add_up()
         self.first = ended
         if self.muted and has_room:
             self.muted, self.first = False, np.ones(self._num_envs, np.bool_)
@@ -151,12 +165,17 @@ class Slot:
         before = self._write_row(request)
         obs = before.obs if request.obs is None else request.obs
         self._close(request._replace(obs=obs))
-        summary = {
-            "return": float(self.returns[0] + request.reward[0]),
-            "length": int(self.lengths[0]) + 1,
-        }
+        self._rewards.append(request.reward)
+        self._add_up()
         self._request = self._advice = None
-        return summary
+        return {"return": float(self.returns[0]), "length": int(self.lengths[0])}
+
+    def _add_up(self) -> None:
+        """Adds the rewards since the last call to the returns of the open episodes."""
+        if self._rewards:
+            self.returns += np.add.reduce(self._rewards, axis=0, dtype=np.float64)
+            self.lengths += len(self._rewards)
+            self._rewards.clear()
 
     def cut(self) -> bool:
         """Ends the open episode, as a truncation that is no episode of its own.
@@ -183,10 +202,10 @@ class Slot:
         assert advice is not None  # the session has answered
         self._observe(before)
         if self.writer is not None and not self.muted:
-            action = advice.action if request.action is None else request.action
+            rows, extras = self._rows, advice.extras
             self.writer.act(
-                action,
-                advice.extras,
+                advice.action[rows] if request.action is None else request.action,
+                extras and nest.map(itemgetter(rows), extras),
                 version=advice.version,
                 now=self._now(),
                 metrics=self._acting.metrics,
@@ -224,8 +243,3 @@ class Slot:
         """Sends the rows of a chunk that has waited long enough."""
         if self.writer is not None and self.writer.flush_due(now):
             self.writer.flush(self._acting.metrics)
-
-
-def split(advice: Mapping[str, Any] | Nest, start: int, stop: int) -> Nest:
-    """Returns the rows of some streams of a nest of arrays ``[n, ...]``."""
-    return None if advice is None else nest.map(lambda leaf: leaf[start:stop], advice)
