@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.errors import DecodeError, OversizeError
-from session.stream.door import Encoding
+from session.stream.door import Door, Encoding
 from session.stream.doorway import Doorway
 from session.stream.tls import TlsLayer
 
@@ -46,6 +45,7 @@ class Connection:
 
     __slots__ = (
         "_admitted",
+        "_door",
         "_first",
         "_listener",
         "_received",
@@ -71,6 +71,7 @@ class Connection:
         self._listener = listener
         self.socket = end
         self._way = Doorway(listener.door)
+        self._door: Door | None = None
         self._tls = None if listener.tls is None else TlsLayer(listener.tls)
         self._first: bytes | None = b""
         self.out = bytearray()
@@ -97,15 +98,15 @@ class Connection:
 
     def send(self, payload: bytes) -> None:
         """Sends a payload without waiting."""
-        if not self.closed and self._way.door is not None:
-            self._write(self._way.door.wrapped(payload))
+        if not self.closed and self._door is not None:
+            self._write(self._door.wrapped(payload))
 
     def close(self) -> None:
         """Closes the connection once everything is written; no event follows."""
         if self.closed:
             return
-        if self._way.door is not None:
-            self._write(self._way.door.last_words())
+        if self._door is not None:
+            self._write(self._door.last_words())
         self._listener.end(self)
 
     def _write(self, data: bytes) -> None:
@@ -125,8 +126,11 @@ class Connection:
             self.out += data
             self._listener.watch(self)
 
-    def payloads(self, data: bytes) -> Iterator[bytes]:
-        """Yields the payloads that received bytes complete, and answers what the protocol asks.
+    def receive(self, data: bytes, events: list[Event]) -> bool:
+        """Adds the payloads that received bytes complete, and answers what the protocol asks.
+
+        Returns:
+            True once the client has ended its protocol.
 
         Raises:
             DecodeError: they are no valid protocol.
@@ -139,26 +143,22 @@ class Connection:
                 raise OversizeError(f"more than {most} bytes before the welcome")
         if self._first is not None or self._tls is not None:
             data = self._plain(data)
-            if self.closed:
-                return
-        way = self._way
-        if data:
-            way.feed(data)
-        door = way.door
-        if door is None:
-            return
+        door = self._door
+        if door is not None:
+            door.feed(data)
+        else:
+            self._way.feed(data)
+            door = self._door = self._way.door
+            if door is None:
+                return False
         while (payload := door.next()) is not None:
-            if self.encoding is None:
-                self.encoding = door.encoding
-            yield payload
-        answers = door.answers()
-        if answers:
-            self._write(answers)
-
-    @property
-    def over(self) -> bool:
-        """True once the client has ended its protocol."""
-        return self._way.door is not None and self._way.door.over
+            events.append(Event(self, payload))
+        if not door.speaks:
+            return False
+        if self.encoding is None:
+            self.encoding = door.encoding
+        self._write(door.answers())
+        return door.over
 
     def _plain(self, data: bytes) -> bytes:
         """Returns the decrypted bytes; checks that the client speaks TLS exactly if it is on."""

@@ -49,6 +49,8 @@ class Door(Protocol):
     """One protocol of a connection."""
 
     encoding: Encoding | None
+    # False: there are only payloads; nothing to answer, and no end but that of the connection.
+    speaks: bool
 
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
@@ -77,7 +79,7 @@ class Door(Protocol):
 class FrameDoor:
     """Binary frames; the encoding is that of the first payload."""
 
-    over = False
+    over = speaks = False
 
     def __init__(self, settings: DoorSettings) -> None:
         self.encoding: Encoding | None = None

@@ -51,8 +51,7 @@ class FrameReader:
             OversizeError: its length is above the limit; nothing is kept.
         """
         held = self._held
-        size = len(held)
-        if size < LENGTH_BYTES:
+        if not held or (size := len(held)) < LENGTH_BYTES:
             return None
         (length,) = _LENGTH.unpack_from(held)
         if length > self.limit_bytes:

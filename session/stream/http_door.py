@@ -25,6 +25,8 @@ _REASONS = {
 class HttpDoor:
     """An HTTP request, which is answered, or becomes a WebSocket."""
 
+    speaks = True
+
     def __init__(self, settings: DoorSettings) -> None:
         self.encoding: Encoding | None = None
         self.over = False
@@ -41,7 +43,8 @@ class HttpDoor:
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
         if self._inner is not None:
-            self._inner.feed(data)
+            if data:
+                self._inner.feed(data)
         elif not self.over:
             self._held += data
 

@@ -183,8 +183,7 @@ class Listener:
             return
         connection.moved_at = now
         try:
-            for payload in connection.payloads(data):
-                events.append(Event(connection, payload))
+            over = connection.receive(data, events)
         except (DecodeError, OversizeError) as fault:
             if not connection.closed:
                 events.append(Event(connection, fault=fault))
@@ -193,7 +192,7 @@ class Listener:
             self.refuse(connection.host, f"a defect of this program: {error!r}")
             self.lose(connection)
             return
-        if connection.over and not connection.closed:
+        if over and not connection.closed:
             self.end(connection)
             self._lost.append(connection)
 

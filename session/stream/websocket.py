@@ -40,6 +40,8 @@ class WebSocketDoor:
         limit_bytes: largest payload.
     """
 
+    speaks = True
+
     def __init__(self, limit_bytes: int) -> None:
         self.encoding: Encoding | None = None
         self._protocol = ServerProtocol(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from session.nest import Array
+from session.nest import Array, Nest
 from surreal_like.data.spec import ArraySpec
 from surreal_like.errors import DataError
 from surreal_like.gateway.messages import short
@@ -21,33 +21,91 @@ _BY_NAME = {name: np.dtype(name) for name in DTYPES}
 FLOAT32_MOST = float(np.finfo(np.float32).max)
 
 
-def to_array(spec: ArraySpec, value: Any, name: str, leading: tuple[int, ...] = ()) -> Array:
-    """Returns a value that a client sent as an array of a spec.
+class ClientArray:
+    """Field of messages that is an array of a spec.
 
     Args:
         spec: of one stream.
-        value: an array, or numbers in nested lists.
-        name: for the error.
-        leading: axes before those of the spec.
-
-    Raises:
-        DataError: another dtype or shape, a number that the dtype cannot hold, or one that the
-            spec does not allow.
+        name: for the errors.
+        num_envs: N, streams of a session.
     """
-    shape = leading + spec.dim
-    if type(value) is dict:
-        value = _from_object(value, name)
-    if isinstance(value, np.ndarray):
-        array = value if value.dtype == spec.dtype else _to_dtype(spec, value, name)
-    else:
-        flat, given = _flattened(value, name)
-        if given != shape:
-            raise DataError(f"{name}: shape {list(given)} given, its spec says {list(shape)}")
-        array = _of_numbers(spec, flat, name).reshape(shape)
-    if array.shape != shape:
-        raise DataError(f"{name}: shape {list(array.shape)} given, its spec says {list(shape)}")
-    spec.check_values(name, array)
-    return array
+
+    def __init__(self, spec: ArraySpec, name: str, num_envs: int = 1) -> None:
+        self._spec, self._name, self._dtype = spec, name, spec.dtype
+        self._shape = spec.dim if num_envs == 1 else (num_envs, *spec.dim)
+        self._single = num_envs == 1
+
+    def of(self, value: Any) -> Array:
+        """Returns a value that a client sent as an array ``[N, ...]`` of the spec.
+
+        Args:
+            value: an array, or numbers in nested lists; of a single stream without the first axis.
+
+        Raises:
+            DataError: another dtype or shape, a number that the dtype cannot hold, or one that the
+                spec does not allow.
+        """
+        # Most often it is an array already, as it should be.
+        fits = isinstance(value, np.ndarray) and value.dtype == self._dtype
+        array: Array = value if fits else self._converted(value)
+        if array.shape != self._shape:
+            raise self._misshapen(array.shape)
+        self._spec.check_values(self._name, array)
+        return array[None] if self._single else array
+
+    def _converted(self, value: Any) -> Array:
+        """Returns an array of the dtype."""
+        spec, name = self._spec, self._name
+        if type(value) is dict:
+            value = _from_object(value, name)
+        if isinstance(value, np.ndarray):
+            return value if value.dtype == spec.dtype else _to_dtype(spec, value, name)
+        flat, shape = _flattened(value, name)
+        if shape != self._shape:
+            raise self._misshapen(shape)
+        return _of_numbers(spec, flat, name).reshape(shape)
+
+    def _misshapen(self, shape: tuple[int, ...]) -> DataError:
+        wanted = list(self._shape)
+        return DataError(f"{self._name}: shape {list(shape)} given, its spec says {wanted}")
+
+
+class ClientNest:
+    """Field of messages that is a nest of arrays: a map; a tuple has the keys "0", "1", ...
+
+    Args:
+        spec: nest of specs of one stream.
+        path: of the nest, for the errors.
+        num_envs: N, streams of a session.
+    """
+
+    def __init__(self, spec: Nest, path: str, num_envs: int) -> None:
+        self._path = path
+        self._is_tuple = isinstance(spec, tuple)
+        children = enumerate(spec) if self._is_tuple else spec.items()
+        self._parts = {
+            str(key): client_field(child, f"{path}/{key}", num_envs) for key, child in children
+        }
+
+    def of(self, value: Any) -> Nest:
+        """Returns a value that a client sent as a nest of arrays ``[N, ...]``.
+
+        Raises:
+            DataError: as of :class:`ClientArray`; keys are missing, or there are others.
+        """
+        if type(value) is not dict or value.keys() != self._parts.keys():
+            given = ", ".join(sorted(value))[:100] if type(value) is dict else short(value)
+            wanted = ", ".join(self._parts)
+            raise DataError(f"{self._path}: {given} given, expected the keys {wanted}")
+        parts = {key: part.of(value[key]) for key, part in self._parts.items()}
+        return tuple(parts.values()) if self._is_tuple else parts
+
+
+def client_field(spec: Nest, path: str, num_envs: int) -> ClientArray | ClientNest:
+    """Returns the field of messages for an array, or a nest of arrays."""
+    if isinstance(spec, ArraySpec):
+        return ClientArray(spec, path, num_envs)
+    return ClientNest(spec, path, num_envs)
 
 
 def _from_object(value: Mapping[str, Any], name: str) -> Array:

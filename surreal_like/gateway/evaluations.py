@@ -74,9 +74,9 @@ class Evaluations:
     @property
     def wants_newer(self) -> bool:
         """True while sessions wait for a version that was not evaluated."""
-        return not (self._playing or self.scores.busy) and any(
-            player.request is not None for player in self._players.values()
-        )
+        if not self._players or self._playing or self.scores.busy:
+            return False
+        return any(player.request is not None for player in self._players.values())
 
     # -- sessions
 

@@ -78,17 +78,14 @@ class Frontend:
         self.curves = ClientCurves()
         self._batcher = Batcher(gateway.max_batch, gateway.batch_wait_seconds)
         self._seeds = Seeds(host.seed, gateway.max_clients)
-        shared: dict[str, Any] = {
-            "sessions": self.sessions,
-            "batcher": self._batcher,
-            "counters": self.counters,
-        }
+        shared: dict[str, Any] = {"batcher": self._batcher, "counters": self.counters}
         self._requests = SessionRequests(rows, seeds=self._seeds, evaluations=evaluations, **shared)
         self._answering = Answering(
             policies,
             rows,
             waits=gateway.when_full == "wait",
             numbers=self._protocol.is_discrete,
+            sessions=self.sessions,
             now=clock.now,
             **shared,
         )
@@ -120,8 +117,9 @@ class Frontend:
     def receive(self) -> bool:
         """Handles what has arrived; returns True if there was anything."""
         events = self.listener.poll()
+        now = self._now()
         for event in events:
-            self._handle(event)
+            self._handle(event, now)
         return bool(events)
 
     def answer(self) -> bool:
@@ -129,7 +127,7 @@ class Frontend:
         if self._evaluations is not None:
             self._evaluations.tick()
             for member, request in self._evaluations.pop_ready().items():
-                self.sessions.asked(member, self._now())
+                member.asked_at = self._now()
                 self._batcher.add(member, request)
         answered = self._answering.answer()
         if self._rows.num_envs > 1:
@@ -139,7 +137,7 @@ class Frontend:
 
     # -- messages
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: Event, now: float) -> None:
         connection, payload, fault = event
         member: Member | None = connection.owner
         if payload is None and fault is None:
@@ -156,8 +154,14 @@ class Frontend:
             message = self._protocol.parse(fields)
             if member is None:
                 self._greet(connection, message)
+            elif type(message) is Request:
+                ended = self._requests.receive(member, message, now)
+                self.sessions.on_message(member, now)
+                member.session.failures = 0
+                if ended:
+                    self._on_episode(member)
             else:
-                self._receive(member, message)
+                self._receive(member, message, now)
         except Refusal as refusal:
             self._refuse(connection, member, refusal)
         except Exception:  # noqa: BLE001 - a defect here must not end the other sessions
@@ -201,26 +205,18 @@ class Frontend:
         }
         send_welcome(member, connection, self._config, present)
 
-    def _receive(self, member: Member, message: Incoming) -> None:
-        now = self._now()
-        if isinstance(message, Request):
-            ended = self._requests.receive(member, message, now)
-            self.sessions.on_message(member, now)
-            if ended:
-                self._on_episode(member)
-        elif isinstance(message, Bye):
+    def _receive(self, member: Member, message: Incoming, now: float) -> None:
+        if isinstance(message, Bye):
             self.leave(member, "bye")
-            return
         elif isinstance(message, Ping):
             self.sessions.on_message(member, now)
             replies.send_to(member, {"kind": "pong", "t": message.token})
-            return
         elif isinstance(message, Metrics):
             self.sessions.on_message(member, now)
             self.curves.add(member, message)
+            member.session.failures = 0
         else:
             raise Refusal("wrong_state", "this connection has a session already")
-        member.session.failures = 0
 
     # -- the end of a session
 

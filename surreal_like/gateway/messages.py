@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.nest import Array, Nest
+from surreal_like.env.base import Info
 
 VERSION = 1
 MODES = ("train", "evaluate", "act")
@@ -29,6 +30,7 @@ FATAL = frozenset(
 )
 
 Fields = Mapping[str, Any]
+_NO_INFO: Info = {}
 
 
 class Refusal(Exception):
@@ -77,7 +79,7 @@ class Request(NamedTuple):
         reward: of the last action, float32 ``[N]``; 0 at a ``reset``.
         terminated, truncated: bool ``[N]``; of a ``step`` of one stream False.
         action: ``[N, ...]``, what was done instead of what was advised; None: as advised.
-        metrics: of one stream's episode, by name.
+        info: as of an environment: the ``metrics`` of one stream's episode, or nothing.
     """
 
     kind: str
@@ -87,7 +89,7 @@ class Request(NamedTuple):
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     action: Array | None = None
-    metrics: Mapping[str, float] | None = None
+    info: Info = _NO_INFO
 
 
 class Metrics(NamedTuple):

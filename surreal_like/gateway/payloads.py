@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -31,11 +32,6 @@ DTYPES = (
 _BOOL = np.dtype(np.bool_)
 _BY_CODE = {code: np.dtype(name) for code, name in enumerate(DTYPES, 1)}
 _CODES = {dtype: code for code, dtype in _BY_CODE.items()}
-# By the first byte of a payload.
-_ENCODINGS = {
-    0x7B: Encoding.json,
-    **dict.fromkeys((*range(0x80, 0x90), 0xDE, 0xDF), Encoding.msgpack),
-}
 AXES = 8
 _DEPTH, _ENTRIES, _TEXT_BYTES = 8, 256, 4096
 _TEXT, _NESTED = frozenset((str,)), frozenset((dict, list))
@@ -54,16 +50,24 @@ def decode(payload: bytes, encoding: Encoding | None) -> tuple[Fields, Encoding]
     Raises:
         Refusal: it is no map in that encoding.
     """
-    found = _ENCODINGS.get(payload[0]) if payload else None
-    if found is None:
+    reader = _READERS.get(payload[:1])
+    if reader is None:
         malformed("a message is a map in msgpack, or an object in JSON")
-    if encoding is not None and found is not encoding:
+    found, read = reader
+    if found is not encoding and encoding is not None:
         malformed(f"this session began in {encoding}, and a message came in {found}")
-    fields = _from_json(payload) if found is Encoding.json else _from_msgpack(payload)
-    _check_size(fields)
-    # A shorter message has no longer text. The decoder of msgpack has its own bound.
-    if found is Encoding.json and len(payload) > _TEXT_BYTES:
-        _check_texts(fields)
+    fields = read(payload)
+    # Most messages are one short map of numbers, short texts and arrays.
+    if not (
+        len(payload) <= _TEXT_BYTES
+        and len(fields) <= _ENTRIES
+        and _TEXT.issuperset(map(type, fields))
+        and _FLAT.issuperset(map(type, fields.values()))
+    ):
+        _check_size(fields)
+        # The decoder of msgpack has its own bound.
+        if found is Encoding.json and len(payload) > _TEXT_BYTES:
+            _check_texts(fields)
     return fields, found
 
 
@@ -87,9 +91,19 @@ def _from_json(payload: bytes) -> Any:
         if "\\u" in text:
             # Half of a surrogate pair is a text that nothing can encode.
             json.dumps(fields, ensure_ascii=False).encode()
-        return fields
     except (ValueError, RecursionError, MemoryError) as error:
         malformed(f"the message is not valid JSON: {str(error)[:100]}")
+    return fields
+
+
+# By the first byte of a payload.
+_READERS: dict[bytes, tuple[Encoding, Callable[[bytes], Any]]] = {
+    b"{": (Encoding.json, _from_json),
+    **{
+        bytes((first,)): (Encoding.msgpack, _from_msgpack)
+        for first in (*range(0x80, 0x90), 0xDE, 0xDF)
+    },
+}
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -98,13 +112,6 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _check_size(fields: Any) -> None:
     """Refuses a map with too many entries, or with values that are nested too deeply."""
-    # Most messages are one map of a few numbers, texts and arrays.
-    if (
-        len(fields) <= _ENTRIES
-        and _TEXT.issuperset(map(type, fields))
-        and _FLAT.issuperset(map(type, fields.values()))
-    ):
-        return
     level: list[Any] = [fields]
     for _ in range(_DEPTH):
         deeper: list[Any] = []

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from session import nest
 from session.nest import Array, Nest
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
+from surreal_like.env.base import Info
 from surreal_like.errors import DataError
-from surreal_like.gateway.client_arrays import FLOAT32_MOST, to_array
+from surreal_like.gateway.client_arrays import FLOAT32_MOST, ClientArray, client_field
 from surreal_like.gateway.messages import (
     METRIC_NAMES,
     MODES,
@@ -46,8 +47,8 @@ _TOKEN_CHARACTERS = 256
 _BASE_BYTES = 1 << 16
 _JSON_ELEMENT_BYTES = 32
 _NUMBERS = (float, int)
-_REWARD = ArraySpec("float32", ())
-_FLAG = ArraySpec("bool", ())
+# Of a step without action and metrics.
+_STEP_FIELDS = 4
 
 
 class Protocol:
@@ -63,12 +64,17 @@ class Protocol:
         self, obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any], num_envs: int = 1
     ) -> None:
         self.num_envs = num_envs
-        self._obs: Nest = parse_obs_spec(obs_spec)
-        self._paths: dict[str, ArraySpec] = nest.flatten(self._obs, "observation")
+        obs: Nest = parse_obs_spec(obs_spec)
+        self._paths: dict[str, ArraySpec] = nest.flatten(obs, "observation")
+        self._obs = client_field(obs, "observation", num_envs)
         action = parse_action_spec(action_spec)
-        self._action = action.array
+        self._action = ClientArray(action.array, "action", num_envs)
         self.is_discrete = action.type == "discrete" and not action.array.dim
-        self._leading = () if num_envs == 1 else (num_envs,)
+        self._rewards = ClientArray(ArraySpec("float32", ()), "reward", num_envs)
+        self._flags = {
+            name: ClientArray(ArraySpec("bool", ()), name, num_envs)
+            for name in ("terminated", "truncated")
+        }
         self._no = np.zeros(num_envs, np.bool_)
         self._yes = np.ones(num_envs, np.bool_)
         self._no_reward = np.zeros(num_envs, np.float32)
@@ -145,17 +151,17 @@ class Protocol:
         seq = _seq(fields)
         reward = self._reward(fields, seq)
         terminated = truncated = self._no
-        if self._leading:
-            terminated, truncated = (
-                self._flags(fields, name, seq) for name in ("terminated", "truncated")
-            )
+        if self.num_envs > 1:
+            terminated, truncated = (self._ends(fields, name, seq) for name in self._flags)
         obs = self._observation(fields, seq)
-        action, metrics = self._optional(fields, seq) if len(fields) > 4 else (None, None)
-        return Request("step", seq, obs, reward, terminated, truncated, action, metrics)
+        if len(fields) == _STEP_FIELDS:
+            return Request("step", seq, obs, reward, terminated, truncated)
+        further = self._optional(fields, seq)
+        return Request("step", seq, obs, reward, terminated, truncated, *further)
 
     def _end(self, fields: Fields) -> Request:
         seq = _seq(fields)
-        if self._leading:
+        if self.num_envs > 1:
             raise Refusal("wrong_state", "sessions of several environments have no end", seq)
         reward = self._reward(fields, seq)
         truncated = fields.get("truncated", False)
@@ -187,60 +193,37 @@ class Protocol:
 
     def _observation(self, fields: Fields, seq: int) -> Nest:
         try:
-            return self._nested(self._obs, fields.get("observation"), "observation")
+            return self._obs.of(fields.get("observation"))
         except DataError as error:
             raise Refusal("bad_observation", str(error), seq) from None
 
-    def _nested(self, spec: Nest, value: Any, path: str) -> Nest:
-        if isinstance(spec, ArraySpec):
-            array = to_array(spec, value, path, self._leading)
-            return array if self._leading else array[None]
-        children = dict(enumerate_keys(spec))
-        if type(value) is not dict or set(value) != set(children):
-            given = ", ".join(sorted(value))[:100] if type(value) is dict else short(value)
-            raise DataError(f"{path}: {given} given, expected the keys {', '.join(children)}")
-        parts = {
-            key: self._nested(child, value[key], f"{path}/{key}") for key, child in children.items()
-        }
-        return tuple(parts.values()) if isinstance(spec, tuple) else parts
-
     def _reward(self, fields: Fields, seq: int) -> npt.NDArray[np.float32]:
         value: Any = fields.get("reward")
-        if not self._leading:
+        if self.num_envs == 1:
             if type(value) in _NUMBERS and -FLOAT32_MOST <= value <= FLOAT32_MOST:
                 return np.array([value], np.float32)
             raise Refusal("bad_reward", f"reward is {short(value)}, expected a number", seq)
         try:
-            return to_array(_REWARD, value, "reward", self._leading)
+            return self._rewards.of(value)
         except DataError as error:
             raise Refusal("bad_reward", str(error), seq) from None
 
-    def _flags(self, fields: Fields, name: str, seq: int) -> npt.NDArray[np.bool_]:
+    def _ends(self, fields: Fields, name: str, seq: int) -> npt.NDArray[np.bool_]:
         try:
-            return to_array(_FLAG, fields.get(name), name, self._leading)
+            return self._flags[name].of(fields.get(name))
         except DataError as error:
             raise Refusal("bad_observation", str(error), seq) from None
 
-    def _optional(
-        self, fields: Fields, seq: int
-    ) -> tuple[Array | None, Mapping[str, float] | None]:
-        action = metrics = None
+    def _optional(self, fields: Fields, seq: int) -> tuple[Array | None, Info]:
+        action, info = None, {}
         if fields.get("action") is not None:
             try:
-                action = to_array(self._action, fields["action"], "action", self._leading)
+                action = self._action.of(fields["action"])
             except DataError as error:
                 raise Refusal("bad_action", str(error), seq) from None
-            action = action if self._leading else action[None]
         if fields.get("metrics") is not None:
-            metrics = _metrics(fields["metrics"], "metrics", seq)
-        return action, metrics
-
-
-def enumerate_keys(spec: Nest) -> list[tuple[str, Nest]]:
-    """Returns key -> child of a nest; a tuple has the keys "0", "1", ..."""
-    if isinstance(spec, tuple):
-        return [(str(index), child) for index, child in enumerate(spec)]
-    return list(spec.items())
+            info = {"metrics": [_metrics(fields["metrics"], "metrics", seq)]}
+        return action, info
 
 
 def _seq(fields: Fields) -> int:

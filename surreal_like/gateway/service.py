@@ -123,12 +123,12 @@ class GatewayService(Service):
         if answered:
             fetcher.count(0)
         self._count()
-        if answered and self._report.due():
-            self._report_curves()
         if self._pump_due():
             self._recorder.sender.pump()
-        if self._chores_due():
-            self._do_chores()
+            if self._report.steps and self._report.due():
+                self._report_curves()
+            if self._chores_due():
+                self._do_chores()
         return received or answered
 
     def _count(self) -> None:

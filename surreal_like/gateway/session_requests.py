@@ -13,7 +13,7 @@ from surreal_like.gateway.messages import Refusal, Request
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send_to
 from surreal_like.gateway.session import Effect, State
-from surreal_like.gateway.sessions import Member, Sessions
+from surreal_like.gateway.sessions import Member
 
 
 class SessionRequests:
@@ -21,7 +21,6 @@ class SessionRequests:
 
     Args:
         rows: of the sessions.
-        sessions: all of this gateway.
         batcher: gets the requests that need an action.
         counters: of the gateway.
         seeds: of the episodes of clients.
@@ -32,13 +31,12 @@ class SessionRequests:
         self,
         rows: Rows,
         *,
-        sessions: Sessions,
         batcher: Batcher,
         counters: Counters,
         seeds: Seeds,
         evaluations: Evaluations | None,
     ) -> None:
-        self._rows, self._sessions, self._batcher = rows, sessions, batcher
+        self._rows, self._batcher = rows, batcher
         self._num_envs = rows.num_envs
         self._counters, self._seeds = counters, seeds
         self._evaluations = evaluations
@@ -58,35 +56,39 @@ class SessionRequests:
         if request.action is not None or self._num_envs > 1:
             self._check(member, request)
         effect = session.receive(request.kind, request.seq)
-        if effect is Effect.owed:
-            return False
-        if effect is Effect.repeat:
-            assert session.answer is not None  # a repeated request has been answered
-            send_to(member, session.answer)
-            return False
-        if request.kind != "reset":
-            self._counters.times.think.add(now - member.moved_at)
-            if slot.muted:
-                self._counters.unrecorded += self._num_envs
         if effect is Effect.step:
+            self._on_acted(member, now)
             slot.step(request, has_room=not slot.muted or self._rows.has_room)
             member.steps += self._num_envs
             if self._num_envs > 1:
                 self._on_ended(member, slot.ended())
         elif effect is Effect.end:
+            self._on_acted(member, now)
             self._end(member, request)
             return True
+        elif effect is Effect.owed:
+            return False
+        elif effect is Effect.repeat:
+            assert session.answer is not None  # a repeated request has been answered
+            send_to(member, session.answer)
+            return False
         else:
             if effect is Effect.cut:
                 self._counters.cut += slot.cut()
             slot.begin(request)
             member.episodes += 1
-        self._sessions.asked(member, now)
+        member.asked_at = now
         if member.mode == "evaluate" and self._evaluations is not None:
             self._evaluations.add(member, request)
         else:
             self._batcher.add(member, request)
         return False
+
+    def _on_acted(self, member: Member, now: float) -> None:
+        """Notes that the client has taken an action."""
+        self._counters.times.think.add(now - member.moved_at)
+        if member.rows.muted:
+            self._counters.unrecorded += self._num_envs
 
     def _on_ended(self, member: Member, episodes: list[dict[str, Any]]) -> None:
         self._counters.ended += len(episodes)

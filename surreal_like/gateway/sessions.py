@@ -61,6 +61,7 @@ class Member:
         connection: the newest one; None while it is away.
         moved_at: time of its newest message, or of its newest answer.
         asked_at: time of the newest request.
+        waited_at, warned_at: time of the newest message that its answer is still owed.
         steps, episodes: that it has made and begun.
         joined_at: time of its first welcome.
         token: name of its token; empty without.
@@ -192,10 +193,6 @@ class Sessions:
         # It has its newest welcome.
         del member.resumes[:-1]
 
-    def asked(self, member: Member, now: float) -> None:
-        """Notes a new request, which is answered later."""
-        member.asked_at = member.waited_at = member.warned_at = now
-
     def lose(self, member: Member, now: float) -> None:
         """Notes that the connection of a session is gone."""
         member.connection, member.away_since = None, now
@@ -221,10 +218,11 @@ class Sessions:
         if member.session.state is not State.asked:
             silent = now - member.moved_at
             return Due.idle if 0 < timing.idle_seconds <= silent else None
-        if now - member.warned_at >= timing.answer_seconds and not member.held:
+        asked_at = member.asked_at
+        if now - max(asked_at, member.warned_at) >= timing.answer_seconds and not member.held:
             member.warned_at = member.waited_at = now
             return Due.unavailable
-        if now - member.waited_at >= _WAIT_SECONDS:
+        if now - max(asked_at, member.waited_at) >= _WAIT_SECONDS:
             member.waited_at = now
             return Due.wait
         return None

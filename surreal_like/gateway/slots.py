@@ -187,8 +187,8 @@ class Slot:
         if request is None or request.kind == "reset" or self.muted:
             return False
         if self._num_envs > 1:
-            self._observe(request)
             if self.writer is not None:
+                self._observe(self.writer, request)
                 self.writer.end(self._acting.metrics)
                 self._begun = False
         else:
@@ -200,8 +200,8 @@ class Slot:
         before, advice = self._request, self._advice
         assert before is not None  # an episode is open
         assert advice is not None  # the session has answered
-        self._observe(before)
         if self.writer is not None and not self.muted:
+            self._observe(self.writer, before)
             rows, extras = self._rows, advice.extras
             self.writer.act(
                 advice.action[rows] if request.action is None else request.action,
@@ -213,24 +213,21 @@ class Slot:
         return before
 
     def _close(self, request: Request, *, counted: bool = True) -> None:
-        self._observe(request, counted=counted)
         if self.writer is not None and not self.muted:
+            self._observe(self.writer, request, counted=counted)
             self.writer.close(now=self._now(), metrics=self._acting.metrics)
 
-    def _observe(self, request: Request, *, counted: bool = True) -> None:
-        if self.writer is None or self.muted:
-            return
-        info: dict[str, Any] = {} if request.metrics is None else {"metrics": [request.metrics]}
+    def _observe(self, writer: ChunkWriter, request: Request, *, counted: bool = True) -> None:
         if not self._begun:
             self._begun = True
-            self.writer.begin(request.obs, info)
+            writer.begin(request.obs, request.info)
             return
-        self.writer.observe(
+        writer.observe(
             request.obs,
             request.reward,
             request.terminated,
             request.truncated,
-            info,
+            request.info,
             counted=counted,
         )
 

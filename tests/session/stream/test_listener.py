@@ -371,10 +371,10 @@ def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 def test_P9_a_defect_ends_one_connection(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Connection, data: bytes) -> object:
+    def broken(self: Connection, data: bytes, events: list[Event]) -> bool:
         raise ZeroDivisionError("here")
 
-    monkeypatch.setattr(Connection, "payloads", broken)
+    monkeypatch.setattr(Connection, "receive", broken)
     port.connect(b"anything")
     port.until(lambda: port.refused)
     assert port.refused == ["127.0.0.1: a defect of this program: ZeroDivisionError('here')"]

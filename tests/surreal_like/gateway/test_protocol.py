@@ -21,7 +21,7 @@ from session.stream.frame import FrameReader
 from surreal_like.data.spec import OBS_TYPES, ArraySpec
 from surreal_like.errors import DataError
 from surreal_like.gateway.admission import shown_spec
-from surreal_like.gateway.client_arrays import to_array
+from surreal_like.gateway.client_arrays import ClientArray
 from surreal_like.gateway.messages import FATAL, Bye, Hello, Metrics, Ping, Refusal, Request
 from surreal_like.gateway.payloads import decode, encode
 from surreal_like.gateway.protocol import Protocol
@@ -238,6 +238,10 @@ def naive(spec: ArraySpec, value: Any) -> Any:
     )
 
 
+def to_array(spec: ArraySpec, value: Any, name: str) -> Any:
+    return ClientArray(spec, name).of(value)[0, ...]
+
+
 NUMBERS = st.one_of(
     st.booleans(),
     st.integers(-3, 300),
@@ -413,7 +417,7 @@ def test_P6_reset_and_step() -> None:
     assert not step.truncated.any()
     assert step.action is not None
     assert step.action.tolist() == [1]
-    assert step.metrics == {"my/x": 2.0}
+    assert step.info == {"metrics": [{"my/x": 2.0}]}
 
 
 def test_P6_the_three_ends() -> None:

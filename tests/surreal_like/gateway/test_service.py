@@ -260,8 +260,8 @@ def test_P9_a_defect_ends_one_connection_and_no_other_session(
     healthy.request("reset")
     receive = stage.service._frontend._requests.receive
 
-    def broken(member: Member, request: Request) -> bool:
-        return receive(member, request) if member.number == 1 else bool(1 // 0)
+    def broken(member: Member, request: Request, now: float) -> bool:
+        return receive(member, request, now) if member.number == 1 else bool(1 // 0)
 
     monkeypatch.setattr(stage.service._frontend._requests, "receive", broken)
     answer = other.request("reset")

@@ -103,7 +103,7 @@ def test_S4_a_silent_session_is_idle_only_while_it_is_its_turn() -> None:
     assert dues(sessions, 299.0) == []
     assert dues(sessions, 300.0) == [Due.idle]
     member.session.receive("reset", 1)
-    sessions.asked(member, 300.0)
+    member.asked_at = 300.0
     assert Due.idle not in dues(sessions, 10_000.0)
     member.session.reply({})
     member.moved_at = 10_000.0
@@ -121,7 +121,7 @@ def test_an_owed_answer_is_announced() -> None:
     sessions = made(answer_seconds=12.0)
     member = join(sessions)
     member.session.receive("reset", 1)
-    sessions.asked(member, 100.0)
+    member.asked_at = 100.0
     found = [(t, what) for t in range(100, 130) for what in dues(sessions, float(t))]
     assert found == [
         (105, Due.wait),

@@ -31,6 +31,7 @@ from surreal_like.gateway.clients.surreal_client import (
     unpack,
 )
 from surreal_like.gateway.messages import Metrics
+from surreal_like.gateway.service import GatewayService
 from tests.surreal_like.gateway.rig import Stage, make_stage
 from tests.surreal_like.gateway.test_protocol import GOLDEN, payload, plain
 
@@ -193,9 +194,9 @@ def cut_connections(stage: Stage, *, after: int) -> None:
     frontend, handled = stage.service._frontend, 0
     handle = frontend._handle
 
-    def note(event: Any) -> None:
+    def note(event: Any, now: float) -> None:
         nonlocal handled
-        handle(event)
+        handle(event, now)
         handled += event.payload is not None
         if event.payload is not None and handled == after:
             for connection in list(stage.listener._connections.values()):
@@ -284,7 +285,11 @@ def test_S8_the_end_of_the_run_ends_the_loop(stage: Stage) -> None:
     assert len(set(played)) == len(played)
 
 
-def test_a_run_that_is_over_is_reported_at_once(stage: Stage) -> None:
+def test_a_run_that_is_over_is_reported_at_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise the gateway may be gone before this client connects.
+    monkeypatch.setattr(GatewayService, "done", False)
     stage.learner.publish(final=True)
     stage.rig.until(lambda: stage.service._leaving.begun)
     with pytest.raises(Finished, match="finished"):
@@ -345,9 +350,9 @@ def test_the_round_trip_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatc
     seen: list[Any] = []
     take = stage.service._frontend._receive
 
-    def note(member: Any, message: Any) -> None:
+    def note(member: Any, message: Any, now: float) -> None:
         seen.append(message)
-        take(member, message)
+        take(member, message, now)
 
     stage.service._frontend._receive = note  # type: ignore[method-assign]
 
