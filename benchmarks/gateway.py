@@ -45,6 +45,7 @@ from surreal_like.network.encoder import NatureCNN  # noqa: E402
 COUNTS = (1, 8, 32, 48, 64, 128, 256)
 TRAINED = (32, 128, 256, 512)
 PACED_SECONDS = 1 / 30
+BATCH_SECONDS = 4.0
 STREAMS = 32
 IMAGE = (84, 84, 4)
 IDLE = 64
@@ -112,6 +113,15 @@ def part(found: Found, name: str, unit: str, better: str, ends: tuple[str, ...])
 def asked(server: Server, seconds: float, clients: int, way: Way = ASKS) -> Sample:
     """Measures a server, whose clients are of this process."""
     return load(server.port, server.pid, clients, seconds, way)
+
+
+def batch_of(server: Server, clients: int, way: Way = ASKS) -> float:
+    """Returns how many requests a gateway answers together, by its heartbeat.
+
+    The heartbeat has the mean of a whole report, in which no client may come or go.
+    """
+    asked(server, BATCH_SECONDS, clients, way)
+    return server.batch
 
 
 def constant(values: Mapping[str, float]) -> Callable[[], Mapping[str, float]]:
@@ -212,7 +222,7 @@ def cost(given: Given) -> list[Found]:
                 "echo": partial(asked, echoed, given.seconds, way=ECHOED),
                 "grpc": partial(measure_grpc, grpc, seconds=given.seconds),
             },
-            ours,
+            partial(batch_of, ours),
             network,
             (4,),
             torch.float32,
@@ -334,7 +344,7 @@ def images(given: Given) -> list[Found]:
                     asked, echoed, given.seconds, way=Way(observation=obs, greets=False)
                 ),
             },
-            ours,
+            partial(batch_of, ours, way=Way(observation=obs)),
             network,
             IMAGE,
             torch.uint8,

@@ -171,26 +171,30 @@ def forward(network: torch.nn.Module, obs: torch.Tensor, seconds: float = 0.03) 
 
 def floored(
     turn_of: Mapping[str, Callable[[int], Sample]],
-    ours: Server,
+    batch_of: Callable[[int], float],
     network: torch.nn.Module,
     shape: tuple[int, ...],
     dtype: torch.dtype,
 ) -> dict[str, Callable[[int], Sample]]:
-    """Adds what cannot be saved: the echo, and a bare forward pass in batches of the same size."""
+    """Adds what cannot be saved: the echo, and a bare forward pass in batches of the same size.
+
+    Args:
+        turn_of: measurement of each server, of so many clients.
+        batch_of: returns the mean batch of the gateway with so many clients.
+        network: whose forward pass is measured.
+        shape, dtype: of an observation.
+    """
     batches: dict[int, float] = {}
 
-    def gateway(clients: int) -> Sample:
-        found = turn_of["gateway"](clients)
-        batches[clients] = ours.batch
-        return found
-
     def floor(clients: int) -> Sample:
-        rows = max(1, round(batches.get(clients, clients / 2)))
+        if clients not in batches:
+            batches[clients] = batch_of(clients)
+        rows = max(1, round(batches[clients]))
         bare = forward(network, torch.zeros(rows, *shape, dtype=dtype))
         echoed = turn_of["echo"](clients)
         return Sample(0.0, echoed.cpu_seconds + bare, 0.0, 0.0)
 
-    return {**turn_of, "gateway": gateway, "floor": floor}
+    return {**turn_of, "floor": floor}
 
 
 def free_port() -> int:

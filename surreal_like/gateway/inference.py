@@ -104,4 +104,6 @@ class _Frames:
 
 def joined(parts: Sequence[Nest]) -> Nest:
     """Returns nests of arrays ``[N, ...]`` as one of ``[n, ...]``."""
-    return parts[0] if len(parts) == 1 else nest.map(lambda *leaves: np.concatenate(leaves), *parts)
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return nest.map(lambda *leaves: np.concatenate(leaves), *parts)
