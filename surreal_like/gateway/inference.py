@@ -104,6 +104,8 @@ class _Frames:
 
 def joined(parts: Sequence[Nest]) -> Nest:
     """Returns nests of arrays ``[N, ...]`` as one of ``[n, ...]``."""
+    if len(parts) == 1:
+        return parts[0]
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
     return nest.map(lambda *leaves: np.concatenate(leaves), *parts)
