@@ -38,8 +38,8 @@ from surreal_like.run.interrupts import Interrupts
 from surreal_like.tune import tuner as tuner_module
 from surreal_like.tune.control import Control, Reported
 from surreal_like.tune.schemas import ANSWERS, CONTROL
+from surreal_like.tune.start import run_tuning
 from surreal_like.tune.state import Answer, Trial
-from surreal_like.tune.tune import tune
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
 from surreal_like.tune.tuner import Tuner
 from surreal_like.tune.tuning import Tuning
@@ -163,14 +163,14 @@ def tuned_here(overrides: Sequence[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cpu, began = time.process_time(), time.monotonic()
-        path, result = tune(tune_file(folder, overrides), folder=folder / "tuning")
+        found = run_tuning(tune_file(folder, overrides), folder=folder / "tuning")
         seconds = time.monotonic() - began
-        log = path / "pbt.jsonl"
+        log = found.folder / "pbt.jsonl"
         lines = [json.loads(each) for each in log.read_text().splitlines()] if log.exists() else []
     return {
         "wall_seconds": seconds,
         "tuner_cpu_share": (time.process_time() - cpu) / seconds,
-        "exploits": result["exploits"],
+        "exploits": found.result["exploits"],
         "files_seconds": max((each.get("seconds", 0.0) for each in lines), default=0.0),
     }
 

@@ -36,7 +36,9 @@ def api_page() -> str:
     """The text of `docs/api.md`."""
     found = {name: getattr(surreal_like, name) for name in surreal_like.__all__}
     kinds = {
-        "Functions": [name for name, value in found.items() if inspect.isfunction(value)],
+        "Functions": [
+            name for name, value in found.items() if not isinstance(value, type | Config)
+        ],
         "Classes": [name for name, value in found.items() if inspect.isclass(value)],
     }
     parts = [HEAD]

@@ -13,6 +13,7 @@ For one name see help(surreal_like.train); docs/api.md lists all signatures.
 Run an experiment, which is a YAML file or a Config (docs/configuration.md):
 
     train, launch            run it to its end; start it and return its controls
+    tune                     many trials of one experiment (docs/tune.md)
     evaluate, play, plot     score the trained policy; show it; draw the curves of runs
     load_policy, make_policy   the trained policy, a new one, for your own program
     RolloutWorker, WorkerSet, Trainer    what collects for it; a run as an object (docs/policies.md)
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from surreal_like.run.trainer import Trainer
     from surreal_like.script.clients import LoggerplexClient, TensorplexClient
     from surreal_like.script.telemetry import Telemetry
+    from surreal_like.tune import tune
 
 __version__ = VERSION
 _HERE = Path(__file__).resolve().parent.parent
@@ -120,6 +122,7 @@ _HOMES = {
     "BASE_SESSION_CONFIG": "session.config.defaults",
     "train": "surreal_like.run.train",
     "launch": "surreal_like.run.train",
+    "tune": "surreal_like.tune",
     "load_policy": "surreal_like.policy",
     "make_policy": "surreal_like.policy",
     "RolloutWorker": "surreal_like.policy.rollout_worker",
@@ -203,6 +206,7 @@ __all__ = [
     "to_float_tensor",
     "to_tensor",
     "train",
+    "tune",
 ]
 
 

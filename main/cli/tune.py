@@ -19,11 +19,9 @@ from session.errors import UsageError
 from session.show.text import decimal
 from surreal_like.tune.exploit import exploit_text
 from surreal_like.tune.replay import replay_file
-from surreal_like.tune.result import exit_code
+from surreal_like.tune.start import read_given, run_tuning
 from surreal_like.tune.state import Changed, Trial
-from surreal_like.tune.trial import TUNE_FILE
-from surreal_like.tune.tune import check_resumed, tune
-from surreal_like.tune.tune_file import TuneFile, read_tune_file
+from surreal_like.tune.tune_file import TuneFile
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
@@ -45,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
     stream = sys.stderr if given.json else sys.stdout
     file = _file(given)
-    path, result = tune(
+    found = run_tuning(
         file,
         folder=given.folder,
         resume=given.resume,
@@ -53,14 +51,14 @@ def run(argv: Sequence[str]) -> int:
         watch=_watch(given, stream, file, started),
     )
     if given.json:
-        print(json.dumps(result))
+        print(json.dumps(found.result))
     if not given.quiet:
         width = shutil.get_terminal_size().columns if stream.isatty() else 0
-        print("\n".join(summary(path, result, file, width)), file=stream)
-    code = exit_code(result)
-    if code == 1:
-        sys.stderr.write(f"surreal-like: error: tuning {path} failed: {result['reason']}\n")
-    return code
+        print("\n".join(summary(found.folder, found.result, file, width)), file=stream)
+    if found.exit_code == 1:
+        reason = found.result["reason"]
+        sys.stderr.write(f"surreal-like: error: tuning {found.folder} failed: {reason}\n")
+    return found.exit_code
 
 
 def _watch(given: argparse.Namespace, stream: IO[str], file: TuneFile, started: float) -> TuneWatch:
@@ -101,28 +99,21 @@ def _file(given: argparse.Namespace) -> TuneFile:
     """
     words = [word for word in given.words if "=" in word]
     files = [word for word in given.words if "=" not in word]
-    if given.retry_errors and not given.resume:
-        raise UsageError("--retry-errors belongs to --resume")
     if given.replay is not None:
         if files or given.resume:
             raise UsageError(
                 "--replay takes the experiment of a trial: leave FILE and --resume out"
             )
         return replay_file(given.replay, words)
-    if given.resume:
-        if files or given.folder is None:
-            raise UsageError(
-                "--resume goes on with a tuning as its folder has it: give --folder and no file"
-            )
-        source = Path(given.folder) / TUNE_FILE
-        if not source.is_file():
-            raise UsageError(f"{given.folder} is no tuning to resume: it has no {TUNE_FILE}")
-        file = read_tune_file(source, words)
-        check_resumed(read_tune_file(source), file)
-        return file
-    if len(files) != 1:
+    if len(files) > 1:
         raise UsageError("give one tune file, as in configs/cartpole_asha.yaml")
-    return read_tune_file(files[0], words)
+    return read_given(
+        files[0] if files else None,
+        words,
+        given.folder,
+        resume=given.resume,
+        retry_errors=given.retry_errors,
+    )
 
 
 class Lines(TuneWatch):

@@ -34,9 +34,9 @@ def show_tuning(given: argparse.Namespace, path: Path) -> int:
     # Not at the top: plans of experiments do not need them.
     from main.cli.tune_table import trial_table
     from surreal_like.experiment.resolve import resolve_elsewhere
+    from surreal_like.tune.start import slots_of
     from surreal_like.tune.state import Trial
     from surreal_like.tune.trial import new_request, trial_name
-    from surreal_like.tune.tune import slots_of
     from surreal_like.tune.tune_file import read_tune_file
 
     if given.explain or given.format or given.folder or given.on != "local":

@@ -318,6 +318,8 @@ class RunRequest:
 
 def as_overrides(overrides: Overrides) -> list[str]:
     """Returns overrides as ``key=value`` words; a mapping's values become YAML."""
+    if isinstance(overrides, str):
+        return [overrides]
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [override(key, value) for key, value in overrides.items()]

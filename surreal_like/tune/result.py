@@ -1,8 +1,9 @@
-"""Result of a tuning, and the exit code that follows from it."""
+"""Result of a tuning."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,36 @@ from surreal_like.tune.state import Trial, TrialState
 from surreal_like.tune.tuning import Tuning
 
 INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """A tuning that has ended.
+
+    Args:
+        folder: of the tuning.
+        result: the content of ``result.json``.
+    """
+
+    folder: Path
+    result: dict[str, Any]
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best trial: ``trial``, ``score``, ``settings``, ``path``; None without a score."""
+        best: dict[str, Any] | None = self.result["best"]
+        return best
+
+    @property
+    def trials(self) -> dict[str, dict[str, Any]]:
+        """Name of each trial -> its ``state``, ``settings``, ``score`` and counts."""
+        trials: dict[str, dict[str, Any]] = self.result["trials"]
+        return trials
+
+    @property
+    def exit_code(self) -> int:
+        """0: complete, with a score; 130: interrupted; else 1."""
+        return {"stopped": 0, "interrupted": 130}.get(str(self.result["status"]), 1)
 
 
 def result_of(path: Path, tuning: Tuning, seconds: float) -> dict[str, Any]:
@@ -73,8 +104,3 @@ def _without_score(tuning: Tuning) -> str:
     return f"{len(errors)} of {len(tuning.trials)} trials were given up; the first: " + (
         f"{errors[0].name}: {errors[0].reason}"
     )
-
-
-def exit_code(result: Mapping[str, Any]) -> int:
-    """Returns 0 for a complete tuning with a score, 130 for an interrupted one, else 1."""
-    return {"stopped": 0, "interrupted": 130}.get(str(result["status"]), 1)

@@ -141,7 +141,7 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
         def close(self) -> None:
             pass
 
-    module = "surreal_like.tune.tune"
+    module = "surreal_like.tune.start"
     monkeypatch.setattr(f"{module}.fork_servers", lambda *given: Servers())
     monkeypatch.setattr(f"{module}.resolve_forked", lambda servers, user: resolve(user))
 

@@ -29,12 +29,12 @@ def test_every_public_name_loads_and_is_documented(name: str) -> None:
 def test_functions_are_not_hidden_by_modules() -> None:
     code = (
         "import importlib, surreal_like.analysis.evaluate, surreal_like.analysis.play\n"
-        "import surreal_like.analysis.plot\n"
+        "import surreal_like.analysis.plot, surreal_like.tune.space\n"
         "from surreal_like import *\n"
-        "print(*(callable(each) for each in (evaluate, play, plot, train, launch)))"
+        "print(*(callable(each) for each in (evaluate, play, plot, train, launch, tune)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True"] * 5
+    assert done.stdout.split() == ["True"] * 6
 
 
 def test_default_configs_are_copies() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from session.config import Config
 from session.errors import ConfigError, UsageError
@@ -16,10 +16,11 @@ from surreal_like.run.observer import guarded
 from surreal_like.run.own_code import keep_file
 from surreal_like.run.start import fork_servers, resolve_forked
 from surreal_like.tune.exploit import follow_config
+from surreal_like.tune.result import TuningResult
 from surreal_like.tune.slots import Machine, Slots, find_slots
 from surreal_like.tune.state import Trial, restored_trials
-from surreal_like.tune.trial import MODULES, new_request, read_state, trial_name
-from surreal_like.tune.tune_file import TuneFile, check_experiment
+from surreal_like.tune.trial import MODULES, TUNE_FILE, new_request, read_state, trial_name
+from surreal_like.tune.tune_file import TuneFile, check_experiment, read_tune_file
 from surreal_like.tune.tuner import Tuner
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
@@ -31,15 +32,15 @@ _MAY_CHANGE = (
 )
 
 
-def tune(
+def run_tuning(
     file: TuneFile,
     *,
     folder: str | Path | None = None,
     resume: bool = False,
     retry_errors: bool = False,
     watch: TuneWatch | None = None,
-) -> tuple[Path, dict[str, Any]]:
-    """Runs a tuning until all trials have ended; returns its folder and its result.
+) -> TuningResult:
+    """Runs a tuning until all trials have ended, and returns it.
 
     Args:
         file: of the tuning.
@@ -50,10 +51,14 @@ def tune(
 
     Raises:
         ConfigError: a setting is wrong; nothing was started.
-        UsageError: the folder is in use, or not empty.
+        UsageError: the folder is in use, or not empty; or ``watch`` is none.
     """
     path = Path(folder) if folder is not None else None
     watch = watch or TuneWatch()
+    if not isinstance(watch, TuneWatch):
+        raise UsageError(
+            f"watch is {watch!r}, expected an object of a class that extends TuneWatch"
+        )
     with ExitStack() as stack:
         stack.callback(guarded, watch, lambda each: each.end(), TuneWatch)
         interrupts = stack.enter_context(Interrupts())
@@ -88,7 +93,7 @@ def tune(
             guarded(watch, lambda each: each.on_message(note), TuneWatch)
         tuner = Tuner(file, own, tuning, servers, watch)
         stack.callback(tuner.close)
-        return own.path, tuner.run(interrupts)
+        return TuningResult(own.path, tuner.run(interrupts))
 
 
 def _check(file: TuneFile, servers: ForkServers) -> Slots:
@@ -106,7 +111,46 @@ def slots_of(file: TuneFile, config: Config) -> Slots:
     return find_slots(file.tune, config, Machine.here())
 
 
-def check_resumed(before: TuneFile, now: TuneFile) -> None:
+def read_given(
+    file: str | Path | None,
+    words: Sequence[str],
+    folder: str | Path | None,
+    *,
+    resume: bool,
+    retry_errors: bool,
+) -> TuneFile:
+    """Reads the tune file of a new tuning, or that of the one to go on with.
+
+    Args:
+        file: YAML or JSON; None with ``resume``.
+        words: ``section.key=value``, which replace settings of the file.
+        folder: of the tuning.
+        resume: go on with the tuning in the folder.
+        retry_errors: with ``resume``, also with the trials that were given up.
+
+    Raises:
+        ConfigError: a key or a value is wrong.
+        UsageError: there is no file, or one beside ``resume``; or the folder has no tuning.
+    """
+    if retry_errors and not resume:
+        raise UsageError("--retry-errors belongs to --resume")
+    if not resume:
+        if file is None:
+            raise UsageError("give one tune file, as in configs/cartpole_asha.yaml")
+        return read_tune_file(file, words)
+    if file is not None or folder is None:
+        raise UsageError(
+            "--resume goes on with a tuning as its folder has it: give --folder and no file"
+        )
+    source = Path(folder) / TUNE_FILE
+    if not source.is_file():
+        raise UsageError(f"{folder} is no tuning to resume: it has no {TUNE_FILE}")
+    found = read_tune_file(source, words)
+    _check_resumed(read_tune_file(source), found)
+    return found
+
+
+def _check_resumed(before: TuneFile, now: TuneFile) -> None:
     """Rejects resuming a tuning with other settings.
 
     Raises:
