@@ -53,14 +53,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         help="keep no archive of the code in the run folder",
     )
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder")
-    parser.add_argument(
-        "--allow-change",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="with --resume: key outside session_config that may differ; a,b for several",
-    )
-
+    add_allow_change(parser, "key outside session_config")
     parser.add_argument(
         "--checkpoint",
         metavar="best|latest|STEP",
@@ -71,6 +64,18 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         dest="start_from",
         metavar="RUN[:best|latest|STEP]",
         help="begin a new run with the networks of another run's checkpoint",
+    )
+
+
+def add_allow_change(parser: argparse.ArgumentParser, key: str) -> None:
+    """Adds the argument for changes of a resumed run; ``key`` says which key it names."""
+    parser.add_argument(
+        "--allow-change",
+        action="extend",
+        type=lambda keys: keys.split(","),
+        default=[],
+        metavar="KEY",
+        help=f"with --resume: {key} that may differ; a,b for several",
     )
 
 
@@ -99,7 +104,7 @@ def request_of(given: argparse.Namespace) -> RunRequest:
         files[0] if files else None,
         given.on,
         [word for word in given.words if not _is_file(word)],
-        allow_change=[key for keys in allowed for key in keys.split(",")],
+        allow_change=allowed,
         **chosen,
     )
 

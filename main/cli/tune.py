@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from main.cli.arguments import add_allow_change
 from main.cli.parser import Parser
 from main.cli.train import process_start
 from main.cli.tune_live import LiveTune
@@ -30,6 +31,7 @@ _EXAMPLES = """examples:
   surreal-like tune configs/cartpole_asha.yaml tune.trials=4 tune.scheduler=fifo
   surreal-like tune configs/cartpole_pbt.yaml tune.pbt.synch=true
   surreal-like tune --resume --folder runs/NAME tune.slots=4
+  surreal-like tune --resume configs/cartpole_asha.yaml
   surreal-like tune --replay runs/NAME/trial-003
 
 exit code: 0 the tuning is complete; 1 no trial has a score; 2 wrong command or file;
@@ -42,10 +44,10 @@ def run(argv: Sequence[str]) -> int:
     given = _parser().parse_intermixed_args(argv)
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
     stream = sys.stderr if given.json else sys.stdout
-    file = _file(given)
+    file, folder = _given(given)
     found = run_tuning(
         file,
-        folder=given.folder,
+        folder=folder,
         resume=given.resume,
         retry_errors=given.retry_errors,
         watch=_watch(given, stream, file, started),
@@ -76,7 +78,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a tune file, then settings that replace the file's (values are YAML)",
     )
     parser.add_argument("--folder", help="folder of the tuning; default: runs/<name>-<date>-<time>")
-    parser.add_argument("--resume", action="store_true", help="go on with the tuning in the folder")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the tuning in the folder; without one, with the newest of FILE, or of all",
+    )
+    add_allow_change(parser, "key of the file")
     parser.add_argument(
         "--replay",
         metavar="TRIAL",
@@ -91,28 +98,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _file(given: argparse.Namespace) -> TuneFile:
-    """Returns the tune file of a command line.
+def _given(given: argparse.Namespace) -> tuple[TuneFile, Path | None]:
+    """Returns the tune file and the folder of a command line.
 
     Raises:
-        UsageError: it names no file, or several, or a file beside ``--resume``.
+        UsageError: it names no file, or several, or options that exclude each other.
     """
     words = [word for word in given.words if "=" in word]
     files = [word for word in given.words if "=" not in word]
+    folder = Path(given.folder) if given.folder is not None else None
     if given.replay is not None:
         if files or given.resume:
             raise UsageError(
                 "--replay takes the experiment of a trial: leave FILE and --resume out"
             )
-        return replay_file(given.replay, words)
+        return replay_file(given.replay, words), folder
     if len(files) > 1:
         raise UsageError("give one tune file, as in configs/cartpole_asha.yaml")
     return read_given(
         files[0] if files else None,
         words,
-        given.folder,
+        folder,
         resume=given.resume,
         retry_errors=given.retry_errors,
+        allow_change=given.allow_change,
     )
 
 

@@ -71,20 +71,25 @@ def _reserved(name: str) -> Path:
         return path
 
 
-def newest_path(name: str | None) -> Path:
+def newest_path(name: str | None, file: str = "config.yaml") -> Path:
     """Returns the folder of the newest run, of that name if one is given.
+
+    Args:
+        name: of the experiment, None: any.
+        file: that each run has; :data:`TUNING`: of tunings.
 
     Raises:
         UsageError: there is no such run.
     """
-    paths = [path for path in RUNS.glob("*") if (path / "config.yaml").is_file()]
+    paths = [path for path in RUNS.glob("*") if (path / file).is_file()]
     if name is not None:
         dated = re.compile(re.escape(name) + r"-\d{8}-\d{6}.*")
         paths = [path for path in paths if dated.fullmatch(path.name)]
     if not paths:
         wanted = f"{RUNS}/{name}-*" if name is not None else f"{RUNS}/"
-        raise UsageError(f"no run to resume: there is none in {wanted}; name one with --folder")
-    return max(paths, key=lambda path: (path / "config.yaml").stat().st_mtime)
+        kind = "tuning" if file == TUNING else "run"
+        raise UsageError(f"no {kind} to resume: there is none in {wanted}; name one with --folder")
+    return max(paths, key=lambda path: (path / file).stat().st_mtime)
 
 
 def tuned(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from session.checkpoint import Checkpoints, read_state
@@ -94,33 +94,44 @@ def check_same(
         UsageError: the message lists every key that differs, with both values.
     """
     found = changes(before, now, _LEARNED)
-    names = list(allowed)
-    _check_known(names, before, now)
     if own_file_changed(now, folder):
         found.setdefault("algorithm", ("the file in the run's code/", f"{own_file(now)}, edited"))
+    known = [
+        path for config in (before, now) for path in paths(config) if path.split(".")[0] in _LEARNED
+    ]
+    complaint = f"run {folder} cannot go on with another experiment"
+    check_allowed(found, list(allowed), known, complaint)
+    return found
+
+
+def check_allowed(
+    found: Mapping[str, Change], allowed: Sequence[str], known: Sequence[str], complaint: str
+) -> None:
+    """Rejects changes that are not allowed, and unknown keys among the allowed ones.
+
+    Args:
+        found: changes by their dotted keys.
+        allowed: dotted keys; a section allows all keys below it.
+        known: all keys that may be named.
+        complaint: begin of the message.
+
+    Raises:
+        UsageError: the message lists every key that differs, with both values.
+    """
+    for name in allowed:
+        if name not in known:
+            raise UsageError(f"--allow-change {name}: there is no such key{nearest(name, known)}")
     refused = {
         path: change
         for path, change in found.items()
-        if not any(path == name or path.startswith(f"{name}.") for name in names)
+        if not any(path == name or path.startswith(f"{name}.") for name in allowed)
     }
     if refused:
         listed = ", ".join(f"{path} was {was}, is {now}" for path, (was, now) in refused.items())
         raise UsageError(
-            f"run {folder} cannot go on with another experiment: {listed}; put it back, leave the "
-            "config file out to go on as recorded, or allow it: "
-            f"--allow-change {','.join(refused)}"
+            f"{complaint}: {listed}; put it back, leave the file out to go on as recorded, or "
+            f"allow it: --allow-change {','.join(refused)}"
         )
-    return found
-
-
-def _check_known(names: Iterable[str], *configs: Config) -> None:
-    """Raises UsageError for an unknown key."""
-    known = [
-        path for config in configs for path in paths(config) if path.partition(".")[0] in _LEARNED
-    ]
-    for name in names:
-        if name not in known:
-            raise UsageError(f"--allow-change {name}: there is no such key{nearest(name, known)}")
 
 
 def check_unused(config: Config, folder: RunFolder) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from session.config.merge import shown
-from surreal_like.tune.scheduler import Decision, Decisions, Load
+from surreal_like.tune.scheduler import Decision, Decisions, Fifo, Load
 
 Settings = Mapping[str, Any]
 
 
-class FixedSchedule:
+class FixedSchedule(Fifo):
     """Lets each trial save, and go on from that with other settings, once a time is reached.
 
     Args:
@@ -46,10 +46,6 @@ class FixedSchedule:
         if due <= self._places.get(trial, 0):
             return {trial: Decision()}
         return {trial: Decision(load=Load(trial, self.changes[due][1]))}
-
-    def finished(self, trial: int) -> Decisions:
-        """Returns none."""
-        return {}
 
     def on_load(self, trial: int, settings: Settings | None) -> None:
         """Records a change that was carried out; one that was not is due again."""

@@ -79,6 +79,7 @@ class SuccessiveHalving(Fifo):
         return {"scores": [list(each) for each in self._scores], "passed": passed}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores the scores at all rungs."""
-        self._scores = [list(each) for each in state["scores"]]
+        """Restores the scores at all rungs; a larger budget has further ones."""
+        for scores, before in zip(self._scores, state["scores"], strict=False):
+            scores[:] = before
         self._passed = {int(trial): rungs for trial, rungs in state["passed"].items()}

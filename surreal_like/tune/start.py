@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from session.config import Config
+from session.config.merge import paths
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.fork_server import ForkServers
-from surreal_like.run.folder import held
+from surreal_like.run.folder import TUNING, held, newest_path
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded
 from surreal_like.run.own_code import keep_file
+from surreal_like.run.resume import changes, check_allowed
 from surreal_like.run.start import fork_servers, resolve_forked
 from surreal_like.tune.exploit import follow_config
 from surreal_like.tune.result import TuningResult
+from surreal_like.tune.scheduler import Scheduler
 from surreal_like.tune.slots import Machine, Slots, find_slots
-from surreal_like.tune.state import Trial, restored_trials
+from surreal_like.tune.state import OVER, Trial, restored_trials
 from surreal_like.tune.trial import MODULES, TUNE_FILE, new_request, read_state, trial_name
-from surreal_like.tune.tune_file import TuneFile, check_experiment, read_tune_file
+from surreal_like.tune.tune_file import TPE, TuneFile, check_experiment, read_tune_file
 from surreal_like.tune.tuner import Tuner
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
 # These may change when a tuning is resumed.
 _MAY_CHANGE = (
-    *("slots", "trial_cores", "trial_memory_bytes", "max_resident"),
-    *("max_failures", "fail_fast", "stop", "trials"),
+    *("tune.slots", "tune.trial_cores", "tune.trial_memory_bytes", "tune.max_resident"),
+    *("tune.max_failures", "tune.fail_fast", "tune.stop", "tune.trials"),
 )
+# These never: scores and times of its trials are in them.
+_FIXED = ("tune.metric", "tune.mode", "tune.time", "tune.replay")
 
 
 def run_tuning(
     file: TuneFile,
     *,
-    folder: str | Path | None = None,
+    folder: Path | None = None,
     resume: bool = False,
     retry_errors: bool = False,
     watch: TuneWatch | None = None,
@@ -53,7 +59,6 @@ def run_tuning(
         ConfigError: a setting is wrong; nothing was started.
         UsageError: the folder is in use, or not empty; or ``watch`` is none.
     """
-    path = Path(folder) if folder is not None else None
     watch = watch or TuneWatch()
     if not isinstance(watch, TuneWatch):
         raise UsageError(
@@ -65,17 +70,15 @@ def run_tuning(
         servers = fork_servers(str(file.experiment.get("algorithm", "")), *MODULES)
         stack.callback(servers.close)
         slots = _check(file, servers)
-        own = stack.enter_context(held(path, name=file.name, resume=resume))
+        own = stack.enter_context(held(folder, name=file.name, resume=resume))
         keep_file(str(file.tune.pbt.explore), own)
-        trials, scheduler, skipped = [], file.scheduler(), 0
+        scheduler, skipped = file.scheduler(), 0
+        trials: list[Trial] = []
         if resume:
             state = read_state(own.path)
             trials = restored_trials(state, retry_errors=retry_errors)
-            scheduler.restore(state["scheduler"])
             skipped = state.get("skipped", 0)
-            for number, trial in enumerate(trials):
-                if follow_config(trial, RunFolder(own.path / trial.name)):
-                    scheduler.on_load(number, trial.settings)
+            _continue(trials, scheduler, state["scheduler"], own, file)
         for number, settings in enumerate(file.settings()[len(trials) :], len(trials)):
             trials.append(Trial(trial_name(number), settings))
         tuning = Tuning(
@@ -96,6 +99,37 @@ def run_tuning(
         return TuningResult(own.path, tuner.run(interrupts))
 
 
+def _continue(
+    trials: Sequence[Trial],
+    scheduler: Scheduler,
+    state: Mapping[str, Any],
+    folder: RunFolder,
+    file: TuneFile,
+) -> None:
+    """Restores a scheduler, and what of the trials is not in the state of the tuning.
+
+    Args:
+        trials: as the state of the tuning has them.
+        scheduler: new.
+        state: of the scheduler before; it is left out if its settings have changed.
+        folder: of the tuning.
+        file: of the tuning, from now on.
+    """
+    same, planned = file.rules == read_tune_file(folder.path / TUNE_FILE).rules, file.settings()
+    if same:
+        scheduler.restore(state)
+    for number, trial in enumerate(trials):
+        run = RunFolder(folder.path / trial.name)
+        if not run.config.is_file() and planned[number]:
+            # It has not begun: if the space has changed, that is its space, too.
+            trial.settings = planned[number]
+        newer = follow_config(trial, run)
+        if newer or not same:
+            scheduler.on_load(number, trial.settings)
+        if trial.state in OVER and not same:
+            scheduler.finished(number)
+
+
 def _check(file: TuneFile, servers: ForkServers) -> Slots:
     """Resolves the experiment once, and checks the tuning; returns the slots for it."""
     return slots_of(file, resolve_forked(servers, new_request(file, {}, 0).read_start()))
@@ -114,55 +148,74 @@ def slots_of(file: TuneFile, config: Config) -> Slots:
 def read_given(
     file: str | Path | None,
     words: Sequence[str],
-    folder: str | Path | None,
+    folder: Path | None,
     *,
     resume: bool,
     retry_errors: bool,
-) -> TuneFile:
+    allow_change: Iterable[str],
+) -> tuple[TuneFile, Path | None]:
     """Reads the tune file of a new tuning, or that of the one to go on with.
 
     Args:
-        file: YAML or JSON; None with ``resume``.
+        file: YAML or JSON; None with ``resume``: that of the tuning.
         words: ``section.key=value``, which replace settings of the file.
-        folder: of the tuning.
+        folder: of the tuning; None with ``resume``: the newest one of the file, or of all.
         resume: go on with the tuning in the folder.
         retry_errors: with ``resume``, also with the trials that were given up.
+        allow_change: dotted keys that may differ with ``resume``; a section allows all below it.
+
+    Returns:
+        The tune file, and the folder: None for a new one.
 
     Raises:
         ConfigError: a key or a value is wrong.
-        UsageError: there is no file, or one beside ``resume``; or the folder has no tuning.
+        UsageError: there is no file, or no tuning to resume; or it has other settings.
     """
-    if retry_errors and not resume:
-        raise UsageError("--retry-errors belongs to --resume")
+    allowed = list(allow_change)
+    for option, given in (("--retry-errors", retry_errors), ("--allow-change", allowed)):
+        if given and not resume:
+            raise UsageError(f"{option} belongs to --resume")
     if not resume:
         if file is None:
             raise UsageError("give one tune file, as in configs/cartpole_asha.yaml")
-        return read_tune_file(file, words)
-    if file is not None or folder is None:
-        raise UsageError(
-            "--resume goes on with a tuning as its folder has it: give --folder and no file"
-        )
-    source = Path(folder) / TUNE_FILE
+        return read_tune_file(file, words), folder
+    path = folder or newest_path(Path(file).stem if file is not None else None, TUNING)
+    source = path / TUNE_FILE
     if not source.is_file():
-        raise UsageError(f"{folder} is no tuning to resume: it has no {TUNE_FILE}")
-    found = read_tune_file(source, words)
-    _check_resumed(read_tune_file(source), found)
-    return found
+        raise UsageError(f"{path} is no tuning to resume: it has no {TUNE_FILE}")
+    found = read_tune_file(file if file is not None else source, words)
+    _check_resumed(read_tune_file(source), found, path, allowed)
+    return found, path
 
 
-def _check_resumed(before: TuneFile, now: TuneFile) -> None:
+def _check_resumed(before: TuneFile, now: TuneFile, path: Path, allowed: Sequence[str]) -> None:
     """Rejects resuming a tuning with other settings.
 
     Raises:
         UsageError: the message lists the keys that differ.
         ConfigError: it has fewer trials than before.
     """
-    names = [key for key in before.tune if before.tune[key] != now.tune[key]]
-    wrong = [f"tune.{key}" for key in names if key not in _MAY_CHANGE]
-    wrong += ["space"] if before.entries != now.entries else []
-    wrong += ["the experiment"] if before.experiment != now.experiment else []
-    if wrong:
-        raise UsageError(f"a tuning cannot go on with other settings: {', '.join(wrong)}")
+    old, new = before.to_config(), now.to_config()
+    found = {
+        key: change
+        for key, change in changes(old, new, {**old, **new}).items()
+        if not key.startswith(_MAY_CHANGE)
+    }
+    if fixed := [key for key in found if key.startswith(_FIXED)]:
+        raise UsageError(
+            f"{fixed[0]} was {found[fixed[0]][0]}, is {found[fixed[0]][1]}: what the trials of "
+            f"{path} have reported would mean something else; begin a new tuning"
+        )
+    known = [*paths(old), *paths(new)]
+    check_allowed(found, allowed, known, f"tuning {path} cannot go on with other settings")
+    other = {*before.entries} ^ {*now.entries}
+    if any(key.startswith("space.") for key in found) and (
+        now.tune.search == TPE or (now.tune.scheduler == "pbt" and other)
+    ):
+        raise UsageError(
+            f"the space of {path} is changed, but settings of its trials are made from those of "
+            "earlier ones; begin a new tuning"
+        )
     if now.tune.trials < before.tune.trials:
         raise ConfigError(
             f"tune.trials is {now.tune.trials}, expected {before.tune.trials} or more: the tuning "

@@ -170,6 +170,12 @@ class TuneFile:
         return float(tune.report_every or interval)
 
     @property
+    def rules(self) -> tuple[Any, ...]:
+        """Settings without which the state of a scheduler has no meaning."""
+        name = self.tune.scheduler
+        return name, self.tune.get(name), self.entries
+
+    @property
     def budget(self) -> float | None:
         """Budget of a trial in the unit of the tuning."""
         budget: float | None = self.tune.stop[self.tune.time]

@@ -129,7 +129,8 @@ CASES = (
     Wrong("experiment that is a tuning", "a tuning itself", words=("experiment=tuning.yaml",)),
     Wrong("a folder in use", "taken is not empty", words=("--folder", "taken")),
     Wrong("replay with a file", "leave FILE and --resume out", words=("--replay", "x/trial-000")),
-    Wrong("resume with a file", "give --folder and no file", words=("--resume",)),
+    Wrong("resume of none", "there is none in runs/tuning-*", words=("--resume",)),
+    Wrong("changes of a new one", "belongs to --resume", words=("--allow-change", "tune.seed")),
 )
 
 
