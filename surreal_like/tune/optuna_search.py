@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from session.errors import MissingExtra
 from surreal_like.tune.dimension import Dimension, Options
@@ -18,6 +18,9 @@ from surreal_like.tune.state import OVER, Trial, TrialState
 JOURNAL = "optuna.journal"
 _STUDY = "tuning"
 _SEEDS = 2**31
+# A full disk, or lines that were cut short; Optuna's lock raises RuntimeError.
+_NO_FILE = (OSError, RuntimeError, ValueError)
+_Found = TypeVar("_Found")
 
 
 def check_installed() -> None:
@@ -37,11 +40,12 @@ class OptunaSearch:
     Args:
         folder: of the tuning; its study is in the file ``optuna.journal``.
         space: without a grid.
-        trials: of the tuning; a study without its file is built from them.
+        trials: of the tuning, as they are at any time; a study without its file is built from them.
         seed: of all proposals.
         mode: ``max`` or ``min`` of the score is best.
         startup_trials: number of random proposals before the first that follows scores.
         several: True if trials work at the same time: proposals keep away from those.
+        note: called with a message if the file cannot be written; the search goes on in memory.
 
     Raises:
         MissingExtra: Optuna is not installed.
@@ -57,24 +61,64 @@ class OptunaSearch:
         mode: str,
         startup_trials: int,
         several: bool,
+        note: Callable[[str], None],
     ) -> None:
         check_installed()
         import optuna
-        from optuna.storages.journal import JournalFileBackend
 
         self._seed, self._startup, self._several = seed, startup_trials, several
-        self._space = space
+        self._space, self._trials, self._mode, self._note = space, trials, mode, note
+        self._file = folder / JOURNAL
         optuna.logging.disable_default_handler()
         self._distributions = {key: _distribution(each) for key, each in space.dimensions.items()}
-        file = JournalFileBackend(str(folder / JOURNAL))
+        # Of a process that was killed: the folder is locked, and Optuna would wait for it forever.
+        self._file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)
+        try:
+            self._study = self._opened()
+        except _NO_FILE as error:
+            self._study = self._without_file(error)
+
+    def _opened(self) -> Any:
+        """Returns the study in its file; a file that was cut short is made again."""
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        if self._file.is_file() and not self._file.read_bytes().endswith(b"\n"):
+            self._file.unlink()
+        return self._made(JournalStorage(JournalFileBackend(str(self._file))))
+
+    def _without_file(self, error: Exception) -> Any:
+        """Returns the study in memory; without the file, a resumed tuning makes it again."""
+        from optuna.storages import InMemoryStorage
+
+        with suppress(OSError):
+            self._file.unlink()
+        self._note(f"{JOURNAL} cannot be written, the search goes on without it: {error}")
+        return self._made(InMemoryStorage())
+
+    def _made(self, storage: Any) -> Any:
+        """Returns the study in a storage, with all trials that have settings."""
+        import optuna
+
         with _quiet():
-            self._study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(file),
+            study = optuna.create_study(
+                storage=storage,
                 study_name=_STUDY,
                 load_if_exists=True,
-                direction="maximize" if mode == "max" else "minimize",
+                direction="maximize" if self._mode == "max" else "minimize",
             )
-            self._add_missing(trials)
+            self._add_missing(study)
+        return study
+
+    def _written(self, change: Callable[[], _Found]) -> _Found:
+        """Changes the study; if the file cannot be written, the one in memory."""
+        try:
+            with _quiet():
+                return change()
+        except _NO_FILE as error:
+            self._study = self._without_file(error)
+        with _quiet():
+            return change()
 
     def ask(self, number: int) -> Settings:
         """Returns the settings of a trial, the same ones if it is asked again.
@@ -82,53 +126,60 @@ class OptunaSearch:
         Args:
             number: of the trial; all before it have been asked.
         """
+        return self._written(lambda: self._ask(number))
+
+    def _ask(self, number: int) -> Settings:
         import optuna
 
         asked = self._study.get_trials(deepcopy=False)
         if number < len(asked):
             return self._settings(asked[number].params)
         seed = int(next(uniforms(self._seed, 2, number)) * _SEEDS)
-        with _quiet():
-            self._study.sampler = optuna.samplers.TPESampler(
-                seed=seed, n_startup_trials=self._startup, constant_liar=self._several
-            )
-            return self._settings(self._study.ask(self._distributions).params)
+        self._study.sampler = optuna.samplers.TPESampler(
+            seed=seed, n_startup_trials=self._startup, constant_liar=self._several
+        )
+        return self._settings(self._study.ask(self._distributions).params)
 
     def report(self, number: int, time: float, score: float | None) -> None:
         """Records an intermediate score; None, and values that are not finite, are left out."""
+        if score is not None and valid_score(score):
+            self._written(lambda: self._report(number, time, score))
+
+    def _report(self, number: int, time: float, score: float) -> None:
         import optuna
 
         known = self._study.get_trials(deepcopy=False)
-        if score is None or not valid_score(score) or known[number].state.is_finished():
-            return
-        with _quiet():
+        if not known[number].state.is_finished():
             optuna.trial.Trial(self._study, known[number]._trial_id).report(score, int(time))
 
     def finish(self, number: int, trial: Trial) -> None:
         """Records the end of a trial; without a score, or given up, it counts as failed."""
+        self._written(lambda: self._finish(self._study, number, trial))
+
+    def _finish(self, study: Any, number: int, trial: Trial) -> None:
         import optuna
 
-        known = self._study.get_trials(deepcopy=False)
+        known = study.get_trials(deepcopy=False)
         if number >= len(known) or known[number].state.is_finished():
             return
         if trial.state is TrialState.error or trial.score is None:
-            self._study.tell(number, state=optuna.trial.TrialState.FAIL)
+            study.tell(number, state=optuna.trial.TrialState.FAIL)
         else:
-            self._study.tell(number, trial.score)
+            study.tell(number, trial.score)
 
-    def _add_missing(self, trials: Sequence[Trial]) -> None:
-        """Adds trials that the study lacks because its file was removed."""
+    def _add_missing(self, study: Any) -> None:
+        """Adds trials that a study lacks because its file was removed."""
         import optuna
 
-        known = len(self._study.get_trials(deepcopy=False))
-        for number, trial in enumerate(trials):
+        known = len(study.get_trials(deepcopy=False))
+        for number, trial in enumerate(self._trials):
             if number < known or not trial.settings:
                 continue
             params = {
                 key: _to_study(each, self._space.dimensions[key])
                 for key, each in trial.settings.items()
             }
-            self._study.add_trial(
+            study.add_trial(
                 optuna.trial.create_trial(
                     params=params,
                     distributions=self._distributions,
@@ -136,7 +187,7 @@ class OptunaSearch:
                 )
             )
             if trial.state in OVER:
-                self.finish(number, trial)
+                self._finish(study, number, trial)
 
     def _settings(self, params: Mapping[str, Any]) -> Settings:
         return {

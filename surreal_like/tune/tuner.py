@@ -116,6 +116,7 @@ class Tuner:
             mode=str(tune.mode),
             startup_trials=int(tune.tpe.startup_trials),
             several=tuning.slots > 1,
+            note=self._not_written,
         )
 
     def run(self, interrupts: Interrupts) -> dict[str, Any]:
@@ -268,6 +269,10 @@ class Tuner:
         if self._search is not None and not trial.settings:
             trial.settings = self._search.ask(number)
             self._save()
+            if self._unsaved:
+                # Its process reads its settings there.
+                self._obey(self._tuning.on_death(number, self._unsaved, time.monotonic()))
+                return
         # Otherwise the heartbeat of its earlier process would count for the new one.
         (self._folder.alive / name).unlink(missing_ok=True)
         self._processes.start(Component(name, "trial", "main.trial", needs_torch=True))
@@ -321,7 +326,11 @@ class Tuner:
             # A full disk must not end the trials; the state is written once there is room again.
             self._unsaved = str(error.strerror or error)
             if not before:
-                self._log_event("", "not_written", f"{TUNING}: {self._unsaved}")
+                self._not_written(f"{TUNING} cannot be written: {self._unsaved}")
+
+    def _not_written(self, text: str) -> None:
+        self._log_event("", "not_written", text)
+        self._show(lambda watch: watch.on_message(text))
 
     def _write_result(self) -> dict[str, Any]:
         result = result_of(self._folder.path, self._tuning, time.monotonic() - self._began)

@@ -29,7 +29,13 @@ SPACE = Space.of(
 
 def make(folder: Path, trials: list[Trial], **more: Any) -> OptunaSearch:
     folder.mkdir(exist_ok=True)
-    options: dict[str, Any] = {"seed": 0, "mode": "max", "startup_trials": 5, "several": False}
+    options: dict[str, Any] = {
+        "seed": 0,
+        "mode": "max",
+        "startup_trials": 5,
+        "several": False,
+        "note": print,
+    }
     return OptunaSearch(folder, SPACE, trials, **{**options, **more})
 
 
@@ -102,6 +108,54 @@ def test_a_study_goes_on(tmp_path: Path, lost: bool) -> None:
     states = [each.state.name for each in search._study.trials]
     middle = ["FAIL", "RUNNING"] if lost else ["COMPLETE", "COMPLETE"]
     assert states == ["COMPLETE"] * 6 + middle + ["FAIL"]
+
+
+def test_a_full_disk_does_not_end_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials, notes = run(tmp_path / "a", 8), list[str]()
+    trials[5].state = TrialState.error
+    undisturbed = make(tmp_path / "b", trials, note=notes.append)
+    search = make(tmp_path / "a", trials, note=notes.append)
+    assert not notes
+
+    def full(self: Any, logs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    journal = optuna.storages.journal.JournalFileBackend
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "append_logs", full)
+        trials.append(Trial("trial-008", {}))
+        trials[8].settings = search.ask(8)
+        search.report(8, 100.0, 0.5)
+        trials[8].score, trials[8].state = 0.0, TrialState.terminated
+        search.finish(8, trials[8])
+        # A tuning begins on it, too.
+        make(tmp_path / "c", trials, note=notes.append)
+    assert trials[8].settings == undisturbed.ask(8)
+    states = [each.state.name for each in search._study.trials]
+    assert states == ["COMPLETE"] * 5 + ["FAIL"] + ["COMPLETE"] * 3
+    line = (
+        "optuna.journal cannot be written, the search goes on without it: [Errno 28] No space "
+        "left on device"
+    )
+    assert notes == [line, line]
+    # A resumed tuning makes the file again.
+    assert not (tmp_path / "a" / JOURNAL).exists()
+    assert len(make(tmp_path / "a", trials, note=notes.append)._study.trials) == 9
+    assert (tmp_path / "a" / JOURNAL).exists()
+    assert len(notes) == 2
+
+
+def test_a_killed_tuner_leaves_half_a_line_and_a_lock(tmp_path: Path) -> None:
+    trials = run(tmp_path / "a", 6)
+    journal = tmp_path / "a" / JOURNAL
+    journal.write_bytes(journal.read_bytes()[:-9])
+    journal.with_name(f"{JOURNAL}.lock").symlink_to("runs/a/optuna.journal")
+    search = make(tmp_path / "a", trials)
+    assert [each.state.name for each in search._study.trials] == ["COMPLETE"] * 6
+    search.ask(6)
+    assert len(make(tmp_path / "a", trials)._study.trials) == 7
 
 
 FILE = """
