@@ -13,6 +13,7 @@ from main.cli.runs import add_run, find_run, refuse_over
 from session.errors import UsageError
 from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
+from session.launchers.registry import launcher_of
 
 _LOOK_SECONDS = 0.25
 
@@ -32,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
             raise UsageError(
                 f"attach needs a terminal; without one: surreal-like logs {given.run} --follow"
             )
-        if adopted.folder.launcher == "tmux":
+        if launcher_of(adopted.folder.launcher).program:
             _become(adopted)
         _follow(adopted)
     return 0

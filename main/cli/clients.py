@@ -12,6 +12,7 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from session.errors import UsageError
 from session.folder import RunFolder
+from session.launchers.registry import launcher_of
 from session.show.text import MISSING, columns, count, decimal
 from session.stream.certificate import write_certificate
 from session.stream.tokens import days_from, read_tokens, revoke_token, write_token
@@ -61,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _share(folder: RunFolder) -> None:
     """Sends the tokens of a run on Kubernetes to its gateways."""
-    if folder.launcher == "kubernetes":
+    if launcher_of(folder.launcher).remote:
         from session.launchers.kubernetes import KubernetesRun
 
         KubernetesRun(folder).apply_secrets()

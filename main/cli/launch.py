@@ -9,6 +9,7 @@ from pathlib import Path
 
 from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.parser import Parser
+from session.launchers.registry import launcher_of
 from session.program import path_from_here
 from session.show.text import columns
 from session.tensorplex.pages import Pages
@@ -86,7 +87,8 @@ def next_steps(run: str, on: str) -> list[str]:
         ["more agents", f"surreal-like scale {run} agent=4"],
         ["stop", f"surreal-like stop {run}"],
     ]
-    if on != "kubernetes":
-        shown = "windows" if on == "tmux" else "live table"
+    launcher = launcher_of(on)
+    if not launcher.remote:
+        shown = "windows" if launcher.program else "live table"
         rows.insert(2, [shown, f"surreal-like attach {run}"])
     return [f"run {run} goes on by itself, on {on}", columns([], rows)]

@@ -14,6 +14,7 @@ from main.cli.tune_status import states_text
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
+from session.launchers.registry import launcher_of
 from session.program import install_line
 from session.show.run_state import state_of, took
 from session.show.text import GAP, MISSING, columns, count, decimal
@@ -191,5 +192,5 @@ def _row(known: Mapping[str, Any]) -> list[str]:
         *(MISSING if known[name] is None else str(known[name]) for name in names),
         decimal(known["best_return"]),
         count(known["env_steps"]),
-        took(known, counted=known["launcher"] == "serial"),
+        took(known, counted=launcher_of(known["launcher"] or "").one_thread),
     ]

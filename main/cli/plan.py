@@ -18,6 +18,7 @@ from main.cli.parser import Parser
 from main.cli.tune_plan import show_tuning, tune_file_of
 from session.config import Config
 from session.errors import UsageError
+from session.launchers.registry import DETACHED, launcher_of
 from session.launchers.shell_command import ShellCommand
 from session.process.component import Component, Topology
 from session.program import interpreter
@@ -61,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
     if given.explain:
         print(_explained(request))
         return 0
-    cluster = given.on == "kubernetes"
+    cluster = launcher_of(given.on).remote
     shape = given.format or ("yaml" if cluster else "table")
     if (cluster and shape in _HERE_ONLY) or (shape == "yaml" and not cluster):
         fitting = "yaml, and mermaid" if cluster else "table, shell, procfile and mermaid"
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add_experiment(parser)
     parser.add_argument(
         "--on",
-        choices=("local", "tmux", "kubernetes"),
+        choices=DETACHED,
         default="local",
         help="where it would run; default: local",
     )

@@ -14,6 +14,7 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_folder, is_tuning
 from main.cli.tune_status import show_tuning
 from session.launchers.handle import open_run
+from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus
 from session.process.state import State
 from session.show.overview import overview
@@ -59,7 +60,7 @@ def _show(text: str, *, over: bool) -> None:
 def _page(view: RunView) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     lines = [overview(view, width)]
-    if view.launcher == "kubernetes" and view.running and view.folder.over:
+    if launcher_of(view.launcher).remote and view.running and view.folder.over:
         lines += ["", _idle(view)]
     supervisor = view.components.get("supervisor")
     if supervisor is not None and supervisor.state == State.dead:

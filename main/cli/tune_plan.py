@@ -9,6 +9,7 @@ from pathlib import Path
 
 from session.config import Config
 from session.errors import SurrealError, UsageError
+from session.launchers.registry import LOCAL
 from session.show.text import columns, size
 
 
@@ -39,7 +40,7 @@ def show_tuning(given: argparse.Namespace, path: Path) -> int:
     from surreal_like.tune.trial import new_request, trial_name
     from surreal_like.tune.tune_file import read_tune_file
 
-    if given.explain or given.format or given.folder or given.on != "local":
+    if given.explain or given.format or given.folder or given.on != LOCAL.name:
         raise UsageError("the plan of a tuning is one table: leave the options out")
     file = read_tune_file(path, [word for word in given.words if word != str(path)])
     slots = slots_of(file, resolve_elsewhere(new_request(file, {}, 0).read_start()))

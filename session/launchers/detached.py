@@ -18,6 +18,7 @@ from session.folder import RunFolder
 from session.launchers.fork_server import Preload
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
+from session.launchers.registry import launcher_of, load
 from session.launchers.supervisor import Supervisor
 from session.loggerplex.terminal import Terminal
 from session.process.component import Topology
@@ -59,10 +60,9 @@ def run_supervisor(module: str, preload: Preload, argv: Sequence[str] | None = N
 def _make_supervisor(
     config: Config, topology: Topology, folder: RunFolder, preload: Preload
 ) -> Supervisor:
-    if folder.launcher == "tmux":
-        from session.launchers.tmux_supervisor import TmuxSupervisor
-
-        return TmuxSupervisor(config, topology, folder)
+    if home := launcher_of(folder.launcher).supervisor:
+        supervisor: Supervisor = load(home)(config, topology, folder)
+        return supervisor
     from session.launchers.local import LocalLauncher
 
     return LocalLauncher(config, topology, folder, preload=preload)

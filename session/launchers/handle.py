@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from session.config import Config
-from session.did_you_mean import did_you_mean
 from session.errors import DeadlineError, RefusedError, UsageError, WireError
 from session.folder import RunFolder
 from session.launchers.asking import ask, reachable
@@ -23,6 +21,7 @@ from session.launchers.launcher import (
     last_lines,
     log_names,
 )
+from session.launchers.registry import detached_launcher, launcher_of, load
 from session.launchers.status import rows_of_files
 from session.process.component import Topology
 from session.tail import Tail, last_object
@@ -33,17 +32,6 @@ _LEARNER_SECONDS = 2.0
 _FOLLOW_SECONDS = 0.2
 # The last log lines are written a moment after the run has ended.
 _LAST_SECONDS = 1.0
-# Launcher of detached runs -> class that launches and controls them, imported on demand.
-CLUSTERS = {
-    "local": "session.launchers.local:LocalCluster",
-    "tmux": "session.launchers.tmux:TmuxCluster",
-    "kubernetes": "session.launchers.kubernetes:KubernetesCluster",
-}
-# Launcher -> class that controls its runs; RunHandle for all others.
-_HOMES = {
-    "tmux": "session.launchers.tmux:TmuxRun",
-    "kubernetes": "session.launchers.kubernetes:KubernetesRun",
-}
 
 
 class RunHandle:
@@ -223,8 +211,8 @@ def open_run(folder: str | Path | RunFolder) -> RunHandle:
         UsageError: no run was ever started there.
     """
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-    if (home := _HOMES.get(folder.launcher)) is not None:
-        run: RunHandle = _load(home)(folder)
+    if home := launcher_of(folder.launcher).control:
+        run: RunHandle = load(home)(folder)
         return run
     if not folder.addresses.is_file():
         raise UsageError(f"{folder} holds no run: it has no addresses.json")
@@ -237,12 +225,7 @@ def check_launcher(on: str) -> None:
     Raises:
         UsageError: the message lists the launchers, or the program to install.
     """
-    if on not in CLUSTERS:
-        hint = did_you_mean(on, CLUSTERS, lead="; ")
-        if on == "serial":
-            hint = ": serial runs in the thread that trains, with surreal-like train --on serial"
-        raise UsageError(f"no launcher '{on}' for a detached run: local, tmux, kubernetes{hint}")
-    if on == "tmux":
+    if detached_launcher(on).program:
         from session.launchers.tmux_session import require_tmux
 
         require_tmux()
@@ -257,10 +240,5 @@ def make_cluster(on: str, config: Config, topology: Topology, folder: RunFolder)
         topology: its components.
         folder: the run folder.
     """
-    cluster: Cluster = _load(CLUSTERS[on])(config, topology, folder)
+    cluster: Cluster = load(launcher_of(on).cluster)(config, topology, folder)
     return cluster
-
-
-def _load(home: str) -> Any:
-    module, _, name = home.partition(":")
-    return getattr(importlib.import_module(module), name)

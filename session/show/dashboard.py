@@ -17,6 +17,7 @@ from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
+from session.launchers.registry import DETACHED, LOCAL, launcher_of
 from session.process.state import KEPT
 from session.show.charts import CURVES, png, run_figure
 from session.show.overview import conditions, heading, headline, overview, state_line
@@ -35,7 +36,8 @@ _LEVELS = (" DEBUG ", " INFO ", *_TROUBLE)
 
 def best_launcher() -> str:
     """Returns the launcher for notebooks: ``tmux`` if it is installed, else ``local``."""
-    return "tmux" if which("tmux") else "local"
+    programs = {name: launcher_of(name).program for name in DETACHED}
+    return next((name for name, each in programs.items() if each and which(each)), LOCAL.name)
 
 
 class Dashboard:

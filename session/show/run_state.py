@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from session.folder import RunFolder
+from session.launchers.registry import launcher_of
 from session.process.heartbeat import read_beats
 from session.process.state import ALIVE, State
 from session.show.text import duration
@@ -24,9 +25,9 @@ def state_of(folder: RunFolder, launcher: str | None = None) -> str:
     running = result.get("status", "running") == "running"
     if folder.in_use or (running and _is_alive(folder)):
         return "running"
-    if running and launcher == "kubernetes":
+    if running and launcher_of(launcher or "").remote:
         # Its files are on the cluster and are not read here.
-        return "on kubernetes"
+        return f"on {launcher}"
     return _without_result(folder) if running else outcome_word(result)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
+from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus, status_row
 from session.process.component import Topology
 from session.process.heartbeat import Beat, read_beats
@@ -206,7 +207,7 @@ class RunView:
     @property
     def counted(self) -> bool:
         """True if the clock of the run counts rounds instead of real time."""
-        return self.launcher == "serial"
+        return launcher_of(self.launcher).one_thread
 
     @property
     def state(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from session.config import Config
 from session.errors import describe
 from session.folder import RunFolder, write_atomically
+from session.launchers.registry import launcher_of
 from session.process.context import Context, run_generation
 from session.process.heartbeat import read_beats
 from session.process.periodic import Every
@@ -364,7 +365,7 @@ class RunCoordinator:
     @property
     def _runs_alone(self) -> bool:
         """True if all components of the run share this thread."""
-        return bool((self._context.config.get("run") or {}).get("launcher") == "serial")
+        return launcher_of((self._context.config.get("run") or {}).get("launcher", "")).one_thread
 
     def fail(self, error: Exception) -> None:
         """Ends the run as failed: a restart would repeat the error."""

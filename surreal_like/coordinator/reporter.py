@@ -11,6 +11,7 @@ from typing import Any
 from session.client import Client
 from session.errors import RefusedError
 from session.folder import RunFolder
+from session.launchers.registry import launcher_of
 from session.process.context import Context
 from session.process.lifeline import Lifeline
 from session.wire import AddressBook, Message
@@ -73,7 +74,7 @@ class Reporter:
         if not trial or not config.report_every:
             return None
         tuning = RunFolder(Path(folder.path).absolute().parent)
-        alone = run.get("launcher") == "serial"
+        alone = launcher_of(run.get("launcher", "")).one_thread
         beat = TrialBeat(tuning.path, trial) if alone else None
         return cls(tuning, trial, config, times, beat)
 

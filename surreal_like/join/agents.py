@@ -24,7 +24,7 @@ from surreal_like.join.tokens import make_token
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.own_code import own_file
-from surreal_like.run.start import Launched, make_starter
+from surreal_like.run.start import Launched, LocalStarter
 
 _POLL_SECONDS = 0.1
 _ASK_SECONDS = 1.0
@@ -67,7 +67,7 @@ def join(invitation: Invitation, report: Callable[[str], object] = lambda line: 
         interrupts = stack.enter_context(Interrupts())
         admission = request_admission(invitation)
         config, names = admission.config, ", ".join(admission.names)
-        starter = make_starter("local", config.algorithm)
+        starter = LocalStarter(config.algorithm)
         stack.callback(starter.close)
         starter.resolve(_experiment(config, admission.folder))
         topology = make_topology(config)

@@ -13,6 +13,7 @@ from session.config.config import Config, apply_overrides, explain, override
 from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
+from session.launchers.registry import launcher_of
 from surreal_like.experiment.resolve import defaults, extended, read_experiment, resolve_elsewhere
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
@@ -89,7 +90,7 @@ class RunRequest:
             )
         if self.start_from is not None and self.resume:
             raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
-        if self.host and self.launcher == "serial":
+        if self.host and launcher_of(self.launcher).one_thread:
             raise UsageError(
                 "--on serial is one thread, which no machine can join: leave --host out"
             )
@@ -137,7 +138,7 @@ class RunRequest:
         source_run = user.session_config.get("checkpoint", {}).get("start_from")
         if source_run:
             user.session_config.checkpoint.start_from = str(checkpoint_of(source_run).resolve())
-        if self.launcher == "kubernetes" and (source_run or self.checkpoint is not None):
+        if launcher_of(self.launcher).remote and (source_run or self.checkpoint is not None):
             raise UsageError(
                 "checkpoints of a run on Kubernetes are on a volume of the cluster: --from and "
                 "--checkpoint are for runs on this machine"
@@ -245,7 +246,7 @@ class RunRequest:
         from surreal_like.experiment.machine import check_memory, check_ports
 
         config = self._resolved(user, resolve, folder, watch, clock)
-        if self.launcher != "kubernetes":
+        if not launcher_of(self.launcher).remote:
             check_memory(config)
             check_ports(config)
         with put_back_if_refused(config, folder):

@@ -11,6 +11,7 @@ from session.config import Config
 from session.config.merge import leaves, nearest, paths, shown
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder, write_atomically
+from session.launchers.registry import LOCAL, launcher_of
 from session.show.text import count
 from surreal_like.run.own_code import own_file, own_file_changed
 
@@ -63,10 +64,11 @@ def check_home(before: Config, launcher: str, folder: RunFolder) -> None:
         UsageError: the message explains how to resume it.
     """
     was = str((before.get("run") or {}).get("launcher", ""))
-    if "kubernetes" not in (was, launcher) or was in (launcher, ""):
+    remote = launcher_of(was).remote
+    if was == "" or remote == launcher_of(launcher).remote:
         return
-    where = "on a volume of the cluster" if was == "kubernetes" else "in its folder"
-    there = "kubernetes" if was == "kubernetes" else "local"
+    where = "on a volume of the cluster" if remote else "in its folder"
+    there = was if remote else LOCAL.name
     raise UsageError(
         f"run {folder} was launched on {was} and its checkpoints are {where}; go on with it there: "
         f"surreal-like launch --resume --folder {folder} --on {there}"

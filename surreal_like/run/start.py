@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from session.config import Config
-from session.did_you_mean import did_you_mean
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
+from session.launchers.registry import attached_launcher
 from session.process.component import Topology
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.experiment.resolve import read_answer, resolve_elsewhere, write_request
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 # A run in progress, which advances while it is polled.
 Launched: TypeAlias = "LocalLauncher | SerialLauncher"
 Starter: TypeAlias = "LocalStarter | SerialStarter"
-LAUNCHERS = ("local", "serial")
 
 
 def make_starter(launcher: str, algorithm: str) -> Starter:
@@ -39,12 +38,8 @@ def make_starter(launcher: str, algorithm: str) -> Starter:
     Raises:
         UsageError: the launcher does not exist.
     """
-    if launcher == "local":
-        return LocalStarter(algorithm)
-    if launcher == "serial":
-        return SerialStarter()
-    hint = did_you_mean(launcher, LAUNCHERS, lead="; ")
-    raise UsageError(f"no launcher '{launcher}': there are {' and '.join(LAUNCHERS)}{hint}")
+    alone = attached_launcher(launcher).one_thread
+    return SerialStarter() if alone else LocalStarter(algorithm)
 
 
 def fork_servers(algorithm: str, *modules: str) -> ForkServers:

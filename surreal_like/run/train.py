@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.errors import RunError
 from session.folder import RunFolder
+from session.launchers.registry import launcher_of
 from surreal_like.experiment.resolve import resolve_elsewhere
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.code_archive import keep_package_list
@@ -243,9 +244,10 @@ def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunCo
     from session.launchers.handle import check_launcher, make_cluster
 
     check_launcher(request.launcher)
+    remote = launcher_of(request.launcher).remote
     watch, user, died = watch or RunObserver(), request.read_start(), None
     # The image of a cluster, not this machine, has the environment and the device.
-    resolve = partial(resolve_elsewhere, must_be_installed=request.launcher != "kubernetes")
+    resolve = partial(resolve_elsewhere, must_be_installed=not remote)
     with (
         Interrupts(),
         request.held(user, watch) as folder,
@@ -253,7 +255,7 @@ def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunCo
     ):
         topology = make_topology(config)
         cluster = make_cluster(request.launcher, config, topology, folder)
-        if request.launcher == "kubernetes":
+        if remote:
             from session.launchers.kubernetes.advice import launch_advice
 
             for line in launch_advice(config, [each.name for each in topology]):

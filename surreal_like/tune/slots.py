@@ -11,6 +11,7 @@ from typing import Any
 
 from session.config import Config
 from session.errors import UsageError
+from session.launchers.registry import launcher_of
 from surreal_like.experiment.machine import find_available_bytes, replay_need
 from surreal_like.experiment.topology import make_topology
 
@@ -99,7 +100,7 @@ def _cores(tune: Mapping[str, Any], config: Config, machine: Machine) -> tuple[f
             f"tune.trial_cores is {given:g}, but this machine has {machine.cores} cores: no trial "
             "could ever start"
         )
-    if given or tune["launcher"] == "serial":
+    if given or launcher_of(tune["launcher"]).one_thread:
         return given or 1.0, ""
     topology = make_topology(config)
     asked = sum(component.resources.cpu for component in topology)
@@ -118,7 +119,7 @@ def _bytes(tune: Mapping[str, Any], config: Config, machine: Machine) -> int:
         UsageError: it is more than the machine has.
     """
     replay, given = replay_need(config).total_bytes, int(tune["trial_memory_bytes"])
-    processes = 1 if tune["launcher"] == "serial" else len(list(make_topology(config)))
+    processes = 1 if launcher_of(tune["launcher"]).one_thread else len(list(make_topology(config)))
     size = given or replay + processes * _PROCESS_BYTES
     if size <= machine.memory_bytes:
         return size

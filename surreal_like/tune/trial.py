@@ -14,6 +14,7 @@ from session.config import Config
 from session.config.config import override
 from session.errors import CheckpointError, ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
+from session.launchers.registry import launcher_of
 from session.process.lifeline import Lifeline
 from session.process.service import START_AGAIN
 from session.process.state import State
@@ -153,7 +154,7 @@ def run_trial(tuning: RunFolder, name: str) -> int:
     beat.beat("starting", state=State.starting, busy_seconds=_STARTING_SECONDS)
     try:
         request = request_of_trial(tuning, name)
-        starter = TrialStarter() if request.launcher == "serial" else None
+        starter = TrialStarter() if launcher_of(request.launcher).one_thread else None
         ended = run_here(request, TrialWatch(beat), starter)
     except KeyboardInterrupt:
         # Its run had not begun.

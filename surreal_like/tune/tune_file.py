@@ -15,6 +15,7 @@ from session.config.placeholder import expectation
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.folder import RunFolder
+from session.launchers.registry import ATTACHED
 from session.process.clock import CountedClock
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import SECTIONS
@@ -35,7 +36,7 @@ _CHOICES = {
     "time": _BUDGETS,
     "scheduler": ("fifo", "asha", "median", "pbt", "replay"),
     "search": ("random", TPE),
-    "launcher": ("serial", "local"),
+    "launcher": ATTACHED,
 }
 # Smallest valid values.
 _LEAST = {
