@@ -25,6 +25,11 @@ from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.goal_reward import GoalReward
 from surreal_like.replay.hindsight import HindsightView
 from surreal_like.replay.uniform_replay import UniformReplay
+from surreal_like.tune.hparams import write_session
+from surreal_like.tune.result import result_of
+from surreal_like.tune.scheduler import Fifo
+from surreal_like.tune.state import Trial, TrialState, plain_trial
+from surreal_like.tune.tuning import Tuning
 from tests.surreal_like.algorithm.transitions import ACTION, make_transitions
 from tests.surreal_like.algorithm.unrolls import DISCRETE, make_batch
 from tests.surreal_like.algorithm.unrolls import configs as algorithm_configs
@@ -256,6 +261,19 @@ def test_lines_of_a_trial_have_the_fields_of_the_glossary() -> None:
     assert {"report", *fields[1] - fields[0]} == {row[0] for row in rows("### Lines of a trial")}
 
 
+def test_a_tuning_has_the_curves_and_numbers_of_the_glossary(tmp_path: Path) -> None:
+    trial = Trial("trial-000", {}, TrialState.terminated, score=1.0)
+    write_session(tmp_path, trial)
+    shown = EventAccumulator(str(tmp_path / "trial-000" / "tensorboard"))
+    shown.Reload()
+    tags = shown.Tags()["scalars"]
+    assert {("trial-000/tensorboard", tag) for tag in tags} == listed("### What a tuning adds")
+    tuning = Tuning([trial], Fifo(), slots=1)
+    [ended] = result_of(tmp_path, tuning, 0.0)["trials"].values()
+    documented = [row[0] for row in rows("### Trials of a tuning")]
+    assert documented == list(dict.fromkeys([*plain_trial(trial), *ended]))
+
+
 @pytest.mark.parametrize("name", sorted({*list_algorithms()} - {"dqn"}))
 def test_what_other_learners_report_is_in_the_glossary(name: str) -> None:
     algorithm = find_algorithm(name)
@@ -316,8 +334,10 @@ def test_every_row_has_a_unit_or_none_and_a_meaning() -> None:
         *TABLES,
         "### What hindsight adds to a shard",
         "### What only a queue of unrolls counts",
+        "### What a tuning adds",
         "### Your own",
         "## progress.jsonl",
+        "### Trials of a tuning",
         "## State of the components",
     )
     for title in titles:

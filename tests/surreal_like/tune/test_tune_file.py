@@ -10,6 +10,7 @@ import pytest
 from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
+from surreal_like.experiment.resolve import resolve
 from surreal_like.run.own_code import keep_file
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.trial import new_request, own_words
@@ -20,6 +21,7 @@ from surreal_like.tune.tune_file import (
     score_of,
     without_score,
 )
+from tests.docs.examples import ROOT, write_files
 
 EXPERIMENT = """
 algorithm: dqn
@@ -163,6 +165,16 @@ def test_a_trial_without_a_score_says_why() -> None:
         "which has under metrics: wear"
     )
     assert without_score({}, tune).endswith("which has under metrics: nothing")
+
+
+def test_the_files_of_the_document_are_right(tmp_path: Path) -> None:
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    names = write_files(ROOT / "docs" / "tune.md", tmp_path)
+    files = {name: read_tune_file(tmp_path / name) for name in names if name.endswith(".yaml")}
+    schedulers = {each.tune.scheduler for each in files.values()}
+    assert schedulers >= {"fifo", "asha", "median"}
+    for file in files.values():
+        file.space.check(resolve(new_request(file, {}, 0).read()))
 
 
 POPULATION = """
