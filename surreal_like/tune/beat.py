@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from session.process.heartbeat import Beat, write_beat
 from session.process.periodic import Every
 from session.process.state import State
 
-# Entry of the status: processor time of the process and of its children that have ended.
-CPU_SECONDS = "cpu_seconds"
+# Entries of the status: processor time of the process and of its children that have ended; memory
+# of the process and of all below it, pages that several share in equal parts.
+CPU_SECONDS, MEMORY_BYTES = "cpu_seconds", "memory_bytes"
 _SECONDS = 1.0
+# The kernel adds up all pages for it: some milliseconds.
+_MEMORY_SECONDS = 10.0
 
 
 class TrialBeat:
@@ -30,6 +36,8 @@ class TrialBeat:
         self._alive, self._name = tuning / "alive", name
         self._incarnation = time.time_ns() // 1_000_000
         self._due = Every(seconds=_SECONDS, clock=time.monotonic)
+        self._memory_due = Every(seconds=_MEMORY_SECONDS, clock=time.monotonic)
+        self._memory_bytes = 0
 
     def beat(
         self, doing: str = "", *, state: State = State.running, busy_seconds: float = 0.0
@@ -37,10 +45,21 @@ class TrialBeat:
         """Writes the heartbeat now."""
         now, pid = time.time(), os.getpid()
         beat = Beat(self._name, self._incarnation, state, pid, now, busy_seconds, doing)
-        beat.status = {CPU_SECONDS: sum(os.times()[:4])}
+        if self._memory_due():
+            self._memory_bytes = _memory_bytes()
+        beat.status = {CPU_SECONDS: sum(os.times()[:4]), MEMORY_BYTES: self._memory_bytes}
         write_beat(self._alive, beat)
 
     def tick(self, doing: str = "") -> None:
         """Writes the heartbeat if it is due."""
         if self._due():
             self.beat(doing)
+
+
+def _memory_bytes() -> int:
+    this, total = psutil.Process(), 0
+    for process in (this, *this.children(recursive=True)):
+        # One that has just ended has no memory; of another user's it cannot be read.
+        with suppress(psutil.Error):
+            total += process.memory_full_info().pss
+    return total

@@ -55,6 +55,9 @@ class Slots:
         max_resident: trials that have processes, working or not, at least ``num``.
         trial_cores: cores of each trial.
         trial_bytes: memory of each trial.
+        least_bytes: memory that a trial will need whatever it uses now; 0: ``max_resident`` and
+            ``trial_bytes`` are settings of the user, and do not follow from what trials use.
+        memory_bytes: available to all trials.
         note: for the user; empty: none.
     """
 
@@ -62,7 +65,16 @@ class Slots:
     max_resident: int
     trial_cores: float
     trial_bytes: int
+    least_bytes: int
+    memory_bytes: int
     note: str = ""
+
+    def residents(self, used_bytes: float) -> int:
+        """Returns ``max_resident`` for the memory that the largest trial uses; 0: unknown."""
+        if not used_bytes or not self.least_bytes:
+            return self.max_resident
+        size = max(used_bytes, self.least_bytes)
+        return max(self.num, math.floor(_RESIDENT_SHARE * self.memory_bytes / size))
 
 
 def find_slots(tune: Mapping[str, Any], config: Config, machine: Machine) -> Slots:
@@ -89,7 +101,9 @@ def find_slots(tune: Mapping[str, Any], config: Config, machine: Machine) -> Slo
         )
     if num > resident:
         note = f"{num} slots, but memory for {resident} trials: {resident} work at the same time"
-    return Slots(min(num, resident), resident, cores, size, note)
+    fixed = tune["max_resident"] or tune["trial_memory_bytes"]
+    least = 0 if fixed else max(1, replay_need(config).total_bytes)
+    return Slots(min(num, resident), resident, cores, size, least, machine.memory_bytes, note)
 
 
 def _cores(tune: Mapping[str, Any], config: Config, machine: Machine) -> tuple[float, str]:

@@ -94,7 +94,7 @@ def run_tuning(
         interrupts.only_count()
         if note := slots.note:
             guarded(watch, lambda each: each.on_message(note), TuneWatch)
-        tuner = Tuner(file, own, tuning, servers, watch)
+        tuner = Tuner(file, own, tuning, servers, watch, slots)
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))
 

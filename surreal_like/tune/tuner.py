@@ -28,7 +28,7 @@ from session.wire import AddressBook
 from surreal_like.run.folder import TUNING
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded
-from surreal_like.tune.beat import CPU_SECONDS
+from surreal_like.tune.beat import CPU_SECONDS, MEMORY_BYTES
 from surreal_like.tune.control import Control
 from surreal_like.tune.exploit import copy_checkpoint, exploit_text, in_place, write_settings
 from surreal_like.tune.hparams import write_experiment, write_session
@@ -36,6 +36,7 @@ from surreal_like.tune.lineage import PBT_LOG
 from surreal_like.tune.optuna_search import OptunaSearch
 from surreal_like.tune.result import INTERRUPTED, result_of
 from surreal_like.tune.schemas import CONTROL, REPORTS
+from surreal_like.tune.slots import Slots
 from surreal_like.tune.state import (
     OVER,
     Answer,
@@ -67,6 +68,7 @@ class Tuner:
         tuning: decides.
         servers: fork the trials; closed with the processes.
         watch: receives reports.
+        slots: bounds residents by the memory that they use; None: their number is fixed.
 
     Raises:
         OSError, UsageError: the files of the tuning cannot be written.
@@ -79,8 +81,10 @@ class Tuner:
         tuning: Tuning,
         servers: ForkServers,
         watch: TuneWatch,
+        slots: Slots | None = None,
     ) -> None:
         self._file, self._folder, self._tuning, self._watch = file, folder, tuning, watch
+        self._slots, self._used_bytes = slots, 0.0
         self._began = time.monotonic()
         self._events = AppendFile(folder.events)
         self._exploits = AppendFile(folder.path / PBT_LOG)
@@ -131,7 +135,7 @@ class Tuner:
             for end in self._processes.poll():
                 self._obey(self._on_exit(end))
             if self._beats_due():
-                self._kill_silent()
+                self._read_beats()
                 if self._unsaved:
                     self._save()
             if self._control.stops and not tuning.ending:
@@ -278,16 +282,20 @@ class Tuner:
         self._processes.start(Component(name, "trial", "main.trial", needs_torch=True))
         self._show(lambda watch: watch.started(trial))
 
-    def _kill_silent(self) -> None:
-        """Kills trials whose process hangs."""
+    def _read_beats(self) -> None:
+        """Kills trials whose process hangs; bounds residents by what the largest trial uses."""
         timeout = self._file.heartbeat_seconds
         for number, trial in enumerate(self._tuning.trials):
             if not self._processes.pid(trial.name) or number in self._killed:
                 continue
             beat = read_beat(self._folder.alive, trial.name)
+            used = beat.status.get(MEMORY_BYTES, 0.0) if beat is not None else 0.0
+            self._used_bytes = max(self._used_bytes, used)
             if beat is not None and beat.late(timeout):
                 self._killed[number] = f"no heartbeat for {beat.age_seconds:.0f} s: killed"
                 self._processes.signal(trial.name, signal.SIGKILL)
+        if self._slots is not None:
+            self._tuning.max_resident = self._slots.residents(self._used_bytes)
 
     def _interrupt(self, times: int) -> None:
         if times == 1:

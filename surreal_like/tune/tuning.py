@@ -39,6 +39,7 @@ class Tuning:
     Attributes:
         trials: in the order of their numbers.
         slots: maximum number of trials that work at the same time.
+        max_resident: maximum number of trials that have processes; it may be changed.
         ending: reason for which it ends before all trials have; empty: it goes on.
         skipped: number of exploits that were left out.
 
@@ -69,7 +70,7 @@ class Tuning:
         self._scheduler = scheduler
         self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
         self._max_failures, self._fail_fast = max_failures, fail_fast
-        self._max_resident = max_resident or len(self.trials)
+        self.max_resident = max_resident or len(self.trials)
         self._pauses = 0
         self._lives = [Life() for _ in trials]
         self._out: list[Instruction] = []
@@ -124,6 +125,8 @@ class Tuning:
         Args:
             now: monotonic time [s].
         """
+        if not self.ending and sum(life.alive for life in self._lives) > self.max_resident:
+            self._make_room()
         while not self.ending and self.working < self.slots:
             number = self._next(now)
             if number is None:
@@ -142,10 +145,14 @@ class Tuning:
 
     def _has_room(self) -> bool:
         """Returns True if another trial can have processes; else the one paused longest leaves."""
-        lives = enumerate(self._lives)
-        alive = {number: life for number, life in lives if life.alive}
-        if len(alive) < self._max_resident:
+        if sum(life.alive for life in self._lives) < self.max_resident:
             return True
+        self._make_room()
+        return False
+
+    def _make_room(self) -> None:
+        """Asks the trial that was paused longest to leave, unless another one is leaving."""
+        alive = {number: life for number, life in enumerate(self._lives) if life.alive}
         if not any(life.asked for life in alive.values()):
             resting = {
                 life.paused: number
@@ -156,7 +163,6 @@ class Tuning:
                 number = resting[min(resting)]
                 self._lives[number].left = [LEAVE]
                 self._answer(number)
-        return False
 
     def on_report(
         self, number: int, report: Report, time: float, score: float | None, now: float

@@ -18,7 +18,7 @@ from session.wire import AddressBook, Message
 from session.wire.sockets import poll
 from surreal_like.coordinator import reporter as module
 from surreal_like.coordinator.reporter import Reporter
-from surreal_like.tune.beat import TrialBeat
+from surreal_like.tune.beat import MEMORY_BYTES, TrialBeat
 from surreal_like.tune.control import Control, Reported
 from surreal_like.tune.schemas import CONTROL, REPORTS
 from surreal_like.tune.state import Answer
@@ -192,6 +192,10 @@ def test_it_beats_while_it_waits(folder: RunFolder, monkeypatch: pytest.MonkeyPa
         asking = Asking(reporter)
         report = receive(control).report
         until(waits)
+        # Of this process, which has imported torch.
+        waiting = read_beat(folder.alive, "trial-000")
+        assert waiting is not None
+        assert 2e7 < waiting.status[MEMORY_BYTES] < 2e9
         control.answer(Answer(0, report, "continue"))
         assert asking.result(control).kind == "continue"
     reporter.close()

@@ -55,6 +55,19 @@ def test_residents_are_bounded_by_memory(config: Config) -> None:
     assert (found.num, found.max_resident) == (2, 2)
 
 
+def test_residents_follow_from_what_trials_use(config: Config) -> None:
+    found = find_slots(tune(slots=2), config, MACHINE)
+    replay = found.trial_bytes - 250_000_000
+    assert found.residents(0.0) == found.max_resident == int(0.85 * 8 * GIB / found.trial_bytes)
+    assert found.residents(GIB) == 6
+    # Never fewer than work at the same time, nor more than full replays leave room for.
+    assert found.residents(8 * GIB) == 2
+    assert found.residents(1.0) == int(0.85 * 8 * GIB / replay)
+    for given in ({"max_resident": 5}, {"trial_memory_bytes": GIB}):
+        found = find_slots(tune(slots=2, **given), config, MACHINE)
+        assert found.residents(4 * GIB) == found.max_resident
+
+
 def test_a_trial_takes_replay_and_processes(config: Config) -> None:
     serial = find_slots(tune(), config, MACHINE).trial_bytes
     local = find_slots(tune(launcher="local"), config, MACHINE).trial_bytes

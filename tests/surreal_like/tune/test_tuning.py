@@ -304,6 +304,30 @@ def test_the_trial_paused_longest_makes_room() -> None:
     assert kinds(tuning.choose(0.0)) == [(1, "continue")]
 
 
+def test_paused_trials_leave_when_memory_holds_fewer() -> None:
+    scheduler = PopulationBased(
+        Space.of({"x": {"uniform": [0, 9]}}), [{"x": 1.0}] * 3, perturbation_interval=10
+    )
+    trials = [Trial(f"trial-{number:03}", {"x": 1.0}) for number in range(3)]
+    tuning = Tuning(trials, scheduler, slots=1, max_resident=3)
+    for number in range(3):
+        tuning.choose(0.0)
+        report(tuning, number, 1, 0, 5.0)
+        report(tuning, number, 1, 1, 5.0)
+    tuning.choose(0.0)
+    assert states(tuning) == ["running", "paused", "paused"]
+    assert tuning.choose(0.0) == []
+    tuning.max_resident = 1
+    assert kinds(tuning.choose(0.0)) == [(1, "leave")]
+    # One after the other.
+    assert tuning.choose(0.0) == []
+    tuning.on_left(1, 0.0)
+    assert kinds(tuning.choose(0.0)) == [(2, "leave")]
+    tuning.on_left(2, 0.0)
+    assert tuning.choose(0.0) == []
+    assert states(tuning) == ["running", "paused", "paused"]
+
+
 def test_a_held_trial_that_made_room_goes_on_after_the_sync_point() -> None:
     scheduler = PopulationBased(
         Space.of({"x": {"uniform": [0, 9]}}),
