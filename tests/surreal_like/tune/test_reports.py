@@ -179,7 +179,8 @@ def test_a_broken_lifeline_ends_the_wait(
 
 
 def test_it_beats_while_it_waits(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surreal_like.tune.beat._SECONDS", 0.01)
+    for name in ("_SECONDS", "_MEMORY_SECONDS"):
+        monkeypatch.setattr(f"surreal_like.tune.beat.{name}", 0.01)
     beat = TrialBeat(folder.path, "trial-000")
     reporter = Reporter(folder, "trial-000", CONFIG, at(0), beat)
     reporter.begin(at(100))
