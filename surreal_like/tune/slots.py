@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from surreal_like.experiment.topology import make_topology
 _PROCESS_BYTES = 250_000_000
 # Share of the available memory for trials that have processes.
 _RESIDENT_SHARE = 0.85
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -29,10 +31,12 @@ class Machine:
     Args:
         cores: number of cores, at least 1.
         memory_bytes: available memory.
+        gpus: its GPUs, as in ``CUDA_VISIBLE_DEVICES``.
     """
 
     cores: int
     memory_bytes: int
+    gpus: tuple[str, ...] = ()
 
     @classmethod
     def here(cls) -> Machine:
@@ -43,7 +47,30 @@ class Machine:
             cores = min(cores, max(1, math.floor(int(quota) / int(period))))
         except (OSError, ValueError):  # no such group, or its quota is "max"
             pass
-        return cls(cores, find_available_bytes())
+        return cls(cores, find_available_bytes(), find_gpus())
+
+
+def find_gpus() -> tuple[str, ...]:
+    """Returns the GPUs that this process may use, as in ``CUDA_VISIBLE_DEVICES``."""
+    visible = os.environ.get(VISIBLE)
+    if visible is not None:
+        return tuple(filter(None, visible.split(",")))
+    try:
+        return tuple(str(number) for number, _ in enumerate(_NVIDIA.iterdir()))
+    except OSError:
+        return ()
+
+
+def gpu_of(slot: int, trial_gpus: float, gpus: Sequence[str]) -> str:
+    """Returns the GPU of the trials in a slot.
+
+    Args:
+        slot: number of the slot.
+        trial_gpus: GPUs of a trial; below 1, several slots share one.
+        gpus: of this machine, at least one.
+    """
+    # Without the tolerance 3 times 1/3 would be below 1.
+    return gpus[math.floor(slot * trial_gpus + 1e-9) % len(gpus)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +120,8 @@ def find_slots(tune: Mapping[str, Any], config: Config, machine: Machine) -> Slo
     # A trial that stays resident keeps its memory while it waits.
     fit = max(1, math.floor(_RESIDENT_SHARE * machine.memory_bytes / size))
     resident = int(tune["max_resident"]) or fit
-    num = int(tune["slots"]) or max(1, math.floor(machine.cores / cores))
+    room = min(math.floor(machine.cores / cores), _gpu_slots(tune, machine))
+    num = int(tune["slots"]) or max(1, room)
     if tune["slots"] and num * cores > machine.cores:
         note = (
             f"{num} slots of {cores:g} cores are more than the {machine.cores} of this machine: "
@@ -124,6 +152,17 @@ def _cores(tune: Mapping[str, Any], config: Config, machine: Machine) -> tuple[f
         f"the components of a trial ask for {asked:g} cores, and this machine has "
         f"{machine.cores}: a trial gets them all"
     )
+
+
+def _gpu_slots(tune: Mapping[str, Any], machine: Machine) -> int:
+    """Returns the number of slots for which there are GPUs."""
+    given, there = float(tune["trial_gpus"]), len(machine.gpus)
+    if given > there:
+        raise UsageError(
+            f"tune.trial_gpus is {given:g}, but this machine has {there} GPUs: no trial could ever "
+            "start"
+        )
+    return math.floor(there / given + 1e-9) if given else machine.cores
 
 
 def _bytes(tune: Mapping[str, Any], config: Config, machine: Machine) -> int:

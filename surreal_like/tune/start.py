@@ -31,8 +31,8 @@ from surreal_like.tune.watch import TuneWatch
 
 # These may change when a tuning is resumed.
 _MAY_CHANGE = (
-    *("tune.slots", "tune.trial_cores", "tune.trial_memory_bytes", "tune.max_resident"),
-    *("tune.max_failures", "tune.fail_fast", "tune.stop", "tune.trials"),
+    *("tune.slots", "tune.trial_cores", "tune.trial_gpus", "tune.trial_memory_bytes"),
+    *("tune.max_resident", "tune.max_failures", "tune.fail_fast", "tune.stop", "tune.trials"),
 )
 # These never: scores and times of its trials are in them.
 _FIXED = ("tune.metric", "tune.mode", "tune.time", "tune.replay")

@@ -58,6 +58,7 @@ class Trial:
         failures: number of its deaths.
         reason: of its end, or its first error.
         cpu_seconds: processor time of its processes that have ended.
+        slot: number of the slot whose GPU it has; None before its first start.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Trial:
     failures: int = 0
     reason: str = ""
     cpu_seconds: float = 0.0
+    slot: int | None = None
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -26,6 +27,7 @@ from surreal_like.run.request import RunRequest
 from surreal_like.run.start import SerialStarter
 from surreal_like.run.train import run_here
 from surreal_like.tune.beat import TrialBeat
+from surreal_like.tune.slots import VISIBLE, find_gpus, gpu_of
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
 
 TUNE_FILE = "tune.yaml"
@@ -144,6 +146,14 @@ def request_of_trial(tuning: RunFolder, name: str) -> RunRequest:
     raise UsageError(f"{tuning} has no trial {name}; there are {len(trials)}")
 
 
+def choose_gpu(tuning: RunFolder, name: str) -> None:
+    """Lets this process, and those that it starts, see the GPU of the trial's slot alone."""
+    share, gpus = read_tune_file(tuning.path / TUNE_FILE).tune.trial_gpus, find_gpus()
+    slots = {each["name"]: each.get("slot") for each in read_state(tuning.path)["trials"]}
+    if share and gpus and (slot := slots.get(name)) is not None:
+        os.environ[VISIBLE] = gpu_of(slot, share, gpus)
+
+
 def run_trial(tuning: RunFolder, name: str) -> int:
     """Runs a trial to its end, in this process; returns the exit code of its run.
 
@@ -153,6 +163,7 @@ def run_trial(tuning: RunFolder, name: str) -> int:
     beat = TrialBeat(tuning.path, name)
     beat.beat("starting", state=State.starting, busy_seconds=_STARTING_SECONDS)
     try:
+        choose_gpu(tuning, name)
         request = request_of_trial(tuning, name)
         starter = TrialStarter() if launcher_of(request.launcher).one_thread else None
         ended = run_here(request, TrialWatch(beat), starter)

@@ -105,6 +105,8 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "slots": 0,
         # Cores of a trial; 0: 1 if serial, else what its components ask for.
         "trial_cores": 0.0,
+        # GPUs of a trial, such as 0.5; 0: it sees all of them.
+        "trial_gpus": 0.0,
         # Memory of a trial; 0: that of replay and of its processes.
         "trial_memory_bytes": 0,
         # Trials that have processes, working or not; 0: as many as have memory.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -140,8 +141,15 @@ class Tuning:
             else:
                 # What the scheduler has decided meanwhile is in its files.
                 self._lives[number] = Life(alive=True)
+                self._choose_slot(number)
                 self._out.append(Start(number))
         return self._pop()
+
+    def _choose_slot(self, number: int) -> None:
+        """Gives a trial the slot that the fewest others have, for its whole life."""
+        taken = Counter(each.slot for each in self.trials if each.state not in OVER)
+        if self.trials[number].slot is None:
+            self.trials[number].slot = min(range(self.slots), key=lambda slot: taken[slot])
 
     def _has_room(self) -> bool:
         """Returns True if another trial can have processes; else the one paused longest leaves."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from session.config import Config
 from session.errors import UsageError
+from session.folder import RunFolder
 from surreal_like.experiment.resolve import resolve
-from surreal_like.tune.slots import Machine, find_slots
+from surreal_like.tune import slots
+from surreal_like.tune.slots import Machine, find_slots, gpu_of
+from surreal_like.tune.trial import choose_gpu
 from surreal_like.tune.tune_file import DEFAULTS
 
 GIB = 1 << 30
@@ -53,6 +59,39 @@ def test_residents_are_bounded_by_memory(config: Config) -> None:
     assert found.note == "8 slots, but memory for 6 trials: 6 work at the same time"
     found = find_slots(given | {"max_resident": 2}, config, MACHINE)
     assert (found.num, found.max_resident) == (2, 2)
+
+
+def test_gpus_bound_the_slots(config: Config) -> None:
+    machine = Machine(16, 64 * GIB, ("2", "5"))
+    for share, num in ((0.0, 16), (0.5, 4), (1 / 3, 6), (1.0, 2), (2.0, 1)):
+        assert find_slots(tune(trial_gpus=share), config, machine).num == num
+    for share, gpus in ((1.0, "2525"), (0.5, "2255"), (1 / 3, "2225")):
+        assert "".join(gpu_of(slot, share, machine.gpus) for slot in range(4)) == gpus
+    with pytest.raises(UsageError, match=r"tune.trial_gpus is 0.5, but this machine has 0 GPUs"):
+        find_slots(tune(trial_gpus=0.5), config, MACHINE)
+
+
+@pytest.mark.parametrize(("visible", "gpus"), [("", ()), ("3,7", ("3", "7")), (None, ("0", "1"))])
+def test_gpus_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, visible: str | None, gpus: tuple[str, ...]
+) -> None:
+    for name in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(slots, "_NVIDIA", tmp_path)
+    monkeypatch.delenv(slots.VISIBLE, raising=False)
+    if visible is not None:
+        monkeypatch.setenv(slots.VISIBLE, visible)
+    assert slots.find_gpus() == gpus
+
+
+def test_a_trial_sees_the_gpu_of_its_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    entries = [{"name": "trial-000", "slot": 1}, {"name": "trial-001", "slot": None}]
+    (tmp_path / "tuning.json").write_text(json.dumps({"format": 1, "trials": entries}))
+    for share, name, seen in ((1.0, "trial-000", "7"), (1.0, "trial-001", "3,7"), (0.0, "", "3,7")):
+        monkeypatch.setenv(slots.VISIBLE, "3,7")
+        (tmp_path / "tune.yaml").write_text(f"algorithm: dqn\ntune: {{trial_gpus: {share}}}\n")
+        choose_gpu(RunFolder(tmp_path), name or "trial-000")
+        assert os.environ[slots.VISIBLE] == seen
 
 
 def test_residents_follow_from_what_trials_use(config: Config) -> None:

@@ -304,6 +304,19 @@ def test_the_trial_paused_longest_makes_room() -> None:
     assert kinds(tuning.choose(0.0)) == [(1, "continue")]
 
 
+def test_a_trial_keeps_its_slot() -> None:
+    tuning = make(4, slots=2, max_failures=5)
+    tuning.choose(0.0)
+    assert [each.slot for each in tuning.trials] == [0, 1, None, None]
+    tuning.on_death(0, "killed", 0.0)
+    tuning.on_end(1, "done")
+    tuning.choose(0.0)
+    tuning.on_end(0, "done")
+    tuning.choose(0.0)
+    # The first one was started again in its own; the others get the one that is free.
+    assert [each.slot for each in tuning.trials] == [0, 1, 1, 0]
+
+
 def test_paused_trials_leave_when_memory_holds_fewer() -> None:
     scheduler = PopulationBased(
         Space.of({"x": {"uniform": [0, 9]}}), [{"x": 1.0}] * 3, perturbation_interval=10
