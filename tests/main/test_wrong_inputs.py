@@ -183,8 +183,8 @@ WORDS = (
     Wrong(
         "resume without folder",
         ("tune", "--resume"),
-        "--resume goes on with a tuning",
-        "give --folder and no file",
+        "no tuning to resume",
+        "name one with --folder",
     ),
     Wrong(
         "retry without resume",
