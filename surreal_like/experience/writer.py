@@ -288,10 +288,8 @@ class ChunkWriter:
     def _begin_row(
         self, obs: Nest, reward: Array, terminated: Flags, truncated: Flags, info: Info
     ) -> None:
-        row = {"obs": obs} if type(obs) is np.ndarray else nest.flatten(obs, "obs")
-        row["reward"] = reward
-        row["terminated"] = terminated
-        row["truncated"] = truncated
+        parts = {"obs": obs} if type(obs) is np.ndarray else nest.flatten(obs, "obs")
+        row = {**parts, "reward": reward, "terminated": terminated, "truncated": truncated}
         if info:
             for name in info.keys() - _NOT_COLUMNS:
                 row[f"extras/{name}"] = info[name]

@@ -47,11 +47,10 @@ class Answering:
         self._sessions, self._batcher = sessions, batcher
         self._counters, self._now = counters, now
         self._waits, self._numbers = waits, numbers
-        self._streams = np.arange(rows.num_envs)
 
     def answer(self) -> list[Member]:
         """Answers the next batch; returns its sessions."""
-        if not len(self._batcher) or self._policies.newest is None:
+        if self._policies.newest is None:
             return []
         now = self._now()
         batch = self._batcher.take(now, self._sessions, self._may_answer)
@@ -61,9 +60,6 @@ class Answering:
             for member in batch.members:
                 if not member.rows.muted:
                     self._counters.cut += member.rows.mute()
-        self._counters.times.queue.add(
-            sum(now - each.asked_at for each in batch.members), len(batch.members)
-        )
         self._infer(batch, now)
         self._counters.steps += len(batch.members) * self._rows.num_envs
         return batch.members
@@ -73,16 +69,20 @@ class Answering:
 
     def _infer(self, batch: Batch, began: float) -> None:
         members, num_envs = batch.members, self._rows.num_envs
-        slots = np.array([member.slot for member in members], np.int64)
+        streams = np.array([member.slot for member in members], np.int64)
+        if num_envs > 1:
+            streams = (streams[:, None] * num_envs + np.arange(num_envs)).reshape(-1)
         advice, shown = self._policies.act(
             batch.mode,
-            (slots[:, None] * num_envs + self._streams).reshape(-1),
+            streams,
             joined([request.obs for request in batch.requests]),
             np.concatenate([member.rows.first for member in members]),
         )
+        asked_at = [member.asked_at for member in members]
         times = self._counters.times
         times.inference.add(self._now() - began)
         times.batch.add(len(members))
+        times.queue.add(len(members) * began - sum(asked_at), len(members))
         actions: Any = shown
         if num_envs > 1:
             actions = shown.reshape(len(members), num_envs, *shown.shape[1:])
@@ -104,4 +104,4 @@ class Answering:
         now = self._now()
         for member in members:
             member.moved_at = now
-        times.latency.extend([now - member.asked_at for member in members])
+        times.latency.extend([now - at for at in asked_at])

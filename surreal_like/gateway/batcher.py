@@ -31,9 +31,6 @@ class Batcher:
         self._wait_seconds = wait_seconds
         self._waiting: dict[str, dict[Member, Request]] = {}
 
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
-
     def add(self, member: Member, request: Request) -> None:
         """Adds a request; its session waits from ``member.asked_at`` on."""
         self._waiting.setdefault(member.mode, {})[member] = request
@@ -52,11 +49,12 @@ class Batcher:
             sessions: all; a batch does not wait if none of them could still join it.
             may_answer: returns True for a mode whose requests can be answered.
         """
-        open_modes = [mode for mode, waiting in self._waiting.items() if waiting]
-        ready = [mode for mode in open_modes if may_answer(mode)]
+        ready = [mode for mode, waiting in self._waiting.items() if waiting and may_answer(mode)]
         if not ready:
             return None
-        mode = min(ready, key=lambda each: next(iter(self._waiting[each])).asked_at)
+        mode = ready[0]
+        if len(ready) > 1:
+            mode = min(ready, key=lambda each: next(iter(self._waiting[each])).asked_at)
         waiting = self._waiting[mode]
         if self._wait_seconds and self._is_early(now, mode, sessions):
             return None
