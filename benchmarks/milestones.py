@@ -80,6 +80,7 @@ ROWS = (
     Row("fetchreach_sac", "fetchreach_sac", -2.5, 360.0),
     Row("pointmaze_sac", "pointmaze_sac", 0.95, 900.0),
     Row("doorkey_ppo", "doorkey_ppo", 0.95, 300.0),
+    Row("minigridmemory_ppo", "minigridmemory_ppo", 0.9, 1500.0, may_miss=1),
     Row("bipedalwalker_ppo", "bipedalwalker_ppo", 285.0, 2400.0, may_miss=1),
     Row("halfcheetah_sac", "halfcheetah_sac", None, 3000.0),
     Row("hopper_sac", "hopper_sac", None, 3000.0),

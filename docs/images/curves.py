@@ -1,4 +1,4 @@
-"""Draws the learning curves of docs/algorithms.md from the runs that `make learn` has kept.
+"""Draws the learning curves of the documents from the runs that `make learn` has kept.
 
     make learn ARGS="--keep runs/learn"
     python docs/images/curves.py runs/learn
@@ -22,7 +22,7 @@ sys.path += [path for path in (str(ROOT),) if path not in sys.path]
 
 from surreal_like.analysis.plot import plot  # noqa: E402
 
-# One for each algorithm, and what takes minutes; in the order of the page.
+# One for each algorithm, and what takes minutes; in the order of algorithms.md and goals.md.
 NAMES = (
     "doorkey_ppo",
     "cartpole_dqn",
@@ -32,19 +32,23 @@ NAMES = (
     "pendulum_sac",
     "pendulum_td3",
     "pendulum_ddpg",
+    "bitflip_dqn",
 )
 COLOURS = 64
 
 
 def draw(runs: Path, name: str, folder: Path = FOLDER) -> Path:
-    """Draws one experiment; returns the file.
+    """Draws one experiment, beside its controls; returns the file.
 
     Args:
-        runs: has a folder for each experiment, in which there is a run folder for each seed.
+        runs: has a folder for each experiment, in which there is a run folder for each seed. That
+            of a control has the name of the experiment, a hyphen, and what the control lacks.
         name: of the experiment.
         folder: for the picture.
     """
-    path = plot(sorted((runs / name).iterdir()), out=folder / f"{name}.png")
+    folders = [runs / name, *sorted(runs.glob(f"{name}-*"))]
+    seeds = [seed for each in folders for seed in sorted(each.iterdir())]
+    path = plot(seeds, out=folder / f"{name}.png")
     with Image.open(path) as picture:
         few = picture.convert("RGB").quantize(COLOURS)
     few.save(path, optimize=True)

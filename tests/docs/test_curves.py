@@ -1,4 +1,4 @@
-"""The learning curves of docs/algorithms.md: each is there, and is what `plot` draws."""
+"""The learning curves of the documents: each is there, and is what `plot` draws."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from docs.images.curves import COLOURS, FOLDER, NAMES, ROOT, draw
 from surreal_like.run.train import train
 
 
-def test_the_page_shows_each_of_them_and_no_other() -> None:
-    text = (ROOT / "docs" / "algorithms.md").read_text()
+def test_the_pages_show_each_of_them_and_no_other() -> None:
+    pages = (ROOT / "docs" / f"{name}.md" for name in ("algorithms", "goals"))
+    text = "".join(page.read_text() for page in pages)
     assert re.findall(r"\]\(images/(\w+)\.png\)", text) == list(NAMES)
 
 

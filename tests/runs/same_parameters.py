@@ -17,11 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Updates that take a few seconds each; Atari frames are slower.
 UPDATES = 60
-FEWER = {"pong_ppo": 3, "breakout_ppo": 3, "pong_impala": 6, "pong_rainbow": 6}
+FEWER = {"pong_ppo": 3, "breakout_ppo": 3, "pong_impala": 6, "pong_rainbow": 6, "pong_apex": 6}
 # Environments of clients, and of packages that are not installed with this one.
 ELSEWHERE = (
     *("cartpole_browser", "cartpole_remote"),
     *("fetchreach_sac", "minatar_dqn", "minatar_rainbow", "pointmaze_sac"),
+    *("doorkey_ppo", "minigridmemory_ppo"),
 )
 
 
