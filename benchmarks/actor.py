@@ -10,7 +10,6 @@ benchmarks/results/actor.json.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -25,7 +24,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE / "ours"))
 
-from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
+from compare import Found, Group, Line, Side, keep, measure, seconds_per_call  # noqa: E402
 from contenders import rate  # noqa: E402
 from prepared import CONFIGS, resolved  # noqa: E402
 from services import Services  # noqa: E402
@@ -134,7 +133,7 @@ def _acting(key: str, label: str, changes: Sequence[str], given: Given) -> Side:
         key,
         label,
         f"DQNAgent.act of configs/cartpole_dqn.yaml {' '.join(changes)}",
-        lambda: len(obs) / per_call(act, given.seconds),
+        lambda: len(obs) / seconds_per_call(act, given.seconds),
     )
 
 
@@ -169,16 +168,7 @@ def exported(given: Given) -> Found:
 
 
 def _microseconds(call: Callable[[], Any], seconds: float) -> float:
-    return 1e6 * per_call(call, seconds)
-
-
-def per_call(call: Callable[[], Any], seconds: float) -> float:
-    """Returns the processor time of a call [s]."""
-    count, begin = 0, time.process_time()
-    while time.process_time() < begin + seconds:
-        call()
-        count += 1
-    return (time.process_time() - begin) / count
+    return 1e6 * seconds_per_call(call, seconds)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,22 @@ class Group:
     about: str
     sides: list[Side]
     lines: list[Line]
+
+
+def seconds_per_call(call: Callable[[], object], seconds: float, *, at_once: int = 1) -> float:
+    """Returns the processor time of a call [s], which excludes other load of the machine.
+
+    Args:
+        call: is called at least once.
+        seconds: processor time to spend.
+        at_once: calls between two looks at the clock.
+    """
+    calls, begin = 0, time.process_time()
+    while (used := time.process_time() - begin) < seconds or not calls:
+        for _ in range(at_once):
+            call()
+        calls += at_once
+    return used / calls
 
 
 def measure(group: Group, rounds: int) -> Found:

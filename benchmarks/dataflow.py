@@ -23,7 +23,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE / "ours"))
 
-from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
+from compare import Found, Group, Line, Side, keep, measure, seconds_per_call  # noqa: E402
 from contenders import rate  # noqa: E402
 from gradients import A3C, GradientPath, Plain  # noqa: E402
 from prepared import resolved  # noqa: E402
@@ -52,12 +52,7 @@ RUN_SECONDS = 15.0
 
 def microseconds(call: Callable[[], object], seconds: float) -> float:
     """Returns the processor time of one call."""
-    calls, begin = 0, time.process_time()
-    while time.process_time() < begin + seconds:
-        for _ in range(CALLS):
-            call()
-        calls += CALLS
-    return 1e6 * (time.process_time() - begin) / calls
+    return 1e6 * seconds_per_call(call, seconds, at_once=CALLS)
 
 
 def _same(item: Any) -> Any:

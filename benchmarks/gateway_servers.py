@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from compare import seconds_per_call
 from gateway_load import FILL, Sample, cpu_of, request_head, sample_of
 
 from session.process.heartbeat import read_beats
@@ -162,11 +163,7 @@ def forward(network: torch.nn.Module, obs: torch.Tensor, seconds: float = 0.03) 
     """Returns the processor time per row of a forward pass in seconds."""
     with torch.inference_mode():
         network(obs)
-        calls, began = 0, time.process_time()
-        while time.process_time() < began + seconds:
-            network(obs).argmax(1)
-            calls += 1
-        return (time.process_time() - began) / calls / len(obs)
+        return seconds_per_call(lambda: network(obs).argmax(1), seconds) / len(obs)
 
 
 def floored(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ sys.path.append(str(HERE / "ours"))
 
 from bare import LOOPS  # noqa: E402
 from bare_values import LOOPS as LOOPS_OF_VALUES  # noqa: E402
-from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
+from compare import Found, Group, Line, Side, keep, measure, seconds_per_call  # noqa: E402
 from prepared import CONFIGS, make_batch, make_learner, resolved  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 from systems import NO_GOAL, load  # noqa: E402
@@ -76,13 +75,8 @@ AHEAD = {
 
 
 def per_second(update: Callable[[Batch], object], batch: Batch, seconds: float) -> float:
-    """Returns batches per second of processor time, which excludes other load of the machine."""
-    count = 0
-    begin = time.process_time()
-    while time.process_time() < begin + seconds or not count:
-        update(batch)
-        count += 1
-    return count / (time.process_time() - begin)
+    """Returns batches per second of processor time."""
+    return 1.0 / seconds_per_call(partial(update, batch), seconds)
 
 
 def alone(

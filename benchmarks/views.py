@@ -9,7 +9,6 @@ benchmarks/results/views.json.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -21,9 +20,9 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE / "ours"), str(HERE / "peers")]
 
-from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
+from compare import Found, Group, Line, Side, keep, measure, seconds_per_call  # noqa: E402
 from rows import Columns, make_columns  # noqa: E402
-from services import make_config  # noqa: E402
+from services import make_replay  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 
 from session.nest import Array  # noqa: E402
@@ -94,12 +93,13 @@ class Stored:
 
     def rate(self, name: str, batch_size: int, seconds: float) -> float:
         """Draws and gathers batches of one view; returns steps per second of processor time."""
-        view, ready, steps = self._views[name], self._ready[name], 0
-        begin = time.process_time()
-        while time.process_time() < begin + seconds:
+        view, ready = self._views[name], self._ready[name]
+
+        def gather() -> int:
             numbers = ready[self._generator.integers(len(ready), size=batch_size)]
-            steps += view.gather(self._storage, numbers)["rewards"].size
-        return steps / (time.process_time() - begin)
+            return view.gather(self._storage, numbers)["rewards"].size
+
+        return gather() / seconds_per_call(gather, seconds)
 
     def side(self, name: str, label: str, did: str, batch_size: int, seconds: float) -> Side:
         """Returns one view as a side of a comparison."""
@@ -200,22 +200,13 @@ def _inserting(initial: str, columns: Columns, given: Given) -> Callable[[], flo
         "learner_config.algo.n_step": 3,
         "learner_config.replay.priority.initial": initial,
     }
-    config = make_config(changes)
-    replay = PrioritizedReplay(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
-    )
+    replay = make_replay(PrioritizedReplay, changes)
     sequence, streams = count(1), list(range(STREAMS))
 
-    def once() -> float:
-        rows, begin = 0, time.process_time()
-        while time.process_time() < begin + given.seconds:
-            replay.insert(Chunk(columns, next(sequence), streams, sender="agent-0"))
-            rows += LENGTH * STREAMS
-        return rows / (time.process_time() - begin)
+    def insert() -> None:
+        replay.insert(Chunk(columns, next(sequence), streams, sender="agent-0"))
 
-    return once
+    return lambda: LENGTH * STREAMS / seconds_per_call(insert, given.seconds)
 
 
 def main() -> None:

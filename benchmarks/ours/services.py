@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import zmq
 
@@ -24,6 +24,9 @@ from session.process.heartbeat import read_beats
 from session.wire import AddressBook
 from session.wire.sockets import poll
 from surreal_like.experiment.topology import make_topology
+from surreal_like.replay.table import Table
+
+TableT = TypeVar("TableT", bound=Table)
 
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
@@ -42,6 +45,16 @@ def make_config(changes: Mapping[str, Any]) -> Config:
             section = section[name]
         section[last] = value
     return config
+
+
+def make_replay(kind: type[TableT], changes: Mapping[str, Any]) -> TableT:
+    """A replay in this process, of :func:`make_config`."""
+    config = make_config(changes)
+    return kind(
+        learner_config=config.learner_config,
+        env_config=config.env_config,
+        session_config=config.session_config,
+    )
 
 
 class Services:

@@ -16,7 +16,7 @@ sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 from rows import make_columns  # noqa: E402
-from services import make_config  # noqa: E402
+from services import make_replay  # noqa: E402
 from steps import STACK  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
@@ -42,13 +42,8 @@ class Stored:
                 "learner_config.replay.capacity": CAPACITY,
                 "learner_config.algo.n_step": n_step,
             }
-            config = make_config(changes)
-            kind = PrioritizedReplay if prioritized else UniformReplay
-            replay = kind(
-                learner_config=config.learner_config,
-                env_config=config.env_config,
-                session_config=config.session_config,
-            )
+            kind: type[Table] = PrioritizedReplay if prioritized else UniformReplay
+            replay = make_replay(kind, changes)
             self._replays[key] = replay
             self._insert(replay, make_columns("small", 100, 32), CAPACITY // 3200 + 2)
         return self._replays[key]
@@ -62,14 +57,9 @@ class Stored:
     def memory(self, *, frames: int) -> Answer:
         """Fills a replay of stacks of four frames; how much larger this process has become."""
         changes = {"learner_config.replay.capacity": frames, "env_config.frame_stack": STACK}
-        config = make_config(changes)
         columns = make_columns("atari", 32, 8)
         before = psutil.Process().memory_info().rss
-        replay = UniformReplay(
-            learner_config=config.learner_config,
-            env_config=config.env_config,
-            session_config=config.session_config,
-        )
+        replay = make_replay(UniformReplay, changes)
         self._insert(replay, columns, -(-frames // 256))
         batch = replay.sample_columns(1)
         if batch["obs"].shape != (1, STACK, 84, 84):

@@ -20,31 +20,32 @@ class Noise:
 
     def __init__(self) -> None:
         self.generator: torch.Generator | None = None
-        self._width = 0
-        self._factors: torch.Tensor | None = None
+        self._sizes: list[int] = []
+        self._factors: tuple[torch.Tensor, ...] = ()
 
-    def reserve(self, size: int) -> int:
-        """Adds a layer with `size` factors per row; returns the position of the first."""
-        self._width += size
-        return self._width - size
+    def reserve(self, *sizes: int) -> int:
+        """Adds vectors of so many factors per row; returns the place of the first vector."""
+        self._sizes += sizes
+        return len(self._sizes) - len(sizes)
 
     def draw(self, leading: Sequence[int]) -> None:
-        """Draws the factors `[*leading, all layers]`: sign(e) sqrt|e| of normal e."""
-        self._factors = None
+        """Draws the factors `[*leading, size]` of all vectors: sign(e) sqrt|e| of normal e."""
+        self._factors = ()
         if self.generator is not None:
-            e = torch.empty(*leading, self._width, device=self.generator.device)
-            self._factors = factors(e.normal_(generator=self.generator))
+            e = torch.empty(*leading, sum(self._sizes), device=self.generator.device)
+            # One call for all layers: the cost of small operations is that of their calls.
+            self._factors = factors(e.normal_(generator=self.generator)).split_with_sizes(
+                self._sizes, -1
+            )
 
-    def of(self, start: int, sizes: Sequence[int]) -> tuple[torch.Tensor, ...] | None:
-        """Returns the newest factors of a layer, `[..., size]` each; None without noise."""
-        if self._factors is None:
-            return None
-        return self._factors.narrow(-1, start, sum(sizes)).split_with_sizes(list(sizes), -1)
+    def of(self, place: int) -> torch.Tensor | None:
+        """Returns the newest factors of a vector, `[..., size]`; None without noise."""
+        return self._factors[place] if self._factors else None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # A copied network draws its own noise, from the same source: never the same noise twice.
         copied = type(self)()
-        copied.generator, copied._width = self.generator, self._width
+        copied.generator, copied._sizes = self.generator, [*self._sizes]
         memo[id(self)] = copied
         return copied
 
@@ -82,20 +83,20 @@ class NoisyLinear(nn.Module):
         self.weight_sigma = nn.Parameter(torch.full((out_features, in_features), sigma * bound))
         self.bias_sigma = nn.Parameter(torch.full((out_features,), sigma * bound))
         self._noise = Noise() if noise is None else noise
-        self._sizes = (in_features, out_features)
-        self._start = self._noise.reserve(in_features + out_features)
+        self._place = self._noise.reserve(in_features, out_features)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Maps `[..., in_features]` to `[..., out_features]`, with the newest noise."""
-        drawn = self._noise.of(self._start, self._sizes)
-        if drawn is None:
+        factors_in, factors_out = self._noise.of(self._place), self._noise.of(self._place + 1)
+        if factors_in is None or factors_out is None:
             return functional.linear(x, self.weight, self.bias)
-        return self.with_noise(x, *drawn)
+        return self.with_noise(x, factors_in, factors_out)
 
     def with_noise(
         self, x: torch.Tensor, factors_in: torch.Tensor, factors_out: torch.Tensor
     ) -> torch.Tensor:
         """Maps `[..., in_features]`, with factors of the same shape and of that of the result."""
-        mean = functional.linear(x, self.weight, self.bias)
-        noise = functional.linear(x * factors_in, self.weight_sigma, self.bias_sigma)
+        own: dict[str, Any] = self._parameters  # faster than attributes of a module
+        mean = functional.linear(x, own["weight"], own["bias"])
+        noise = functional.linear(x * factors_in, own["weight_sigma"], own["bias_sigma"])
         return torch.addcmul(mean, factors_out, noise)

@@ -95,8 +95,9 @@ WORDS = (
     Wrong("export as a picture", ("export", "ended", "--format", "png"), "'png'", "onnx or pt2"),
     Wrong(
         "export to nowhere",
-        ("export", "ended", "--out", "no/policy.onnx"),
-        "cannot write no/policy.onnx",
+        # ONNX is checked first, and needs the extra export.
+        ("export", "ended", "--out", "no/policy.pt2", "--format", "pt2"),
+        "cannot write no/policy.pt2",
         "there is no folder no",
     ),
     Wrong(
