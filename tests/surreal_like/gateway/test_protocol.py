@@ -105,6 +105,13 @@ def test_P2_the_first_byte_tells_the_encoding(first: int) -> None:
         assert malformed(bytes([first])).startswith("a message is a map") != is_map
 
 
+@pytest.mark.parametrize("value", [object(), "\ud800", 1 << 70, np.zeros(1, "c8")])
+def test_a_message_that_cannot_be_encoded_leaves_nothing_for_the_next(value: Any) -> None:
+    with pytest.raises((KeyError, UnicodeEncodeError)):
+        encode({"kind": "action", "action": [1, value]}, Encoding.msgpack)
+    assert decode(encode({"kind": "pong"}, Encoding.msgpack), None)[0] == {"kind": "pong"}
+
+
 def test_P2_a_session_keeps_its_encoding() -> None:
     assert "began in json" in malformed(b"\x80", Encoding.json)
     assert "began in msgpack" in malformed(b"{}", Encoding.msgpack)
