@@ -397,14 +397,16 @@ def many(seq: int, kind: str, obs: Any, **fields: Any) -> Any:
 @pytest.mark.parametrize("steps", [1, 255, 256, 257, 600])
 def test_the_return_of_a_long_episode(steps: int) -> None:
     made = slot(Sent(), 100)
-    made.begin(PROTOCOL.parse({"kind": "reset", "seq": 1, "observation": [0, 0]}))
-    fields = {"reward": 0.5, "observation": [0, 1]}
-    for step in range(1, steps + 1):
+
+    def parsed(kind: str, seq: int) -> Any:
+        return PROTOCOL.parse({"kind": kind, "seq": seq, "reward": 0.5, "observation": [0, 1]})
+
+    made.begin(parsed("reset", 1))
+    for seq in range(2, steps + 1):
         made.advise(Advice(np.array([1]), None, 1))
-        last = step == steps
-        request = PROTOCOL.parse({"kind": "end" if last else "step", "seq": step + 1, **fields})
-        found = made.end(request) if last else made.step(request)
-    assert found == {"return": 0.5 * steps, "length": steps}
+        made.step(parsed("step", seq))
+    made.advise(Advice(np.array([1]), None, 1))
+    assert made.end(parsed("end", steps + 1)) == {"return": 0.5 * steps, "length": steps}
 
 
 def test_P8_streams_of_one_session_end_on_their_own() -> None:
