@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PBT_LOG = "pbt.jsonl"
+PBT_LOG, LINEAGE = "pbt.jsonl", "lineage.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,17 @@ def read_exploits(tuning: Path) -> list[dict[str, Any]]:
             continue
         if "skipped" not in line:
             found.append(line)
+    return found
+
+
+def donors(
+    exploits: Sequence[Mapping[str, Any]],
+) -> dict[str, list[tuple[float, str, float]]]:
+    """Returns trial -> its loads: its time, the donor, and the donor's time, in their order."""
+    found: dict[str, list[tuple[float, str, float]]] = {}
+    for line in exploits:
+        load = (line["recipient_time"], line["donor"], line["donor_time"])
+        found.setdefault(line["recipient"], []).append(load)
     return found
 
 

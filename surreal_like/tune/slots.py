@@ -69,8 +69,7 @@ def gpu_of(slot: int, trial_gpus: float, gpus: Sequence[str]) -> str:
         trial_gpus: GPUs of a trial; below 1, several slots share one.
         gpus: of this machine, at least one.
     """
-    # Without the tolerance 3 times 1/3 would be below 1.
-    return gpus[math.floor(slot * trial_gpus + 1e-9) % len(gpus)]
+    return gpus[math.floor(slot * trial_gpus) % len(gpus)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ def _gpu_slots(tune: Mapping[str, Any], machine: Machine) -> int:
             f"tune.trial_gpus is {given:g}, but this machine has {there} GPUs: no trial could ever "
             "start"
         )
-    return math.floor(there / given + 1e-9) if given else machine.cores
+    return math.floor(there / given) if given else machine.cores
 
 
 def _bytes(tune: Mapping[str, Any], config: Config, machine: Machine) -> int:

@@ -148,8 +148,11 @@ class TuneFile:
         if self.source and "algorithm" in changes:
             words += ["--algorithm", str(changes["algorithm"])]
         given = {key: value for key, value in changes.items() if key in SECTIONS}
-        flat = leaves(given) if self.source else given
-        return words + [override(key, value) for key, value in {**flat, **settings}.items()]
+        flat = {**(leaves(given) if self.source else given), **settings}
+        if not any((self.experiment.get("session_config") or {}).get("stop", {}).values()):
+            # Without a goal or budget of the experiment, training would never end.
+            flat["session_config.stop"] = {k: v for k, v in self.tune.stop.items() if v is not None}
+        return words + [override(key, value) for key, value in flat.items()]
 
     @property
     def space(self) -> Space:

@@ -32,7 +32,7 @@ from surreal_like.tune.beat import CPU_SECONDS, MEMORY_BYTES
 from surreal_like.tune.control import Control
 from surreal_like.tune.exploit import copy_checkpoint, exploit_text, in_place, write_settings
 from surreal_like.tune.hparams import write_experiment, write_session
-from surreal_like.tune.lineage import PBT_LOG
+from surreal_like.tune.lineage import LINEAGE, PBT_LOG, donors, read_exploits
 from surreal_like.tune.optuna_search import OptunaSearch
 from surreal_like.tune.result import INTERRUPTED, result_of
 from surreal_like.tune.schemas import CONTROL, REPORTS
@@ -104,6 +104,8 @@ class Tuner:
             raise UsageError(f"cannot write {folder.path / TUNING}: {self._unsaved}")
         self._processes = Processes(folder, servers)
         self._search = self._make_search()
+        # At a report: once, for all trials are alike.
+        self._said_no_score = False
         # Trial -> why it was killed.
         self._killed: dict[int, str] = {}
         self._beats_due = Every(seconds=_BEATS_SECONDS, clock=time.monotonic)
@@ -166,6 +168,9 @@ class Tuner:
             now = time.monotonic()
             out = tuning.on_report(reported.trial, reported.report, reported.time, score, now)
             if reported.report[2] == 0:
+                if score is None and not self._said_no_score:
+                    self._said_no_score = True
+                    self._say_no_score(reported.trial, reported.line)
                 self._report(reported.trial, score)
                 self._save()
             self._obey(out)
@@ -191,8 +196,7 @@ class Tuner:
             reached = times.get(self._file.tune.time, tuning.trials[number].time)
             tuning.note(number, float(reached), score_of(line, self._file.tune))
             if tuning.trials[number].score is None:
-                text = f"{end.name} {without_score(line, self._file.tune)}"
-                self._show(lambda watch: watch.on_message(text))
+                self._say_no_score(number, line)
             return tuning.on_end(number, str((run.read_result() or {}).get("reason", "")))
         if end.exit_code in (START_AGAIN, 130):
             return tuning.on_left(number, now)
@@ -200,6 +204,10 @@ class Tuner:
         out = tuning.on_death(number, killed or end.error, now, hopeless=hopeless)
         self._show(lambda watch: watch.failed(tuning.trials[number]))
         return out
+
+    def _say_no_score(self, number: int, line: Mapping[str, Any]) -> None:
+        text = f"{self._tuning.trials[number].name} {without_score(line, self._file.tune)}"
+        self._show(lambda watch: watch.on_message(text))
 
     def _obey(self, instructions: Iterable[Instruction]) -> None:
         """Carries out instructions; the state is on disk before."""
@@ -253,6 +261,9 @@ class Tuner:
         seconds = round(time.monotonic() - began, 4)
         more = {"generation": recipient.generation, "in_place": fits, "seconds": seconds}
         self._log_exploit(line | more)
+        with suppress(OSError):
+            found = json.dumps(donors(read_exploits(self._folder.path)))
+            write_atomically(self._folder.path / LINEAGE, found + "\n")
         self._obey(tuning.on_exploit(exploit, at, in_place=fits))
 
     def _log_exploit(self, line: Mapping[str, Any]) -> None:

@@ -132,6 +132,19 @@ def test_lines_at_the_end_can_be_pasted(tmp_path: Path) -> None:
         assert f"surreal-like {words}" in text
 
 
+def test_a_line_that_trains_once_has_an_end(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("algorithm: dqn\n")
+    (tmp_path / "tuning.yaml").write_text("experiment: mine.yaml\ntune: {stop: {env_steps: 700}}\n")
+    file = read_tune_file(tmp_path / "tuning.yaml")
+    assert file.train_words({"a.b": 3}) == [
+        f"{tmp_path}/mine.yaml",
+        "a.b=3",
+        "session_config.stop={env_steps: 700}",
+    ]
+    (tmp_path / "mine.yaml").write_text("algorithm: dqn\nsession_config: {stop: {seconds: 9}}\n")
+    assert read_tune_file(tmp_path / "tuning.yaml").train_words({})[1:] == []
+
+
 def test_the_plan_of_a_tuning(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(ROOT / "configs" / "cartpole_pbt.yaml")
     assert plan.run([file, "tune.trials=3", "tune.slots=2"]) == 0

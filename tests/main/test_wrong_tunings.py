@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from session.config import Config
+from session.folder import RunFolder
 from surreal_like.experiment.resolve import resolve
 from tests.main.conftest import Command
 
@@ -127,6 +129,9 @@ CASES = (
     Wrong("budget of words", "expected a number, or null", tune={"stop": {"env_steps": "many"}}),
     Wrong("experiment that is none", "nope.yaml", words=("experiment=nope.yaml",)),
     Wrong("experiment that is a tuning", "a tuning itself", words=("experiment=tuning.yaml",)),
+    Wrong(
+        "tpe that is not installed", "pip install", {GAMMA: {"choice": [0.5]}}, {"search": "tpe"}
+    ),
     Wrong("a folder in use", "taken is not empty", words=("--folder", "taken")),
     Wrong("replay with a file", "leave FILE and --resume out", words=("--replay", "x/trial-000")),
     Wrong("resume of none", "there is none in runs/tuning-*", words=("--resume",)),
@@ -145,6 +150,8 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "surreal_like.tune.start"
     monkeypatch.setattr(f"{module}.fork_servers", lambda *given: Servers())
     monkeypatch.setattr(f"{module}.resolve_forked", lambda servers, user: resolve(user))
+    # As if it were not installed.
+    monkeypatch.setitem(sys.modules, "optuna", None)
 
 
 @pytest.mark.parametrize("wrong", CASES, ids=lambda wrong: wrong.name)
@@ -196,3 +203,28 @@ def test_what_cannot_be_resumed(
     assert (found.code, found.err.count("\n")) == (2, 1)
     assert said in found.err
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_tuning_that_runs_is_not_resumed(command: Command, no_servers: None) -> None:
+    folder = RunFolder("runs/there")
+    folder.path.mkdir(parents=True)
+    words = Path("small.yaml").read_text() + "tune: {stop: {env_steps: 400}}\n"
+    (folder.path / "tune.yaml").write_text(words)
+    (folder.path / "tuning.json").write_text("{}")
+    folder.lock()
+    try:
+        found = command("tune", "--resume", "--folder", "runs/there")
+        alone = command("train", "--resume", "--folder", "runs/there/trial-000")
+    finally:
+        folder.unlock()
+    for said in (found, alone):
+        assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "in use" in found.err
+    assert "no run to resume" in alone.err
+
+
+def test_a_file_without_an_experiment(command: Command) -> None:
+    Path("none.yaml").write_text("tune: {stop: {env_steps: 400}}\n")
+    said = command("tune", "none.yaml")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "no algorithm: write" in said.err

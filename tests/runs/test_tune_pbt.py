@@ -57,6 +57,12 @@ def test_exploits_are_the_same_with_one_two_and_four_slots(file: Path, tmp_path:
         assert {each["failures"] for each in trials(folder).values()} == {0}
     assert found[0] == found[1] == found[2]
     assert found[0][0]
+    loads = [
+        (each["recipient"], each["recipient_time"], each["donor"], each["donor_time"])
+        for each in exploits(folder)
+    ]
+    lineage = read(folder / "lineage.json")
+    assert sorted(loads) == sorted((n, *load) for n, all in lineage.items() for load in all)
     for exploit in found[0][0]:
         assert exploit["in_place"]
         _check_recipient(folder, exploit)

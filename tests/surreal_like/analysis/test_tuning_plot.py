@@ -15,7 +15,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.analysis.plot import plot_tuning
 from surreal_like.analysis.tuning_plot import TuningData, draw_lineage, draw_scores
-from surreal_like.tune.lineage import Arrow, lineage, read_exploits
+from surreal_like.tune.lineage import Arrow, donors, lineage, read_exploits
 from surreal_like.tune.state import Trial, TrialState
 from surreal_like.tune.tune_file import read_tune_file
 
@@ -107,6 +107,10 @@ def test_parts_and_arrows_are_in_own_counts() -> None:
         "c": [(0, 20, "c", 3), (20, 50, "b", 6)],
     }
     assert arrows == [Arrow("b", "a", 30, 10), Arrow("a", "c", 20, 20)]
+    assert donors([*exploits, exploits[0]]) == {
+        "a": [(10, "b", 30), (10, "b", 30)],
+        "c": [(20, "a", 40)],
+    }
 
 
 def test_the_best_trial_stands_out(tmp_path: Path) -> None:

@@ -1,0 +1,137 @@
+"""The edge of a tuning, with stand-ins for its processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from session.folder import RunFolder
+from session.process.component import Component
+from session.process.heartbeat import Beat, write_beat
+from session.process.state import State
+from surreal_like.tune import tuner as module
+from surreal_like.tune.beat import MEMORY_BYTES
+from surreal_like.tune.control import Reported
+from surreal_like.tune.slots import Slots
+from surreal_like.tune.state import Trial
+from surreal_like.tune.tune_file import read_tune_file
+from surreal_like.tune.tuner import Tuner
+from surreal_like.tune.tuning import Tuning
+from surreal_like.tune.watch import TuneWatch
+
+FILE = """
+algorithm: dqn
+env_config: {env_name: "toy:chain"}
+tune: {trials: 2, scheduler: asha, asha: {grace_period: 10}, stop: {env_steps: 100}}
+"""
+SLOTS = Slots(2, 9, 1.0, 10**9, 10**8, 10**10)
+LINE = {"episodes": 3, "train": {"mean_return_100": 1.0}}
+
+
+class Processes:
+    """Starts nothing."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def start(self, component: Component) -> None:
+        self.started.append(component.name)
+
+    def pid(self, name: str) -> int:
+        return 1 if name in self.started else 0
+
+    def signal(self, name: str, number: int) -> None:
+        raise AssertionError(f"{name} got {number}")
+
+    def close(self) -> None:
+        pass
+
+    def remove_at_end(self, sockets: str) -> None:
+        pass
+
+
+class Messages(TuneWatch):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def on_message(self, text: str) -> None:
+        self.texts.append(text)
+
+
+class Rig:
+    """A tuner of two trials that have no processes."""
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        (path / "mine.yaml").write_text(FILE)
+        file = read_tune_file(path / "mine.yaml")
+        self.folder = RunFolder(path / "tuning")
+        self.folder.create()
+        trials = [Trial(f"trial-{number:03}", {}) for number in range(2)]
+        self.tuning = Tuning(trials, file.scheduler(), slots=2)
+        self.processes, self.watch = Processes(), Messages()
+        servers = cast(Any, self.processes)
+        self.tuner = Tuner(file, self.folder, self.tuning, servers, self.watch, SLOTS)
+        stack.callback(self.tuner.close)
+
+    def begin(self) -> None:
+        self.tuner._obey(self.tuning.choose(time.monotonic()))
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    monkeypatch.setattr(module, "Processes", lambda folder, servers: servers)
+    with ExitStack() as stack:
+        yield Rig(tmp_path, stack)
+
+
+def test_the_first_report_without_a_score_is_shown(rig: Rig) -> None:
+    rig.begin()
+    reports = [Reported(number, (1, 1, 0), 10.0, LINE) for number in (1, 0)]
+
+    class Control:
+        receive: Callable[[], Any] = staticmethod(lambda: reports.pop(0) if reports else None)
+        answer: Callable[[Any], None] = staticmethod(lambda answer: None)
+
+    rig.tuner._control = cast(Any, Control())
+    rig.tuner._read_reports()
+    assert rig.watch.texts == [
+        "trial-001 has no score: train.mean_return_100 is 1 after 3 episodes, fewer than "
+        "tune.min_episodes, 20"
+    ]
+
+
+def test_residents_follow_the_memory_in_heartbeats(rig: Rig) -> None:
+    rig.begin()
+    assert rig.tuning.max_resident == 2
+    for name, used in (("trial-000", 2e9), ("trial-001", 1e9)):
+        beat = Beat(name, 1, State.running, 1, time.time())
+        beat.status = {MEMORY_BYTES: used}
+        write_beat(rig.folder.alive, beat)
+    rig.tuner._read_beats()
+    assert rig.tuning.max_resident == 4
+
+
+def test_a_trial_whose_settings_are_not_on_disk_is_not_started(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Search:
+        ask: Callable[[int], Any] = staticmethod(lambda number: {"a.b": 1})
+
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    rig.tuner._search = cast(Any, Search())
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_atomically", full)
+        rig.begin()
+    assert rig.processes.started == []
+    assert [(each.state, each.failures) for each in rig.tuning.trials] == [("pending", 1)] * 2
+    assert rig.watch.texts == ["tuning.json cannot be written: No space left on device"]
+    rig.begin()
+    assert rig.processes.started == ["trial-000", "trial-001"]
+    assert '"a.b"' in (rig.folder.path / "tuning.json").read_text()
