@@ -16,8 +16,6 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
-from session.process.clock import CountedClock
-from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import SECTIONS
 from surreal_like.run.own_code import in_snapshot
 from surreal_like.tune.fixed_schedule import FixedSchedule
@@ -26,6 +24,7 @@ from surreal_like.tune.median import MedianStopping
 from surreal_like.tune.optuna_search import check_installed
 from surreal_like.tune.pbt import Explore, PopulationBased
 from surreal_like.tune.scheduler import Fifo, Scheduler
+from surreal_like.tune.score import check_metric
 from surreal_like.tune.space import Settings, Space
 
 TPE = "tpe"
@@ -382,71 +381,7 @@ def check_experiment(file: TuneFile, config: Config) -> None:
         ConfigError: the message names the key.
     """
     file.space.check(config)
-    _check_metric(str(file.tune.metric), config)
+    check_metric(str(file.tune.metric), config)
     stop = config.session_config.stop
     if not any(stop[name] is not None for name in (*_BUDGETS, "eval_return", "metric")):
         raise ConfigError("a trial would never end: set tune.stop.env_steps, or a goal")
-
-
-def _check_metric(metric: str, config: Config) -> None:
-    if metric.partition(".")[0] in ("metrics", "learn"):
-        return
-    if metric.startswith(("eval.", "best_eval.")):
-        if config.session_config.evaluator.num < 1:
-            raise ConfigError(
-                f"tune.metric is {metric}, but there is no evaluator: set "
-                "session_config.evaluator.num to 1"
-            )
-        return
-    known = leaves(RunStats(config, CountedClock()).line(0, 0, []))
-    if metric not in known:
-        hint = did_you_mean(metric, known, lead="; ")
-        raise ConfigError(f"tune.metric is {metric}: no line of progress has it{hint}")
-
-
-def number_at(line: Mapping[str, Any], metric: str) -> float | None:
-    """Returns a number of a line of progress; of the experiment's own metrics the mean.
-
-    Args:
-        line: of progress.
-        metric: dotted name; after ``metrics.`` the whole name of one.
-    """
-    section, _, name = metric.partition(".")
-    if section == "metrics":
-        summary = (line.get("metrics") or {}).get(name) or {}
-        value = summary.get("mean")
-    else:
-        value = line
-        for key in metric.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
-    return float(value) if isinstance(value, int | float) else None
-
-
-def without_score(line: Mapping[str, Any], tune: Mapping[str, Any]) -> str:
-    """Explains why a trial with this last line of progress has no score."""
-    metric: str = tune["metric"]
-    if (value := number_at(line, metric)) is not None:
-        return (
-            f"has no score: {metric} is {value:.6g} after {line.get('episodes', 0)} episodes, "
-            f"fewer than tune.min_episodes, {tune['min_episodes']}"
-        )
-    section = metric.partition(".")[0]
-    names = sorted(line.get(section) or {}) if isinstance(line.get(section), Mapping) else []
-    return (
-        f"has no score: {metric} is no number in its last line of progress, which has under "
-        f"{section}: {', '.join(names) or 'nothing'}"
-    )
-
-
-def score_of(line: Mapping[str, Any], tune: Mapping[str, Any]) -> float | None:
-    """Returns the score that a line of progress shows, None if it shows none.
-
-    Args:
-        line: of progress.
-        tune: section ``tune``.
-    """
-    metric: str = tune["metric"]
-    young = line.get("episodes_since_load", line.get("episodes", 0)) < tune["min_episodes"]
-    if young and metric.partition(".")[0] in ("train", "metrics"):
-        return None
-    return number_at(line, metric)

@@ -36,6 +36,7 @@ from surreal_like.tune.lineage import LINEAGE, PBT_LOG, donors, read_exploits
 from surreal_like.tune.optuna_search import OptunaSearch
 from surreal_like.tune.result import INTERRUPTED, result_of
 from surreal_like.tune.schemas import CONTROL, REPORTS
+from surreal_like.tune.score import score_of, without_score
 from surreal_like.tune.slots import Slots
 from surreal_like.tune.state import (
     OVER,
@@ -50,7 +51,7 @@ from surreal_like.tune.state import (
     state_text,
 )
 from surreal_like.tune.trial import FORMAT, TUNE_FILE
-from surreal_like.tune.tune_file import TPE, TuneFile, score_of, without_score
+from surreal_like.tune.tune_file import TPE, TuneFile
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 

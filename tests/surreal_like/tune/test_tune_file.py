@@ -13,14 +13,9 @@ from session.folder import RunFolder
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.own_code import keep_file
 from surreal_like.tune.halving import SuccessiveHalving
+from surreal_like.tune.score import number_at, score_of, without_score
 from surreal_like.tune.trial import new_request, own_words
-from surreal_like.tune.tune_file import (
-    TuneFile,
-    number_at,
-    read_tune_file,
-    score_of,
-    without_score,
-)
+from surreal_like.tune.tune_file import TuneFile, read_tune_file
 from tests.docs.examples import ROOT, write_files
 
 EXPERIMENT = """
