@@ -25,7 +25,7 @@ from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
 from surreal_like.exploration.epsilon import agent_epsilon, epsilon_greedy
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
-from surreal_like.learner.q_learner import QLearner
+from surreal_like.learner.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.loss.distributional import (
     categorical_divergence,
     categorical_loss,
@@ -48,19 +48,6 @@ from surreal_like.network.q_network import DISTRIBUTION_CONFIG, Q_NETWORK_CONFIG
 # Losses, metrics and priorities of a batch; losses and priorities `[B]`.
 Losses = tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]
 
-
-# The keys of `learner_config.algo.target`.
-TARGET_CONFIG: Mapping[str, Any] = MappingProxyType(
-    {
-        # hard: a copy every `period` updates; soft: moves by the share `tau` at each
-        # update.
-        "mode": "hard",
-        # Of a hard target [updates].
-        "period": 100,
-        # Of a soft target.
-        "tau": 0.005,
-    }
-)
 
 # The keys of `learner_config.algo` for exploration.
 EPSILON_CONFIG: Mapping[str, Any] = MappingProxyType(
@@ -85,22 +72,13 @@ def default_config() -> Config:
             "algo": {
                 # Number of rewards summed before the bootstrap value [steps].
                 "n_step": 3,
-                # Choose the next action with the online network, value it with the target network.
-                "double": True,
                 # Learn distributions of values instead of their means.
                 "distribution": dict(DISTRIBUTION_CONFIG),
                 # Split Q into the value of the state and the advantages of the actions.
                 "dueling": False,
                 # The loss is linear beyond this TD error; 0: squared everywhere.
                 "huber_kappa": 1.0,
-                # Step size of Adam: a schedule.
-                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-                # Added to the root of Adam's second moment.
-                "adam_epsilon": 1e-8,
-                # Gradients with a larger norm are scaled to this norm; 0: never.
-                "max_grad_norm": 10.0,
-                # Updates of the target network from the online network.
-                "target": dict(TARGET_CONFIG),
+                **Q_LEARNER_CONFIG,
                 **EPSILON_CONFIG,
             },
             "replay": {

@@ -16,12 +16,11 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, TARGET_CONFIG, DQNAgent
+from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, DQNAgent
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
 from surreal_like.dataflow.rows import state_before
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.q_learner import QLearner
+from surreal_like.learner.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.loss.policy import masked_mean
 from surreal_like.loss.sequence import rescaled_targets, sequence_loss, sequence_priority
 from surreal_like.loss.value import double_q_value, greedy_value, taken_value, td_error
@@ -36,20 +35,11 @@ def default_config() -> Config:
                 # Number of rewards summed before the bootstrap value, fewer at the end of a
                 # sequence [steps].
                 "n_step": 5,
-                # Choose the next action with the online network, value it with the target network.
-                "double": True,
                 # Split Q into the value of the state and the advantages of the actions.
                 "dueling": True,
                 # Learn sign(x) (sqrt(|x| + 1) - 1) + rescale x instead of values x; 0: values.
                 "rescale": 1e-3,
-                # Step size of Adam: a schedule.
-                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-                # Added to the root of Adam's second moment.
-                "adam_epsilon": 1e-8,
-                # Gradients with a larger norm are scaled to this norm; 0: never.
-                "max_grad_norm": 10.0,
-                # Updates of the target network from the online network.
-                "target": dict(TARGET_CONFIG),
+                **Q_LEARNER_CONFIG,
                 **EPSILON_CONFIG,
             },
             "replay": {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from session.config import Config
@@ -14,10 +15,40 @@ from surreal_like.dataflow import (
     update_priorities,
     update_target,
 )
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.learner.base import Learner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.network.module import Module
 from surreal_like.network.q_network import QNetwork
+
+# The keys of `learner_config.algo.target`.
+TARGET_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # hard: a copy every `period` updates; soft: moves by the share `tau` at each
+        # update.
+        "mode": "hard",
+        # Of a hard target [updates].
+        "period": 100,
+        # Of a soft target.
+        "tau": 0.005,
+    }
+)
+
+# The keys of `learner_config.algo` for a QLearner.
+Q_LEARNER_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # Choose the next action with the online network, value it with the target network.
+        "double": True,
+        # Step size of Adam: a schedule.
+        "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
+        # Added to the root of Adam's second moment.
+        "adam_epsilon": 1e-8,
+        # Gradients with a larger norm are scaled to this norm; 0: never.
+        "max_grad_norm": 10.0,
+        # Updates of the target network from the online network.
+        "target": dict(TARGET_CONFIG),
+    }
+)
 
 QNetworkT = TypeVar("QNetworkT", bound=QNetwork)
 
