@@ -143,7 +143,7 @@ def _to_dtype(spec: ArraySpec, array: Array, name: str) -> Array:
 
 
 def _to_float32(array: Array, name: str) -> Array:
-    if array.size and not np.max(np.abs(array)) <= FLOAT32_MOST:
+    if array.size and not np.abs(array).max() <= FLOAT32_MOST:
         raise DataError(f"{name}: a number that is infinite, NaN or too large for float32")
     return array.astype(np.float32)
 

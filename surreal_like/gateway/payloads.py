@@ -123,12 +123,12 @@ def _check_size(fields: Any) -> None:
                 if set(map(type, value)) - _TEXT:
                     malformed("a key of a map is no text")
                 value = value.values()
-            kinds = set(map(type, value))
-            if msgpack.Timestamp in kinds:
+            if _FLAT.issuperset(map(type, value)):
+                continue
+            if msgpack.Timestamp in map(type, value):
                 # The decoder makes it of an extension type of its own.
                 malformed("a timestamp given, arrays are the only extension type")
-            if kinds & _NESTED:
-                deeper += [each for each in value if type(each) in _NESTED]
+            deeper += [each for each in value if type(each) in _NESTED]
         if not deeper:
             return
         level = deeper
