@@ -34,6 +34,7 @@ HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
 GRACE_SECONDS = 60.0
 WITHOUT_HINDSIGHT = ("learner_config.replay.hindsight.proportion=0",)
+WITHOUT_BONUS = ("learner_config.parts=[]",)
 WITHOUT_MEMORY = ("learner_config.model.memory=''",)
 
 
@@ -93,6 +94,8 @@ ROWS = (
     row("target_a3c", -0.16, 90.0),
     row("bitflip_dqn", -6.9, 60.0),
     without_hindsight("bitflip_dqn"),
+    row("chain_rnd", 0.95, 60.0),
+    Row("chain_rnd, no bonus", "chain_rnd", 0.95, 60.0, WITHOUT_BONUS, below=0.01),
     row("pendulum_sac", -165.0, 300.0),
     row("pendulum_td3", -165.0, 180.0),
     row("pendulum_ddpg", -165.0, 180.0),
