@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tables
 from machine import spread
 
 LEARNED_CRITERION = (
@@ -97,12 +98,8 @@ def _measured_on(found: Mapping[str, Any]) -> str:
 
 def provenance(machine: Mapping[str, Any], seeds: Sequence[int]) -> str:
     """Formats command, date, machine, versions and seeds in a few sentences."""
-    versions = {"Python": machine["python"], **machine["versions"]}
-    text = ", ".join(
-        f"{name} {versions[name].partition('+')[0]}" for name in ("Python", "torch", "gymnasium")
-    )
+    versions = {name: machine["versions"][name] for name in ("torch", "gymnasium")}
     return (
-        f"`{machine['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
-        f"cores, {machine['memory_gib']} GiB. {text}. Seeds {', '.join(map(str, seeds))}: medians, "
+        f"{tables.provenance(machine, versions)} Seeds {', '.join(map(str, seeds))}: medians, "
         "and from the least to the most."
     )

@@ -53,18 +53,23 @@ def _short(number: float) -> str:
     return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
+def provenance(machine: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+    """Formats command, date, machine and versions in two sentences."""
+    named = {"Python": machine["python"], **versions}
+    listed = ", ".join(f"{name} {version.partition('+')[0]}" for name, version in named.items())
+    return (
+        f"`{machine['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
+        f"cores, {machine['memory_gib']} GiB. {listed}."
+    )
+
+
 def measured_on(found: Mapping[str, Any]) -> str:
     """Formats machine, date, versions and command in one paragraph."""
     machine = found["machine"]
     ours = {name: machine["versions"][name] for name in ("numpy", "pyzmq", "torch")}
-    versions = {"Python": machine["python"], **found["peers"], **ours}
-    listed = ", ".join(f"{name} {version.partition('+')[0]}" for name, version in versions.items())
     rounds = found["groups"][0]["rounds"]
-    text = (
-        f"`{machine['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
-        f"cores, {machine['memory_gib']} GiB. {listed}. Medians of {rounds} rounds, and from the "
-        "least to the most."
-    )
+    text = provenance(machine, {**found["peers"], **ours})
+    text += f" Medians of {rounds} rounds, and from the least to the most."
     missing = [f"{peer} ({reason})" for peer, reason in found["left_out"].items()]
     return f"{text} Left out: {'; '.join(missing)}." if missing else text
 

@@ -3,8 +3,8 @@
 `docs/configuration.md` is made of the default configs and the comments in their source,
 `docs/api.md` of the public names and their docstrings (`docs/api_reference.py`), the picture
 in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md`,
-`docs/algorithms.md` and `docs/gateway.md` of `benchmarks/results/`. Tests hold that all
-are up to date.
+`docs/algorithms.md`, `docs/gateway.md` and `docs/tune.md` of `benchmarks/results/`. Tests hold that
+all are up to date.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not 
 from learned import learned_table, samples_table  # noqa: E402
 from milestones import document  # noqa: E402
 from tables import measured  # noqa: E402
+from targets import targets_table  # noqa: E402
 
 from docs.api_reference import api_page  # noqa: E402
 from main.cli.diagram import mermaid  # noqa: E402
@@ -41,7 +42,9 @@ from surreal_like.run.request import RunRequest  # noqa: E402
 PAGE = ROOT / "docs" / "configuration.md"
 API = ROOT / "docs" / "api.md"
 README = ROOT / "README.md"
-MEASURED = tuple(ROOT / "docs" / f"{name}.md" for name in ("performance", "algorithms", "gateway"))
+MEASURED = tuple(
+    ROOT / "docs" / f"{name}.md" for name in ("performance", "algorithms", "gateway", "tune")
+)
 RESULTS = ROOT / "benchmarks" / "results"
 EXPERIMENT = ROOT / "configs" / "cartpole_dqn.yaml"
 _PICTURE = re.compile(r"(<!-- generated: docs/generate.py -->\n)```mermaid\n.*?```\n", re.DOTALL)
@@ -267,7 +270,12 @@ def readme(text: str) -> str:
 
 def with_tables(text: str) -> str:
     """A page with the tables that have been measured last."""
-    tables = {"learned": learned_table, "samples": samples_table, "milestones": document}
+    tables = {
+        "learned": learned_table,
+        "samples": samples_table,
+        "milestones": document,
+        "targets": targets_table,
+    }
 
     def newest(found: re.Match[str]) -> str:
         kept = json.loads((RESULTS / f"{found[2]}.json").read_text())

@@ -25,7 +25,6 @@ from surreal_like.tune.slots import Machine, Slots, find_slots
 from surreal_like.tune.state import OVER, Trial, restored_trials
 from surreal_like.tune.trial import MODULES, TUNE_FILE, new_request, read_state, trial_name
 from surreal_like.tune.tune_file import TPE, TuneFile, check_experiment, read_tune_file
-from surreal_like.tune.tuner import Tuner
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
@@ -69,6 +68,9 @@ def run_tuning(
         interrupts = stack.enter_context(Interrupts())
         servers = fork_servers(str(file.experiment.get("algorithm", "")), *MODULES)
         stack.callback(servers.close)
+        # Imported while the fork servers import torch: TensorBoard's part of it takes 0.1 s.
+        from surreal_like.tune.tuner import Tuner
+
         slots = _check(file, servers)
         own = stack.enter_context(held(folder, name=file.name, resume=resume))
         keep_file(str(file.tune.pbt.explore), own)

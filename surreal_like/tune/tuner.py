@@ -163,18 +163,23 @@ class Tuner:
         poller.poll(round(timeout * 1000))
 
     def _read_reports(self) -> None:
-        tuning = self._tuning
+        """Answers the reports that have arrived; one save of the state serves all of them."""
+        tuning, out, noted = self._tuning, list[Instruction](), False
         while (reported := self._control.receive()) is not None:
             score = score_of(reported.line, self._file.tune)
             now = time.monotonic()
-            out = tuning.on_report(reported.trial, reported.report, reported.time, score, now)
+            out += tuning.on_report(reported.trial, reported.report, reported.time, score, now)
             if reported.report[2] == 0:
                 if score is None and not self._said_no_score:
                     self._said_no_score = True
                     self._say_no_score(reported.trial, reported.line)
                 self._report(reported.trial, score)
-                self._save()
-            self._obey(out)
+                noted = True
+            if any(isinstance(each, Exploit) for each in out):
+                # The files of an exploit come before the next event.
+                self._obey(out, noted=noted)
+                out, noted = [], False
+        self._obey(out, noted=noted)
 
     def _report(self, number: int, score: float | None) -> None:
         trial = self._tuning.trials[number]
@@ -210,11 +215,16 @@ class Tuner:
         text = f"{self._tuning.trials[number].name} {without_score(line, self._file.tune)}"
         self._show(lambda watch: watch.on_message(text))
 
-    def _obey(self, instructions: Iterable[Instruction]) -> None:
-        """Carries out instructions; the state is on disk before."""
+    def _obey(self, instructions: Iterable[Instruction], *, noted: bool = False) -> None:
+        """Carries out instructions; the state is on disk before if it has changed.
+
+        Args:
+            instructions: in their order.
+            noted: times or scores have changed.
+        """
         instructions = list(instructions)
         changes = [each for each in instructions if isinstance(each, Changed)]
-        if changes:
+        if changes or noted:
             self._save()
         for change in changes:
             self._record(change)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -103,6 +104,26 @@ def test_the_first_report_without_a_score_is_shown(rig: Rig) -> None:
         "trial-001 has no score: train.mean_return_100 is 1 after 3 episodes, fewer than "
         "tune.min_episodes, 20"
     ]
+
+
+def test_reports_that_arrive_together_are_on_disk_once_before_their_answers(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.begin()
+    reports = [Reported(number, (1, 1, 0), 5.0, LINE) for number in (1, 0)]
+    done: list[str] = []
+
+    class Control:
+        receive: Callable[[], Any] = staticmethod(lambda: reports.pop(0) if reports else None)
+        answer: Callable[[Any], None] = staticmethod(lambda it: done.append(f"answer {it.trial}"))
+
+    def write(path: Path, text: str) -> None:
+        done.append(f"{path.name}: {[trial['time'] for trial in json.loads(text)['trials']]}")
+
+    rig.tuner._control = cast(Any, Control())
+    monkeypatch.setattr(module, "write_atomically", write)
+    rig.tuner._read_reports()
+    assert done == ["tuning.json: [5.0, 5.0]", "answer 1", "answer 0"]
 
 
 def test_residents_follow_the_memory_in_heartbeats(rig: Rig) -> None:
