@@ -106,14 +106,15 @@ class GatewayService(Service):
     def tick(self) -> bool:
         """Handles what has arrived, and answers one batch."""
         fetcher, frontend = self._fetcher, self._frontend
+        received = frontend.receive()
+        if self._leaving.begun:
+            # No fetch any more: its account would be taken for the last one.
+            self._leaving.tick()
+            return False
         parameters = fetcher.tick()
         if parameters is not None:
             self._policies.load(parameters)
         frontend.admission.over = fetcher.final
-        received = frontend.receive()
-        if self._leaving.begun:
-            self._leaving.tick()
-            return False
         if fetcher.final:
             self._begin_leaving("finished", reconnect=False)
             return True

@@ -654,6 +654,13 @@ def test_the_account_of_a_gateway_is_that_of_an_agent(stage: Stage) -> None:
     assert stage.rig.events("client_joined")
 
 
+def last_account(stage: Stage) -> dict[str, Any]:
+    asking = stage.rig.wire("learner", 9).dealer("ps.requests")
+    accounts = asking.request("accounts", timeout_seconds=5.0).fields["accounts"]
+    account: dict[str, Any] = accounts["gateway-0/5"]
+    return account
+
+
 def test_K2_the_last_account_has_the_totals_of_clients(stage: Stage) -> None:
     before = stage.client()
     before.request("reset")
@@ -662,15 +669,28 @@ def test_K2_the_last_account_has_the_totals_of_clients(stage: Stage) -> None:
     before.close()
     stage.client()
     stage.finish()
-    asking = stage.rig.wire("learner", 9).dealer("ps.requests")
-    accounts = asking.request("accounts", timeout_seconds=5.0).fields["accounts"]
-    assert accounts["gateway-0/5"]["clients"] == {
+    assert last_account(stage)["clients"] == {
         "sessions": 2,
         "resumed": 0,
         "refused": 1,
         "episodes_cut": 1,
         "unrecorded": 0,
     }
+
+
+def test_the_last_account_is_that_of_after_the_last_acks(stage: Stage) -> None:
+    client = stage.client()
+    client.request("reset")
+    client.request("step")
+    stage.replay.open = False
+    stage.learner.publish(final=True)
+    # Longer than the time between two requests of an agent for the newest version.
+    stage.rig.pass_time(2.0)
+    assert client.next()["kind"] == "goodbye"
+    stage.replay.open = True
+    stage.finish()
+    account = last_account(stage)
+    assert (account["pushed"], account["inserted"], account["unacked"]) == (2, 2, 0)
 
 
 def test_K2_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
