@@ -12,7 +12,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from session.config import Config
@@ -112,12 +111,7 @@ class RunControl(Control, Protocol):
         """Returns itself."""
         ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Closes it; the run goes on."""
         ...
 

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 from contextlib import suppress
-from types import TracebackType
 
 import psutil
 
@@ -67,13 +66,8 @@ class LocalLauncher(Supervisor):
             self._servers.close()
         self._servers = None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         if self._servers is not None:
             self._servers.close()
 

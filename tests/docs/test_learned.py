@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from docs.generate import MEASURED, RESULTS, ROOT, with_tables
+from tests.docs.results import MACHINE, names_with, shown_result
 
 # docs/generate.py has put the folder of benchmarks on the path.
 learn = importlib.import_module("learn")
 learned_table = importlib.import_module("learned").learned_table
-KEPT = sorted(
-    path.stem for path in RESULTS.glob("*.json") if "learned" in json.loads(path.read_text())
-)
 
 
 def ran(seconds: float | None, best: float = 480.0, seed: int = 1) -> dict[str, Any]:
@@ -53,16 +51,7 @@ def test_the_table_has_a_line_for_each_row() -> None:
         learn.judged(learn.row("b", -85.0, 9.0), [ran(None)]),
         learn.judged(learn.without_memory("c"), [ran(None, 0.31)]),
     ]
-    machine = {
-        "command": "python x",
-        "date": "today",
-        "processor": "P",
-        "cores": 2,
-        "memory_gib": 8.0,
-        "python": "3.11",
-        "versions": {"torch": "2+cpu", "gymnasium": "1"},
-    }
-    text = learned_table({"machine": machine, "learned": rows}).splitlines()
+    text = learned_table({"machine": MACHINE, "learned": rows}).splitlines()
     assert text[2:] == [
         "| `a.yaml` | 475 | 3 of 3 | 6.0 (5.0 to 7.0) | 15 | 6,000 (5,000 to 7,000) | holds |",
         "| `b.yaml` | -85 | 0 of 1 |  | 9 |  | **missed** |",
@@ -92,14 +81,10 @@ def test_every_experiment_that_learns_in_minutes_has_a_row() -> None:
     assert {row.config for row in learn.ROWS} == configs - others
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", names_with("learned"))
 def test_what_was_kept_is_shown_and_judged_as_now(name: str) -> None:
-    assert any(
-        f"<!-- generated: benchmarks/results/{name}.json -->" in page.read_text()
-        for page in MEASURED
-    )
     rows = {row.name: row for row in learn.ROWS}
-    for kept in json.loads((RESULTS / f"{name}.json").read_text())["learned"]:
+    for kept in shown_result(name)["learned"]:
         assert len(kept["runs"]) >= 3
         assert json.loads(json.dumps(learn.judged(rows[kept["name"]], kept["runs"]))) == kept
 

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from docs.generate import MEASURED, RESULTS, ROOT
+from docs.generate import ROOT
+from tests.docs.results import MACHINE, names_with, shown_result
 
 # docs/generate.py has put the folder of benchmarks on the path; scripts of peers lie below it.
 samples = importlib.import_module("samples")
 samples_table = importlib.import_module("learned").samples_table
-KEPT = sorted(
-    path.stem for path in RESULTS.glob("*.json") if "samples" in json.loads(path.read_text())
-)
 ROW = samples.ROWS[0]
 
 
@@ -43,17 +41,8 @@ def test_medians_are_compared_and_ours_has_to_get_there(
 
 
 def test_the_table_has_a_line_for_each_algorithm() -> None:
-    machine = {
-        "command": "python x",
-        "date": "today",
-        "processor": "P",
-        "cores": 2,
-        "memory_gib": 8.0,
-        "python": "3.11",
-        "versions": {"torch": "2+cpu", "gymnasium": "1"},
-    }
     rows = [samples.judged(ROW, ran(1000, 3000, 2000), ran(None, 1000, 3000))]
-    found = {"machine": machine, "peers": {"stable-baselines3": "9"}, "samples": rows}
+    found = {"machine": MACHINE, "peers": {"stable-baselines3": "9"}, "samples": rows}
     assert samples_table(found).splitlines()[2:] == [
         "| `cartpole_dqn.yaml` | 32 samples per step | 3 of 3 | 2,000 (1,000 to 3,000) | 2 of 3 "
         "| 2,000 (1,000 to 3,000) | 1.00 | 1.25 | holds |",
@@ -81,11 +70,9 @@ def test_a_script_is_looked_at_after_so_many_steps(monkeypatch: pytest.MonkeyPat
     assert "stable_baselines3" not in sys.modules
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", names_with("samples"))
 def test_what_was_kept_is_shown_and_judged_as_now(name: str) -> None:
-    mark = f"<!-- generated: benchmarks/results/{name}.json -->"
-    assert any(mark in page.read_text() for page in MEASURED)
     rows = {row.name: row for row in samples.ROWS}
-    for kept in json.loads((RESULTS / f"{name}.json").read_text())["samples"]:
+    for kept in shown_result(name)["samples"]:
         found = samples.judged(rows[kept["name"]], kept["ours"]["runs"], kept["peer"]["runs"])
         assert json.loads(json.dumps(found)) == kept

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-from typing import Any
 
 import pytest
 
-from docs.generate import MEASURED, RESULTS
+from tests.docs.results import MACHINE, names_with, shown_result
 
 # docs/generate.py has put the folder of benchmarks on the path.
 targets = importlib.import_module("targets")
-KEPT = sorted(
-    path.stem for path in RESULTS.glob("*.json") if "targets" in json.loads(path.read_text())
-)
-MACHINE = {
-    "command": "python x",
-    "date": "today",
-    "processor": "P",
-    "cores": 2,
-    "memory_gib": 8.0,
-    "python": "3.11",
-    "versions": {"torch": "2+cpu", "gymnasium": "1"},
-}
 
 
 @pytest.mark.parametrize(
@@ -59,10 +46,8 @@ def test_the_table_has_a_line_for_each_requirement() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", names_with("targets"))
 def test_what_was_kept_is_shown_and_judged_as_now(name: str) -> None:
-    mark = f"<!-- generated: benchmarks/results/{name}.json -->"
-    assert any(mark in page.read_text() for page in MEASURED)
-    kept: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    kept = shown_result(name)
     wanted = importlib.import_module(name).TARGETS
     assert json.loads(json.dumps(targets.judge_all(wanted, kept))) == kept["targets"]

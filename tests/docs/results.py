@@ -1,0 +1,32 @@
+"""Results of benchmarks that the documents show, and a machine for results that tests make."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from docs.generate import MEASURED, RESULTS
+
+MACHINE = {
+    "command": "python x",
+    "date": "today",
+    "processor": "P",
+    "cores": 2,
+    "memory_gib": 8.0,
+    "python": "3.11",
+    "versions": {"torch": "2+cpu", "gymnasium": "1"},
+}
+
+
+def names_with(key: str) -> list[str]:
+    """Returns the names of the kept results that have a key."""
+    return sorted(
+        path.stem for path in RESULTS.glob("*.json") if key in json.loads(path.read_text())
+    )
+
+
+def shown_result(name: str) -> Any:
+    """Returns a kept result; fails if no document has its table."""
+    mark = f"<!-- generated: benchmarks/results/{name}.json -->"
+    assert any(mark in page.read_text() for page in MEASURED)
+    return json.loads((RESULTS / f"{name}.json").read_text())
