@@ -1,7 +1,6 @@
 """A run in this thread: the library's own components, and beside them those that a test plays."""
 
 import importlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ from session.wire import AddressBook, Message
 from session.wire.sockets import PullSocket, Socket
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
-
-DEADLINE_SECONDS = 20.0
+from tests.polling import until
 
 Record = Mapping[str, Any]
 
@@ -125,12 +123,7 @@ class Stage:
 
     def until(self, condition: Callable[[], Any]) -> Any:
         """Goes on until something is so; returns what it is."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while time.monotonic() < deadline:
-            if found := condition():
-                return found
-            self.round()
-        raise AssertionError("it did not come to pass")
+        return until(condition, step=self.round)
 
     def _pause(self, sockets: Sequence[Socket], seconds: float) -> None:
         self.round()

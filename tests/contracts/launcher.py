@@ -40,6 +40,7 @@ import pytest
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.launcher import ComponentStatus, Control
+from tests.polling import until
 
 ROOT = Path(__file__).resolve().parents[2]
 # What another shell does with a run: python -c THIS folder command arguments...
@@ -71,12 +72,16 @@ def _kill_process(row: ComponentStatus) -> None:
     os.kill(row.pid, signal.SIGKILL)
 
 
-def _process_lives(row: ComponentStatus) -> bool:
+def lives(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
     try:
-        process = psutil.Process(row.pid)
-        return row.pid != 0 and process.status() != psutil.STATUS_ZOMBIE
+        return pid != 0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def _process_lives(row: ComponentStatus) -> bool:
+    return lives(row.pid)
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,12 @@ class Launched:
 
     def until(self, look: Callable[[], T | None], seconds: float = 60.0) -> T:
         """Polls until ``look`` gives something that is true."""
-        deadline = time.monotonic() + seconds
-        while not (found := look()):
-            assert time.monotonic() < deadline, f"nothing came in {seconds:g} s: {self.rows()}"
+
+        def step() -> None:
             self.poll()
             time.sleep(0.01)
-        return found
+
+        return until(look, seconds=seconds, what=self.rows, step=step)
 
     def rows(self) -> dict[str, ComponentStatus]:
         """Name -> row of all components."""

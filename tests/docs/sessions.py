@@ -11,8 +11,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from session.folder import RunFolder
 from session.process.heartbeat import read_beats
 from session.tail import last_object
 from tests.docs.examples import ROOT, blocks
+from tests.polling import until
 
 COMMAND_SECONDS = 100.0
 
@@ -95,7 +94,7 @@ class Session:
 
     def wait_until_it_learns(self) -> RunFolder:
         """Wait until the newest run has made updates; return its folder."""
-        until(lambda: (last_object(self.newest().progress) or {}).get("iterations"), "an update")
+        until(lambda: (last_object(self.newest().progress) or {}).get("iterations"))
         return self.newest()
 
     def wait_until_replaced(self, name: str, pid: int) -> None:
@@ -105,7 +104,7 @@ class Session:
             beat = read_beats(self.newest().alive).get(name)
             return beat is not None and beat.pid != pid and beat.state == "running"
 
-        until(is_back, f"another {name}")
+        until(is_back)
 
     def pid(self, name: str) -> int:
         """Return the process of a component of the newest run."""
@@ -125,11 +124,3 @@ class Session:
             if here and each.info["cmdline"]:
                 found.append(" ".join(each.info["cmdline"]))
         return found
-
-
-def until(done: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
-    """Wait until something is true; fail with its name after a deadline."""
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.05)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.examples import ROOT, blocks
-from tests.docs.sessions import Session, until
+from tests.docs.sessions import Session
 from tests.docs.test_examples import DOCUMENTS
+from tests.polling import until
 
 README = ROOT / "README.md"
 # Those that another test runs.
@@ -26,7 +27,7 @@ def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Session]
     yield made
     if made.left():
         made.run("for run in runs/*; do surreal-like stop $run; done; true")
-    until(lambda: not made.left(), "the processes of the run to leave")
+    until(lambda: not made.left(), what=made.left)
 
 
 @pytest.mark.slow
@@ -47,12 +48,12 @@ def test_what_is_killed_comes_back(session: Session) -> None:
     assert result["status"] == "interrupted"
     experience = result["experience"]
     assert experience["pushed"] == experience["inserted"] + experience["dropped"]
-    until(lambda: not session.left(), "the processes of the run to leave")
+    until(lambda: not session.left(), what=session.left)
     session.run(resume)
     result = session.result()
     assert result["status"] == "stopped"
     assert result["goal_met"]
-    until(lambda: not session.left(), "the processes of the run to leave")
+    until(lambda: not session.left(), what=session.left)
 
 
 @pytest.mark.slow
@@ -70,7 +71,7 @@ def test_a_run_is_steered_from_another_terminal(session: Session) -> None:
     session.wait_until_replaced("learner", pid)
     session.run(logs)
     session.run(stop)
-    until(lambda: not session.left(), "the processes of the run to leave")
+    until(lambda: not session.left(), what=session.left)
     for line in after:
         session.run(line)
     for name in ("curves.png", "pole.mp4"):

@@ -11,10 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pytest
@@ -30,20 +30,11 @@ from session.launchers.tmux_session import default_socket
 from session.process.heartbeat import Beat, write_beat
 from session.process.state import State
 from tests.main.conftest import Command
+from tests.polling import until
 from tests.session.made_run import made_line
 
 LONG = "session_config.stop={seconds: 300}"
 DEADLINE_SECONDS = 60.0
-
-T = TypeVar("T")
-
-
-def until(look: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.1)
-    return found
 
 
 def make_run(path: Path, status: str = "", **run: object) -> RunFolder:
@@ -338,7 +329,7 @@ def test_the_life_of_a_detached_run(command: Command, tmp_path: Path, on: str) -
         assert command("restart", "r", "learner").code == 0
         until(lambda: components(command)["learner"]["restarts"] == 1)
         os.kill(before["agent-0"]["pid"], signal.SIGKILL)
-        row = until(lambda: (r := components(command)["agent-0"])["died"] and r, 5.0)
+        row = until(lambda: (r := components(command)["agent-0"])["died"] and r, seconds=5.0)
         assert row["died"] == "killed by SIGKILL"
         until(lambda: components(command)["agent-0"]["pid"] not in (0, before["agent-0"]["pid"]))
         after = running(command, [*SERVERS, "agent-0", "agent-1"])

@@ -14,7 +14,8 @@ import pytest
 
 from surreal_like import train
 from surreal_like.gateway.clients.surreal_client import connect
-from tests.runs.command import CARTPOLE, COMMAND, ROOT, Process, Train, until
+from tests.polling import until
+from tests.runs.command import CARTPOLE, COMMAND, ROOT, Process, Train
 
 PAGE = (ROOT / "docs" / "serve.md").read_text()
 ADDRESS = "127.0.0.1:7100"

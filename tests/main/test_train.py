@@ -9,8 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.train import Run
 from tests.main.conftest import CONFIG, Command
+from tests.polling import until
 
 SERIAL = ("train", "small.yaml", "--on", "serial")
 
@@ -268,13 +268,6 @@ def training(folder: Path, *argv: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
-
-
 def has_trained(run: Path, iterations: int = 20) -> bool:
     path = RunFolder(run).progress
     lines = path.read_text().splitlines() if path.exists() else []
@@ -313,7 +306,7 @@ def test_processes_train_to_the_end_and_leave_nothing(command: Command, tmp_path
 @pytest.mark.slow
 def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(command: Command, tmp_path: Path) -> None:
     with training(tmp_path, "small.yaml", "--folder", "r", *LONG) as process:
-        wait_for(lambda: has_trained(tmp_path / "r"))
+        until(lambda: has_trained(tmp_path / "r"))
         assert command("probe", "r", "learner").code == 0
         assert re.search(r"learner +running", command("status", "r").out)
         os.killpg(process.pid, signal.SIGINT)
@@ -340,11 +333,11 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(command: Command, tmp_path: P
 def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(CONFIG)
     with training(tmp_path, "small.yaml", "--folder", "r") as process:
-        wait_for(lambda: (tmp_path / "r").exists())
+        until(lambda: (tmp_path / "r").exists())
         os.killpg(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
-    wait_for(lambda: not processes_of(tmp_path), 5.0)
+    until(lambda: not processes_of(tmp_path), seconds=5.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"]
 
 
@@ -353,9 +346,9 @@ def test_a_killed_train_leaves_nothing_and_its_run_can_go_on(
     command: Command, tmp_path: Path
 ) -> None:
     with training(tmp_path, "small.yaml", "--folder", "r", *LONG) as process:
-        wait_for(lambda: has_trained(tmp_path / "r"))
+        until(lambda: has_trained(tmp_path / "r"))
         process.kill()
-        wait_for(lambda: not processes_of(tmp_path), 5.0)
+        until(lambda: not processes_of(tmp_path), seconds=5.0)
     run = RunFolder(tmp_path / "r")
     assert not run.in_use
     assert not run.sockets.exists()
@@ -367,7 +360,7 @@ def test_a_killed_train_leaves_nothing_and_its_run_can_go_on(
 @pytest.mark.slow
 def test_a_run_is_stopped_from_another_terminal(command: Command, tmp_path: Path) -> None:
     with training(tmp_path, "small.yaml", "--folder", "r", "--json", *LONG) as process:
-        wait_for(lambda: has_trained(tmp_path / "r"))
+        until(lambda: has_trained(tmp_path / "r"))
         said = command("stop", "r")
         process.communicate(timeout=30)
     assert said.out == "run r has ended: surreal-like stop\n"
@@ -381,7 +374,7 @@ def test_the_lines_of_plan_run_without_a_launcher(command: Command, tmp_path: Pa
     lines = [line for line in command(*words).out.splitlines() if line[0] != "#"]
     started = [subprocess.Popen(line, shell=True, cwd=tmp_path) for line in lines]
     try:
-        wait_for(lambda: all(process.poll() is not None for process in started), 60.0)
+        until(lambda: all(process.poll() is not None for process in started))
     finally:
         for process in started:
             process.kill()

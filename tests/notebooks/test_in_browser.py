@@ -7,8 +7,7 @@ The picture in docs/images is what this test has seen last; it is made with
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,15 @@ import pytest
 from session.folder import RunFolder
 from tests.browser import WAIT_SECONDS, browser, keep
 from tests.notebooks.lab import Notebook, copy_notebooks, lab
+from tests.polling import until
 
 # Up to the cell that shows the dashboard.
 CELLS = 6
 pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.timeout(1800)]
 
+wait = partial(until, seconds=WAIT_SECONDS)
+
 IMAGE = "[...document.querySelectorAll('.jp-OutputArea-output img')][0]"
-
-
-def wait(until: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not until():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.2)
 
 
 def runs(notebook: Notebook, name: str) -> bool:

@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from session.folder import RunFolder
-from tests.runs.command import (
-    CARTPOLE,
-    COMMAND,
-    DEADLINE_SECONDS,
-    Process,
-    read_lines,
-    still,
-    until,
-)
+from tests.polling import DEADLINE_SECONDS, until
+from tests.runs.command import CARTPOLE, COMMAND, Process, read_lines, still
 
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ import psutil
 
 from session.folder import RunFolder
 from session.show.text import columns
-from tests.runs.command import COMMAND, ROOT, Process, until
+from tests.polling import until
+from tests.runs.command import COMMAND, ROOT, Process
 from tests.runs.small_disk import fill, small_disk
 
 EXPERIMENT = ROOT / "configs" / "cartpole_ppo.yaml"

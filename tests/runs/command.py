@@ -17,14 +17,12 @@ import psutil
 
 from session.folder import RunFolder
 from session.process.heartbeat import Beat, read_beats
+from tests.polling import DEADLINE_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 CARTPOLE = str(ROOT / "configs" / "cartpole_dqn.yaml")
 # Not `python -m main.cli`: Python's -m can tell an interrupt that was handled as a death by SIGINT.
 COMMAND = (sys.executable, str(Path(sys.executable).with_name("surreal-like")))
-# Generous, for the machine may be shared; nothing waits for so long when all is well.
-DEADLINE_SECONDS = 90.0
-_LOOK_SECONDS = 0.05
 _OPEN_STATES = ("starting", "running", "draining")
 
 # Keys whose values are real durations, in a run that is otherwise repeatable.
@@ -37,20 +35,6 @@ def wait_for(seconds: float) -> None:
     """Lets some time pass, for a test that does things in a rhythm."""
     deadline = time.monotonic() + seconds
     until(lambda: time.monotonic() >= deadline, seconds=seconds + 1.0)
-
-
-def until(
-    look: Callable[[], T | None],
-    *,
-    seconds: float = DEADLINE_SECONDS,
-    what: Callable[[], str] = str,
-) -> T:
-    """Polls until ``look`` gives something that is true; ``what`` tells why it might not."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"nothing came within {seconds:g} s:\n{what()}"
-        time.sleep(_LOOK_SECONDS)
-    return found
 
 
 class Process:

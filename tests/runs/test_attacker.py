@@ -22,7 +22,8 @@ from session.wire.security import Security
 from session.wire.sockets import poll
 from surreal_like.join.client import Admission, Invitation, request_admission
 from surreal_like.join.tokens import make_token
-from tests.runs.command import CARTPOLE, read_lines, until
+from tests.polling import until
+from tests.runs.command import CARTPOLE, read_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -18,7 +18,8 @@ from session.wire import AddressBook
 from session.wire.codec import PROTOCOL_VERSION
 from session.wire.security import write_keys
 from surreal_like.join.tokens import Token
-from tests.runs.command import CARTPOLE, COMMAND, Process, clean, read_lines, until
+from tests.polling import until
+from tests.runs.command import CARTPOLE, COMMAND, Process, clean, read_lines
 from tests.runs.network import GUEST_ADDRESS, HOST_ADDRESS, TwoMachines
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]

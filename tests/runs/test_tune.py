@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from session.folder import RunFolder
-from tests.runs.command import COMMAND, ROOT, Process, until
+from tests.polling import until
+from tests.runs.command import COMMAND, ROOT, Process
 
 FILE = f"""
 experiment: {ROOT}/configs/cartpole_ppo.yaml

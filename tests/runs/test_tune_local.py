@@ -9,7 +9,7 @@ import pytest
 
 from session.folder import RunFolder
 from session.process.heartbeat import read_beats
-from tests.runs.command import until
+from tests.polling import until
 from tests.runs.test_tune import ended, start, trials
 from tests.runs.test_tune_pbt import FILE, RATE, exploits, lines
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +27,13 @@ from session.launchers.status import process_lives, rows_of_files
 from session.process.heartbeat import Beat, write_beat
 from session.process.state import State
 from session.wire.sockets import poll
+from tests.polling import until
 from tests.session.launchers.parts import make_config, make_run, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_SECONDS = 20.0
 ACTS = {"learner": "learn", "agent-0": "work"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _path() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        yield
-
-
-def until(look: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not look():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
 
 
 def make_cluster(path: Path, module: str = SUPERVISOR) -> LocalCluster:

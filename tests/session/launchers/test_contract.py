@@ -16,7 +16,7 @@ from session.launchers.local import LocalCluster, LocalLauncher
 from session.launchers.serial import SerialLauncher
 from session.launchers.tmux import TmuxCluster
 from session.process.component import Topology
-from tests.contracts.launcher import ROOT, Launched, LauncherContract
+from tests.contracts.launcher import Launched, LauncherContract
 from tests.session.launchers.parts import MODULE, make_config, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR
 
@@ -27,13 +27,6 @@ ACTS = {
     "agent-0": "say",
     "eval-0": "work",
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _path() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        yield
 
 
 def make_folder(path: Path) -> RunFolder:

@@ -5,13 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from session.folder import RunFolder
 from session.process.heartbeat import read_beats
+from tests.polling import until
 from tests.session.launchers.parts import MODULE, make_config, make_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,13 +33,6 @@ print(outcome.status, outcome.reason)
 """
 
 
-def wait_until(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not look():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
-
-
 def start(folder: RunFolder) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", SUPERVISOR, str(folder)],
@@ -59,7 +52,7 @@ def test_the_first_signal_ends_the_run_cleanly(run_folder: Path, number: signal.
     acts = {"learner": "learn", "agent-0": "work"}
     folder = make_run(run_folder, make_config(acts))
     with start(folder) as supervisor:
-        wait_until(lambda: all_run(folder, acts))
+        until(lambda: all_run(folder, acts))
         supervisor.send_signal(number)
         said, _ = supervisor.communicate(timeout=DEADLINE_SECONDS)
     assert said == "interrupted interrupted\n"
@@ -71,9 +64,9 @@ def test_the_second_signal_ends_it_at_once(run_folder: Path) -> None:
     acts = {"learner": "deaf", "agent-0": "stubborn"}
     folder = make_run(run_folder, make_config(acts, grace_seconds=60.0))
     with start(folder) as supervisor:
-        wait_until(lambda: all_run(folder, acts))
+        until(lambda: all_run(folder, acts))
         supervisor.send_signal(signal.SIGINT)
-        wait_until((run_folder / "asked").exists)
+        until((run_folder / "asked").exists)
         began = time.monotonic()
         supervisor.send_signal(signal.SIGINT)
         supervisor.communicate(timeout=DEADLINE_SECONDS)

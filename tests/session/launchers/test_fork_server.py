@@ -5,10 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import pytest
@@ -16,21 +14,13 @@ import pytest
 from session.errors import DeadlineError, RunError
 from session.launchers.fork_server import ForkServer, ForkServers, Preload
 from session.launchers.subreaper import group_lives, kill_group, reap
+from tests.contracts.launcher import lives
+from tests.polling import until
 
 ROOT = Path(__file__).resolve().parents[3]
 ACTS = "tests.session.launchers.child_acts"
 # Imported by the heavy server only, and by nothing else.
 LATER = "wave"
-DEADLINE_SECONDS = 10.0
-
-T = TypeVar("T")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _path() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +42,6 @@ def servers() -> Iterator[ForkServers]:
 @pytest.fixture
 def said(tmp_path: Path) -> str:
     return str(tmp_path / "child.err")
-
-
-def until(look: Callable[[], T | None]) -> T:
-    """What `look` gives once it gives something."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (found := look()):
-        assert time.monotonic() < deadline, "nothing came in time"
-        time.sleep(0.005)
-    return found
 
 
 def ready(servers: ForkServers, *, heavy: bool) -> ForkServer:
@@ -99,13 +80,6 @@ def die(servers: ForkServers, *, heavy: bool) -> str:
 def descriptors() -> list[str]:
     paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
     return [os.readlink(path) for path in paths if os.path.exists(path)]
-
-
-def lives(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.launchers.local import LocalLauncher
 from session.process.heartbeat import read_beats
+from tests.contracts.launcher import lives
+from tests.polling import until
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,13 +35,6 @@ PRELOAD = Preload(shared=[MODULE])
 ACTS = {"replay-0": "work", "learner": "learn", "agent-0": "work"}
 
 T = TypeVar("T")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _path() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        yield
 
 
 class Run:
@@ -60,11 +55,11 @@ class Run:
 
     def until(self, look: Callable[[], T | None]) -> T:
         """Polls the launcher until `look` gives something."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not (found := look()):
-            assert time.monotonic() < deadline, f"nothing came in time: {self.events}"
+
+        def step() -> None:
             self.events += self.launcher.poll(0.02)
-        return found
+
+        return until(look, what=lambda: self.events, step=step)
 
     def started(self, *names: str) -> None:
         """Waits until these (all, if none is named) are running."""
@@ -87,13 +82,6 @@ class Run:
 
     def result(self) -> dict[str, Any]:
         return dict(self.folder.read_result() or {})
-
-
-def lives(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_a_run_from_launch_to_its_end(run_folder: Path) -> None:
@@ -366,7 +354,7 @@ def served(path: Path, *, stopped: bool = False) -> Iterator[tuple[Run, ForkServ
     """A run whose fork servers are ready, and stopped by SIGSTOP before the launch if asked."""
     run, servers = Run(path), ForkServers(PRELOAD)
     for each in servers.living().values():
-        wait_until(lambda each=each: bool(each.receive() or each.ready))  # type: ignore[misc]
+        until(lambda each=each: bool(each.receive() or each.ready))  # type: ignore[misc]
         if stopped:
             os.kill(each.pid, signal.SIGSTOP)
     config = make_config(ACTS)
@@ -484,23 +472,16 @@ def test_a_killed_supervisor_leaves_nothing(run_folder: Path) -> None:
     acts = {"replay-0": "work", "learner": "learn", "agent-0": "parent"}
     folder = make_run(run_folder, make_config(acts))
     with subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(run_folder)]) as supervisor:
-        wait_until(lambda: [b.state for b in read_beats(folder.alive).values()] == ["running"] * 3)
+        until(lambda: [b.state for b in read_beats(folder.alive).values()] == ["running"] * 3)
         family = psutil.Process(supervisor.pid).children(recursive=True)
         assert len(family) == 6  # three components, a child of one, two fork servers
         assert folder.in_use
         supervisor.kill()
     killed = time.monotonic()
-    wait_until(lambda: not any(lives(each.pid) for each in family))
-    wait_until(lambda: not folder.sockets.exists())
+    until(lambda: not any(lives(each.pid) for each in family))
+    until(lambda: not folder.sockets.exists())
     assert time.monotonic() - killed < 5.0
     assert not folder.in_use
-
-
-def wait_until(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not look():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
 
 
 def test_a_run_can_be_launched_again_after_a_kill(run_folder: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +33,7 @@ from session.launchers.tmux_session import (
     require_tmux,
     session_name,
 )
+from tests.polling import until
 from tests.session.launchers.parts import make_config, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR
 
@@ -44,13 +44,6 @@ ACTS = {"learner": "learn", "agent-0": "say"}
 T = TypeVar("T")
 
 pytestmark = pytest.mark.tmux
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _path() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        yield
 
 
 class Run:
@@ -67,11 +60,7 @@ class Run:
         self.server = libtmux.Server(socket_name=SOCKET_NAME)
 
     def until(self, look: Callable[[], T | None]) -> T:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not (found := look()):
-            assert time.monotonic() < deadline, f"nothing came in time: {self.cluster.status()}"
-            time.sleep(0.02)
-        return found
+        return until(look, what=self.cluster.status)
 
     def rows(self) -> dict[str, ComponentStatus]:
         return {row.name: row for row in self.cluster.status()}

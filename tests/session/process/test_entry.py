@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from session.launchers.launcher import make_addresses, write_run_files
 from session.process.component import LIFELINE
 from session.process.heartbeat import read_beat
 from session.process.service import START_AGAIN
+from tests.polling import until
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,13 +73,6 @@ def finish(process: "subprocess.Popen[str]") -> tuple[int, str]:
     return process.returncode, said
 
 
-def wait_until(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not look():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
-
-
 def state(folder: RunFolder, name: str) -> str:
     beat = read_beat(folder.alive, name)
     return beat.state if beat is not None else ""
@@ -87,7 +81,7 @@ def state(folder: RunFolder, name: str) -> str:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, START_AGAIN), (signal.SIGINT, 0)])
 def test_a_process_ends_well_when_it_is_asked_to(folder: RunFolder, number: int, code: int) -> None:
     process = start("--name", "learner", "--folder", str(folder))
-    wait_until(lambda: state(folder, "learner") == "running")
+    until(lambda: state(folder, "learner") == "running")
     assert folder.sockets.stat().st_mode & 0o777 == 0o700
     process.send_signal(number)
     assert finish(process) == (code, "")
@@ -101,7 +95,7 @@ def test_processes_end_with_their_launcher_and_the_last_one_tidies_up(folder: Ru
     reader, writer = os.pipe()
     names = ("learner", "agent-0", "agent-3")
     processes = [start("--name", n, "--folder", str(folder), lifeline=reader) for n in names]
-    wait_until(lambda: all(state(folder, name) == "running" for name in names))
+    until(lambda: all(state(folder, name) == "running" for name in names))
     os.close(writer)
     closed = time.monotonic()
     assert [finish(process) for process in processes] == [(0, "")] * 3
@@ -161,7 +155,7 @@ def test_a_process_where_no_folder_is_shared(folder: RunFolder, tmp_path: Path) 
         str(tmp_path / "addresses.json"),
     )
     process = start("--name", "learner", *files)
-    wait_until(lambda: (folder.sockets / "learner.control").exists())
+    until(lambda: (folder.sockets / "learner.control").exists())
     assert process.stderr is not None
     assert select.select([process.stderr], [], [], 0)[0] == []
     process.terminate()

@@ -2,8 +2,8 @@
 
 import socket as tcp
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import zmq
@@ -13,22 +13,10 @@ from session.process.clock import CountedClock
 from session.process.handshake import ANSWERS, Accepted, Handshake
 from session.wire import PROTOCOL_VERSION, AddressBook, Identity, Wire
 from session.wire.requests import Request, RouterSocket
-from session.wire.sockets import poll
+from tests.session.wire.rig import until
 
-DEADLINE_SECONDS = 5.0
 WELCOME = {"starts": 2, "incarnation": 1700, "version": [1600, 12], "iteration": 400}
 HELLO = {"name": "agent-0", "incarnation": 1650, "fingerprint": "ab" * 32, "spec_hash": "cd" * 8}
-
-T = TypeVar("T")
-
-
-def until(look: Callable[[], T | None]) -> T:
-    """What `look` gives once it gives something."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (found := look()):
-        assert time.monotonic() < deadline, "nothing came in time"
-        poll([], 0.001)
-    return found
 
 
 class Server:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from session.errors import MissingExtra, RefusedError
 from session.show.dashboard import Dashboard
 from session.show.notebook import Panel
+from tests.polling import until
 from tests.session.fake_run import FakeRun, status
 from tests.session.made_run import made_config, made_line, made_run
 
@@ -52,13 +52,6 @@ def find(panel: Panel, kind: str, text: str = "") -> Any:
 
 def said(panel: Panel) -> str:
     return str(panel._message.value)
-
-
-def wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not until():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def test_it_shows_numbers_components_and_curves(panel: Panel) -> None:
@@ -112,13 +105,13 @@ def test_a_run_that_refuses_is_quoted(
 def test_it_refreshes_itself_until_the_run_is_over(run: FakeRun) -> None:
     panel = Dashboard(run).show(interval_seconds=0.01)
     run.rows["eval-7"] = status("eval-7")
-    wait(lambda: "eval-7" in panel._table.value)
+    until(lambda: "eval-7" in panel._table.value)
     find(panel, "Dropdown").value = "eval-7"
     run.rows["eval-8"] = status("eval-8")
-    wait(lambda: "eval-8" in find(panel, "Dropdown").options)
+    until(lambda: "eval-8" in find(panel, "Dropdown").options)
     assert find(panel, "Dropdown").value == "eval-7"
     run.stop()
-    wait(lambda: not panel._thread.is_alive())
+    until(lambda: not panel._thread.is_alive())
     assert find(panel, "Button", "Add").disabled
 
 
@@ -132,9 +125,9 @@ def test_what_fails_while_refreshing_is_shown_and_not_the_end(
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "status", fail)
-        wait(lambda: "ValueError" in said(panel))
+        until(lambda: "ValueError" in said(panel))
     run.rows["eval-7"] = status("eval-7")
-    wait(lambda: "eval-7" in panel._table.value)
+    until(lambda: "eval-7" in panel._table.value)
     panel.close()
     assert not panel._thread.is_alive()
 

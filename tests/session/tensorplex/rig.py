@@ -1,7 +1,6 @@
 """A run folder, addresses and a clock that is turned by hand, for telemetry on real sockets."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from session.process.service import Service
 from session.wire import AddressBook
 from session.wire.sockets import poll
 from surreal_like.experiment.topology import make_topology
-
-DEADLINE_SECONDS = 5.0
+from tests.polling import until
 
 
 class HandClock:
@@ -74,16 +72,17 @@ class Rig:
         self.folder.topology.write_text(json.dumps(self.topology.to_dict()))
         self.folder.addresses.write_text(self.addresses.dump())
 
-    def pump(self, service: Service, until: Callable[[], bool]) -> None:
+    def pump(self, service: Service, condition: Callable[[], bool]) -> None:
         """Ticks the service and turns the clock until something holds."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not until():
-            assert time.monotonic() < deadline, "waited in vain"
+
+        def step() -> None:
             for context in self.contexts:
                 context.flush()
             if not service.tick():
                 poll(service.wait_on(), 0.005)
             self.clock.seconds += 0.01
+
+        until(condition, step=step)
 
     def close(self) -> None:
         for context in self.contexts:

@@ -2,10 +2,9 @@
 
 import os
 import signal
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,6 +13,7 @@ import pytest
 from session.errors import UsageError
 from session.tensorplex.board import Board
 from tests.browser import browser
+from tests.polling import until
 from tests.session.made_run import made_events
 from tests.session.tensorplex.rig import Rig
 
@@ -25,13 +25,6 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     rig = Rig(tmp_path, **SESSION)
     yield rig
     rig.close()
-
-
-def wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not until():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def answers(port: int) -> bool:
@@ -110,11 +103,11 @@ def test_page_is_served_and_a_killed_component_leaves_no_program(rig: Rig) -> No
     port, program = map(int, os.read(reader, 100).split())
     os.close(reader)
     os.close(writer)
-    wait(lambda: answers(port))
+    until(lambda: answers(port))
     children = [psutil.Process(program), *psutil.Process(program).children(recursive=True)]
     os.kill(component, signal.SIGKILL)
     os.waitpid(component, 0)
-    wait(lambda: not any(child.is_running() for child in children))
+    until(lambda: not any(child.is_running() for child in children))
 
 
 @pytest.mark.slow
@@ -125,7 +118,7 @@ def test_curves_are_seen_in_a_browser_and_nothing_is_fetched_from_elsewhere(
     made_events(rig.folder, "learner", "return/greedy", {0: 9.0, 100: 500.0})
     board = Board(rig.context("tensorboard"))
     try:
-        wait(lambda: answers(board.port))
+        until(lambda: answers(board.port))
         with browser(tmp_path) as page:
             page.open(f"http://127.0.0.1:{board.port}/")
             # The name of the curve, and below it the table of its newest point.

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,10 +12,9 @@ import pytest
 
 from session.wire.requests import RouterSocket
 from session.wire.sockets import poll
+from tests.polling import until
 from tests.session.tensorplex.reading import scalars
 from tests.session.tensorplex.rig import Rig
-
-DEADLINE_SECONDS = 30.0
 
 
 class Processes:
@@ -36,15 +34,15 @@ class Processes:
             self.running.append(subprocess.Popen(command, stderr=complaints))
         return self.running[-1]
 
-    def wait(self, until: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not until():
-            assert time.monotonic() < deadline, "waited in vain"
+    def wait(self, condition: Callable[[], bool]) -> None:
+        def step() -> None:
             while (request := self._ps.receive()) is not None:
                 welcome = {"starts": 1, "incarnation": request.message.fields["incarnation"]}
                 self._ps.reply(request, "welcome", welcome | {"version": [0, 0], "iteration": 0})
             self.agent.flush()
             poll([self._ps], 0.01)
+
+        until(condition, step=step)
 
     def close(self) -> None:
         for process in self.running:

@@ -1,7 +1,6 @@
 """What tests of sockets share: wires of several components in one context."""
 
 import socket as tcp
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,6 +8,7 @@ import zmq
 
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import poll
+from tests import polling
 
 DEADLINE_SECONDS = 5.0
 ENDPOINTS = ("replay-0.experience", "learner.parameters", "ps.requests")
@@ -59,9 +59,5 @@ class Wires:
 
 
 def until(look: Callable[[], T | None]) -> T:
-    """What `look` gives once it gives something."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (found := look()):
-        assert time.monotonic() < deadline, "nothing came in time"
-        poll([], 0.001)
-    return found
+    """Polls as fast as messages arrive."""
+    return polling.until(look, step=lambda: poll([], 0.001))

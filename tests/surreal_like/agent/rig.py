@@ -33,6 +33,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.experiment.topology import make_topology
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
+from tests.polling import until
 
 LEARNER_INCARNATION = 9
 
@@ -234,10 +235,7 @@ class Rig:
         Raises:
             AssertionError: it was not so in time.
         """
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come to pass"
-            self.step()
+        until(condition, seconds=seconds, step=self.step)
 
     def pass_time(self, seconds: float) -> None:
         """Lets the clock's time pass, in a hundred rounds."""

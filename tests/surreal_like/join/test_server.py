@@ -27,7 +27,7 @@ from surreal_like.join.client import Admission, Invitation, default_folder, requ
 from surreal_like.join.server import ENDPOINT, JoinServer
 from surreal_like.join.tokens import Token, make_token
 from surreal_like.run.own_code import file_hash
-from tests.runs.command import until
+from tests.polling import until
 from tests.surreal_like.agent.rig import make_config
 
 OPEN = ("replay-0.experience", "replay-0.acks", "ps.requests")

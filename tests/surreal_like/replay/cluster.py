@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.shared_memory import Slab
+from tests.polling import until
 
 ENDS = ("experience", "acks", "batches", "priorities")
 BATCH = 8
@@ -146,10 +146,7 @@ class Cluster:
         poll(self.client.sockets(), 0.0005)
 
     def until(self, condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 20.0
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come to pass"
-            self.step()
+        until(condition, step=self.step)
 
     def acked(self) -> bool:
         return all(sender.window.empty for sender in self.senders)

@@ -31,6 +31,7 @@ from surreal_like.replay.client import ReplayClient, Sampled
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.tuple_replay import TupleReplay
 from surreal_like.replay.uniform_replay import UniformReplay
+from tests.polling import until
 from tests.surreal_like.replay.cluster import Cluster
 from tests.surreal_like.replay.cluster import config as cluster_config
 
@@ -191,12 +192,8 @@ class Bench:
 
     def until(self, condition: Callable[[], Any]) -> None:
         """Steps everybody until something is so."""
-        deadline = time.monotonic() + 5.0
-        while time.monotonic() < deadline:
-            self.step()
-            if condition():
-                return
-        raise AssertionError("it did not come to pass")
+        self.step()
+        until(condition, step=self.step)
 
     def step(self) -> None:
         self.clock.advance()

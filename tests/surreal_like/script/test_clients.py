@@ -2,8 +2,7 @@
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,11 @@ from session.wire.security import Security
 from surreal_like import LoggerplexClient, Telemetry, TensorplexClient
 from surreal_like.join.client import default_folder
 from surreal_like.script.context import serve
+from tests.polling import until
 from tests.session.tensorplex.reading import curves, scalars
 from tests.session.tensorplex.rig import MakeRig
 from tests.session.tensorplex.rig import make_rig as make_rig
 from tests.surreal_like.join.test_server import ALL, Host
-
-DEADLINE_SECONDS = 10.0
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 def texts(path: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """What a script has in a run, and how it leaves."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from surreal_like.script.context import (
 )
 from tests.api.planned import end_script, planned_script
 from tests.api.stage import configs_of, experiment
+from tests.polling import until
 
 
 @pytest.fixture
@@ -36,13 +36,6 @@ def script(config: Config, tmp_path: Path) -> Iterator[Config]:
 
 def agent_of(config: Config) -> Any:
     return DQNAgent(**configs_of(config), agent_id=0, agent_mode="training")
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_the_first_component_says_what_the_script_is(script: Config) -> None:
