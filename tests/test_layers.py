@@ -8,8 +8,6 @@ import ast
 import functools
 import gc
 import graphlib
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -345,40 +343,3 @@ def test_a_circle_of_imports_is_seen() -> None:
     typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a.one\n"
     assert set(circle([one, two])) == {"a.one", "a.two"}
     assert circle([one, Source("a/two.py", typed)]) == []
-
-
-# -- what a started process has imported ---------------------------------------------------------
-
-
-def assert_not_imported(modules: list[str], unwanted: list[str]) -> None:
-    """Import modules in a fresh interpreter and look at what came with them."""
-    code = f"import sys, {', '.join(modules)}\nprint(*({set(unwanted)!r} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert not done.stdout.split(), f"{', '.join(modules)} import {done.stdout.strip()}"
-
-
-def module_names(*places: str) -> list[str]:
-    """Return the dotted names of the modules below these folders, or of these files."""
-    files = [source.path for source in sources(*PACKAGES) if source.path.startswith(places)]
-    return [module_of(path) for path in files]
-
-
-def test_light_components_start_without_torch() -> None:
-    light = ["main.replay", "main.ps", "main.tensorplex", "main.loggerplex", "main.cli"]
-    assert_not_imported(light, ["torch"])
-
-
-def test_session_starts_without_torch_and_gymnasium() -> None:
-    assert_not_imported(module_names("session/"), ["torch", "gymnasium", "surreal_like", "main"])
-
-
-def test_replay_and_parameter_server_load_without_torch() -> None:
-    assert_not_imported(module_names(*WITHOUT_TORCH, *TORCH_FREE_FILES), ["torch"])
-
-
-def test_imports_of_a_fresh_interpreter_are_seen() -> None:
-    with pytest.raises(AssertionError, match="json"):
-        assert_not_imported(["json.tool"], ["json"])

@@ -2,8 +2,6 @@
 
 import itertools
 import statistics
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -116,8 +114,3 @@ def test_what_is_no_table_of_scores_is_refused(scores: list[float]) -> None:
 def test_methods_with_other_tasks_are_refused() -> None:
     with pytest.raises(ValueError, match="of 2 and of 1 tasks"):
         probability_of_improvement(SCORES, [[1.0]])
-
-
-def test_statistics_need_no_torch() -> None:
-    code = "import sys, surreal_like.statistics; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -324,8 +324,3 @@ def test_fingerprint_covers_what_is_learned_and_nothing_else() -> None:
         assert apply_overrides(Config(EXPERIMENT), [same]).fingerprint() == fingerprint
     for other in ("algorithm=ppo", "learner_config.algo.gamma=0.9", "env_config.env_name=gym:X"):
         assert apply_overrides(Config(EXPERIMENT), [other]).fingerprint() != fingerprint
-
-
-def test_import_is_light() -> None:
-    code = "import session, sys; print([m for m in ('zmq', 'torch', 'numpy') if m in sys.modules])"
-    assert run_python(code) == "[]"

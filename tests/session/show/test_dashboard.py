@@ -229,15 +229,6 @@ def test_tmux_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert best_launcher() == "local"
 
 
-def test_what_a_notebook_needs_is_imported_only_for_widgets_and_pictures() -> None:
-    heavy = {"ipywidgets", "IPython", "matplotlib", "torch", "gymnasium", "surreal_like"}
-    code = f"import sys, session.show.dashboard; print(*({heavy!r} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.split() == []
-
-
 def test_no_legend_covers_a_line(board: Dashboard) -> None:
     check_legends(board.figure())
 
