@@ -31,6 +31,7 @@ from services import Services  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 from worker import Worker  # noqa: E402
 
+from session.config.sections import sections_of  # noqa: E402
 from session.errors import MissingExtra  # noqa: E402
 from surreal_like.analysis.export import export  # noqa: E402
 from surreal_like.experiment.resolve import (  # noqa: E402
@@ -121,9 +122,7 @@ def noisy(given: Given) -> Found:
 def _acting(key: str, label: str, changes: Sequence[str], given: Given) -> Side:
     config = resolved("cartpole_dqn", changes)
     agent = algorithm_of(config, None).agent(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
+        **sections_of(config),
         agent_id=0,
         agent_mode="training",
     )

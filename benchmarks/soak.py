@@ -34,6 +34,7 @@ from machine import machine
 from session.client import Client
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
+from session.config.sections import sections_of
 from session.process.clock import WallClock
 from session.process.component import Component, Topology
 from session.process.context import Launch
@@ -101,8 +102,7 @@ def serve(folder: Path) -> None:
     agent = Component("agent-0", "agent", "main.agent")
     learner = Component("learner", "learner", "main.learner")
     launch = Launch(component, config, Topology([component, agent, learner]), book, None)
-    names = ("learner_config", "env_config", "session_config")
-    replay = UniformReplay(**{name: config[name] for name in names})
+    replay = UniformReplay(**sections_of(config))
     context: zmq.Context[Any] = zmq.Context()
     frame = Frame(
         launch, lambda own: ReplayService(own, replay), context, clock=WallClock(), incarnation=1

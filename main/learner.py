@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from session.config.sections import sections_of
 from session.errors import UsageError
 from session.process.context import Context
 from session.process.entry import run_service
@@ -23,11 +24,7 @@ def build(context: Context) -> Service:
     torch.set_num_threads(config.session_config.learner.threads)
     torch.manual_seed(context.seed)
     context.busy(60.0, "building the learner")
-    learner = algorithm_of(config, context.folder).learner(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
-    )
+    learner = algorithm_of(config, context.folder).learner(**sections_of(config))
     return LearnerService(context, learner, context.folder)
 
 

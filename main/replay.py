@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from session.config.sections import sections_of
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
@@ -14,11 +15,7 @@ from surreal_like.replay.server import ReplayService
 def build(context: Context) -> Service:
     """Builds the replay server with the class that ``learner_config.replay.type`` names."""
     config = context.config
-    replay = load_replay_class(config.learner_config)(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
-    )
+    replay = load_replay_class(config.learner_config)(**sections_of(config))
     return ReplayService(context, replay)
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from session.config import Config
+from session.config.sections import SECTIONS
 from session.errors import ConfigError, UsageError
 
 # Variable of the environment: folder with the unpacked code of a run, while a process runs with it.
 UNPACKED = "SURREAL_LIKE_UNPACKED"
-_SECTIONS = ("algorithm", "learner_config", "env_config", "session_config")
 # A process that checks `in_use` holds a shared lock for a moment, so locking is retried.
 _LOCK_SECONDS = 0.2
 
@@ -188,7 +188,7 @@ class RunFolder:
 
     def _load_config(self) -> Config:
         config = Config.load_file(self.config)
-        if missing := [name for name in _SECTIONS if name not in config]:
+        if missing := [name for name in ("algorithm", *SECTIONS) if name not in config]:
             raise ConfigError(
                 f"{self.config} is not the config of a run: it has no {', '.join(missing)}; it "
                 "was emptied or cut short: put a copy of it back"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from session.config import Config
+from session.config.sections import sections_of
 from surreal_like.data.batch import Batch
 from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.learner.base import Learner
@@ -21,11 +22,7 @@ BYTES = 256
 def make_learner(config: Config) -> Learner:
     """The learner of a resolved config."""
     torch.manual_seed(0)
-    return algorithm_of(config, None).learner(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
-    )
+    return algorithm_of(config, None).learner(**sections_of(config))
 
 
 def resolved(name: str, overrides: Sequence[str] = ()) -> Config:

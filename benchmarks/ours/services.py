@@ -15,6 +15,7 @@ import zmq
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
+from session.config.sections import sections_of
 from session.folder import RunFolder
 from session.launchers.launcher import write_run_files
 from session.process.clock import WallClock
@@ -49,11 +50,7 @@ def make_config(changes: Mapping[str, Any]) -> Config:
 def make_replay(kind: type[TableT], changes: Mapping[str, Any]) -> TableT:
     """A replay in this process, of :func:`make_config`."""
     config = make_config(changes)
-    return kind(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
-    )
+    return kind(**sections_of(config))
 
 
 class Services:

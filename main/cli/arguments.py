@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from session.config.sections import SECTIONS
 from session.errors import UsageError
-from surreal_like.experiment.resolve import SECTIONS
 from surreal_like.run.request import RunRequest
 
 # Options of the commands that are fields of a request.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from session.config.merge import with_settings
+from session.config.sections import sections_of
 from session.process.context import Context
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.base import Agent
@@ -29,9 +30,7 @@ def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
     acting.generation = generation
     config = with_settings(context.config, parameters.info.get("settings", {}))
     new = type(agent)(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
+        **sections_of(config),
         agent_id=agent.agent_id,
         agent_mode=agent.agent_mode,
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from session.config.sections import sections_of
 from session.process.context import Context
 from session.process.periodic import Every
 from session.process.service import Service
@@ -296,9 +297,7 @@ def make_agent(
     # Forked processes inherit identical generators.
     torch.manual_seed(context.seed)
     return agent(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
+        **sections_of(config),
         agent_id=context.component.index if agent_id is None else agent_id,
         agent_mode=mode,
     )

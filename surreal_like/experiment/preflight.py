@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 
 from session.config import Config
+from session.config.sections import sections_of
 from session.errors import ConfigError, SurrealError
 from session.tensorplex.groups import bin_size_of
 from surreal_like.agent.fetcher import parse_mode
@@ -50,8 +51,7 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     bin_size_of(config.session_config.tensorplex.bins, config.session_config.agent.num)
     given, config = config, config.copy()
     config.learner_config.device = "cpu"
-    names = ("learner_config", "env_config", "session_config")
-    configs = {name: config[name] for name in names}
+    configs = sections_of(config)
     replay = load_replay_class(config.learner_config)
     # Networks use the global generator: later code must find its state unchanged.
     with torch.random.fork_rng(devices=[]):
@@ -85,10 +85,8 @@ def flow_of(config: Config) -> Flow | None:
     sys.path.extend(path for path in paths if path not in sys.path)
     config = config.copy()
     config.learner_config.device = "cpu"
-    names = ("learner_config", "env_config", "session_config")
-    configs = {name: config[name] for name in names}
     with torch.random.fork_rng(devices=[]):
-        return _try(lambda: find_algorithm(config.algorithm).learner(**configs).flow)
+        return _try(lambda: find_algorithm(config.algorithm).learner(**sections_of(config)).flow)
 
 
 def _check_start(learner: Learner, start_from: str) -> None:

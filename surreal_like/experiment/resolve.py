@@ -22,6 +22,7 @@ from session.config.config import Config, apply_overrides, check_resolved
 from session.config.constraints import check_ranges
 from session.config.defaults import BASE_CONFIG, check_choices
 from session.config.merge import leaves, paths
+from session.config.sections import SECTIONS, sections_of
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
@@ -33,7 +34,6 @@ from surreal_like.run.own_code import in_snapshot, own_modules
 if TYPE_CHECKING:
     from surreal_like.algorithm.base import Algorithm
 
-SECTIONS = ("learner_config", "env_config", "session_config")
 _KEYS = ("algorithm", *SECTIONS)
 # Entries that a run adds to its config.yaml.
 _RECORDED = ("recorded", "run")
@@ -155,7 +155,7 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     algorithm = find_algorithm(config.algorithm)
     algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
     algorithm.check_replay(config.learner_config)
-    algorithm.validate_config(**{section: config[section] for section in SECTIONS})
+    algorithm.validate_config(**sections_of(config))
     rehearse(config, algorithm, starts_here=must_be_installed)
     return _record(config, own_modules(config.session_config.import_path))
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from session.client import open_client
 from session.config import Config
+from session.config.sections import SECTIONS
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
 from session.process.component import Topology
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
-from surreal_like.experiment.resolve import SECTIONS
 from surreal_like.experiment.topology import make_topology
 from surreal_like.join.client import Admission, Invitation, request_admission
 from surreal_like.join.server import ENDPOINT

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from session.config import Config
+from session.config.sections import sections_of
 from session.errors import CheckpointError, RunError, describe
 from session.folder import RunFolder
 from session.process.context import Context, run_generation
@@ -79,11 +80,7 @@ class LearnerWorker:
         config = with_kept_plan(config, self._folder)
         old = self._learner
         self._seed(run_generation(config))
-        learner = type(old)(
-            learner_config=config.learner_config,
-            env_config=config.env_config,
-            session_config=config.session_config,
-        )
+        learner = type(old)(**sections_of(config))
         state = self._saver.load(learner, config.run)
         # A second time: building the networks has drawn numbers, as many as their sizes.
         self._seed(run_generation(config))

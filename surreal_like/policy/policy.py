@@ -12,6 +12,7 @@ import torch
 
 from session import nest
 from session.config import Config
+from session.config.sections import sections_of
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.agent.base import Agent, Progress
@@ -334,12 +335,8 @@ def load_policy(
     return Policy(agents, config, path.name, learner)
 
 
-def _configs(config: Config) -> dict[str, Config]:
-    return {name: config[name] for name in ("learner_config", "env_config", "session_config")}
-
-
 def _learner(config: Config, run: RunFolder | None) -> Learner:
-    return algorithm_of(config, run).learner(**_configs(config))
+    return algorithm_of(config, run).learner(**sections_of(config))
 
 
 def _agents(config: Config, run: RunFolder | None, drawing: AgentMode) -> dict[bool, Agent]:
@@ -347,6 +344,6 @@ def _agents(config: Config, run: RunFolder | None, drawing: AgentMode) -> dict[b
     modes = {True: AgentMode.eval_deterministic, False: drawing}
     algorithm = algorithm_of(config, run)
     return {
-        greedy: algorithm.agent(**_configs(config), agent_id=0, agent_mode=mode)
+        greedy: algorithm.agent(**sections_of(config), agent_id=0, agent_mode=mode)
         for greedy, mode in modes.items()
     }

@@ -13,6 +13,7 @@ from typing import Any
 
 from session.config import Config
 from session.config.config import override
+from session.config.sections import SECTIONS
 from session.errors import CheckpointError, ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
@@ -20,7 +21,7 @@ from session.process.lifeline import Lifeline
 from session.process.service import START_AGAIN
 from session.process.state import State
 from surreal_like.coordinator.reporter import LEFT
-from surreal_like.experiment.resolve import SECTIONS, resolve
+from surreal_like.experiment.resolve import resolve
 from surreal_like.run.folder import TUNING
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest

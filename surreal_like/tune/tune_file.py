@@ -12,11 +12,11 @@ from session.config.config import Config, apply_overrides, override
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves, shown
 from session.config.placeholder import expectation
+from session.config.sections import SECTIONS
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
-from surreal_like.experiment.resolve import SECTIONS
 from surreal_like.run.own_code import in_snapshot
 from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.halving import SuccessiveHalving

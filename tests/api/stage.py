@@ -39,11 +39,6 @@ def experiment(*overrides: str, algorithm: str = "dqn", env: str = "gym:CartPole
     return resolve(read_experiment(None, [*small, *overrides], algorithm=algorithm, env_name=env))
 
 
-def configs_of(config: Config) -> dict[str, Any]:
-    """The three configs as the keywords of every constructor."""
-    return {key: config[key] for key in ("learner_config", "env_config", "session_config")}
-
-
 class Stage:
     """Components over in-process sockets, stepped in turn by a clock that counts rounds.
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from session.config import Config
+from session.config.sections import sections_of
 from session.loggerplex.client import Log
 from session.process.clock import CountedClock
 from session.tensorplex.client import TensorplexClient
@@ -35,13 +36,13 @@ from surreal_like.learner.base import Learner
 from surreal_like.network.flat import read_flat
 from surreal_like.run.train import Run
 from tests.api.parts import Doubled, MyAgent, MyEnv, MyLearner, WideAgent
-from tests.api.stage import Stage, configs_of, zeros
+from tests.api.stage import Stage, zeros
 
 
 def make_agent(
     config: Config, kind: type[Agent] = DQNAgent, mode: AgentMode | str = AgentMode.training
 ) -> Any:
-    return kind(**configs_of(config), agent_id=0, agent_mode=mode)
+    return kind(**sections_of(config), agent_id=0, agent_mode=mode)
 
 
 def on_stage(stage: Stage, kind: type[Agent] = MyAgent) -> Any:
@@ -54,7 +55,7 @@ def on_stage(stage: Stage, kind: type[Agent] = MyAgent) -> Any:
 def publisher(stage: Stage, kind: type[Learner] = MyLearner) -> Any:
     """A learner beside a parameter server; it publishes when it is told to."""
     stage.start("ps")
-    learner = kind(**configs_of(stage.config))
+    learner = kind(**sections_of(stage.config))
     learner.connect(stage.context("learner"))
     return learner
 
@@ -356,7 +357,7 @@ def test_A23_the_keywords_of_the_constructor(config: Config) -> None:
     keywords = {"learner_config", "env_config", "session_config", "agent_id", "agent_mode"}
     assert set(inspect.signature(Agent).parameters) == keywords
     for mode in (AgentMode.training, "training"):
-        agent = DQNAgent(**configs_of(config), agent_id=3, agent_mode=mode)
+        agent = DQNAgent(**sections_of(config), agent_id=3, agent_mode=mode)
         assert agent.agent_id == 3
         assert agent.agent_mode is AgentMode.training
         assert agent.env_config.action_spec.dim == [2]

@@ -11,6 +11,7 @@ import pytest
 
 import session.config.defaults
 from session.config import Config
+from session.config.sections import sections_of
 from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
@@ -18,7 +19,7 @@ from surreal_like.data.spec import parse_action_spec
 from surreal_like.errors import SpecError
 from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.run.train import Run
-from tests.api.stage import Stage, configs_of, experiment
+from tests.api.stage import Stage, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +38,7 @@ def test_O2_learner_config_covers_model_algorithm_and_replay(config: Config) -> 
 
 def test_O3_model_is_the_architecture() -> None:
     config = experiment("learner_config.model.hidden_sizes=[7, 9]")
-    agent = DQNAgent(**configs_of(config), agent_id=0, agent_mode="training")
+    agent = DQNAgent(**sections_of(config), agent_id=0, agent_mode="training")
     shapes = [list(entry.shape) for entry in agent.q_network.manifest]
     assert [shape for shape in shapes if len(shape) == 2] == [[7, 4], [9, 7], [2, 9]]
     with pytest.raises(ConfigError, match=r"learner_config\.model\.hiden_sizes.*hidden_sizes"):
@@ -50,7 +51,7 @@ def test_O4_algo_holds_the_hyperparameters() -> None:
         "learner_config.algo.gamma=0.9",
         "learner_config.algo.target.period=11",
     )
-    learner = DQNLearner(**configs_of(config))
+    learner = DQNLearner(**sections_of(config))
     assert learner.optimizers["optimizer"].learning_rate == 7e-4
     assert learner.target._period == 11
     assert config.learner_config.algo.gamma == 0.9
@@ -62,11 +63,11 @@ def test_O5_replay_holds_size_and_eviction() -> None:
         "learner_config.replay.evict_rule.max_rows=99",
         "session_config.replay.evict_interval=1",
     )
-    replay = UniformReplay(**configs_of(config))
+    replay = UniformReplay(**sections_of(config))
     assert replay.storage.capacity == 512
     assert replay._rule["max_rows"] == 99
     with pytest.raises(ConfigError, match="capacity"):
-        UniformReplay(**configs_of(experiment("learner_config.replay.capacity=10")))
+        UniformReplay(**sections_of(experiment("learner_config.replay.capacity=10")))
     with pytest.raises(ConfigError, match=r"max_rows is 99, but .*evict_interval is 0, so"):
         experiment("learner_config.replay.evict_rule.max_rows=99")
 
@@ -74,7 +75,7 @@ def test_O5_replay_holds_size_and_eviction() -> None:
 def test_O6_action_spec_informs_the_model_builder() -> None:
     for env, actions in (("gym:CartPole-v1", 2), ("gym:Acrobot-v1", 3)):
         config = experiment(env=env)
-        learner = DQNLearner(**configs_of(config))
+        learner = DQNLearner(**sections_of(config))
         assert learner.q_network.head.out_features == actions
     with pytest.raises(SpecError, match="differs from the environment"):
         experiment("env_config.action_spec={type: discrete, dim: [3]}")
@@ -101,7 +102,7 @@ def test_O8_action_spec_dim_is_a_list(config: Config) -> None:
 
 def test_O9_obs_spec_informs_the_model_builder() -> None:
     for env, inputs in (("gym:CartPole-v1", 4), ("gym:Acrobot-v1", 6)):
-        learner = DQNLearner(**configs_of(experiment(env=env)))
+        learner = DQNLearner(**sections_of(experiment(env=env)))
         first = next(iter(learner.q_network.state_dict().values()))
         assert first.shape[1] == inputs
 

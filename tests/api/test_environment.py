@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from session.config import Config
+from session.config.sections import sections_of
 from session.errors import ConfigError
 from surreal_like import (
     ConsoleMonitor,
@@ -29,7 +30,7 @@ from surreal_like.experience.sender import ExpSender
 from surreal_like.script.context import current_context
 from tests.api.parts import Doubled, MyEnv
 from tests.api.planned import end_script, looking_on, planned_script
-from tests.api.stage import Stage, configs_of, experiment
+from tests.api.stage import Stage, experiment
 
 STAY = np.zeros(1, np.int64)
 
@@ -146,7 +147,7 @@ def test_E7_info_travels_as_columns_and_each_frame_once(stage: Stage) -> None:
     assert first.columns["extras/mood"].tolist() == [[t, t] for t in (0, 1, 2, 3)]
     # Neither the sender nor replay holds an observation twice: the next one is the next row's.
     assert [name for name in first.columns if name.startswith("obs")] == ["obs"]
-    replay = UniformReplay(**configs_of(stage.config))
+    replay = UniformReplay(**sections_of(stage.config))
     replay.insert(first)
     batch = replay.aggregate_batch(replay.sample(32))
     assert {"obs", "obs_next"} < set(batch)
@@ -216,7 +217,7 @@ def test_E9_a_spec_that_differs_from_the_env_s_is_an_error_with_both() -> None:
 
 def test_E10_the_wrapper_has_a_sender_that_sends_to_replay(script: Config) -> None:
     """As in a script: from the config alone, over the sockets of a planned run."""
-    replay = UniformReplay(**configs_of(script))
+    replay = UniformReplay(**sections_of(script))
     replay.start_threads()
     env = ExpSenderWrapper(MyEnv(), session_config=script.session_config)
     env.reset()
@@ -325,7 +326,7 @@ def test_E16_in_a_script_the_monitor_finds_tensorplex_itself(
         looking_on(script, "tensorplex") as wire,
     ):
         records = wire.pull("tensorplex.records", high_water_mark=1000)
-        UniformReplay(**configs_of(script)).start_threads()
+        UniformReplay(**sections_of(script)).start_threads()
         env: Any = ExpSenderWrapper(MyEnv(), session_config=script.session_config)
         env = TrainingTensorplexMonitor(
             env, agent_id=0, session_config=script.session_config, separate_plots=True

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from session.config import Config
+from session.config.sections import sections_of
 from session.loggerplex.client import Log
 from session.tensorplex.client import TensorplexClient
 from surreal_like import Learner
@@ -18,11 +19,11 @@ from surreal_like.data.parameters import Parameters
 from surreal_like.network.flat import read_flat
 from surreal_like.run.train import Run
 from tests.api.parts import MyAgent, MyLearner
-from tests.api.stage import Stage, configs_of
+from tests.api.stage import Stage
 
 
 def make_learner(config: Config, kind: type[Learner] = MyLearner) -> Any:
-    return kind(**configs_of(config))
+    return kind(**sections_of(config))
 
 
 def on_stage(stage: Stage, kind: type[Learner] = MyLearner) -> Any:
@@ -122,7 +123,7 @@ def test_L4_the_values_of_module_dict_are_published(stage: Stage) -> None:
     parameters = Parameters.from_message(stage.until(received))
     assert [entry.name for entry in parameters.manifest] == ["layer/weight", "layer/bias"]
     np.testing.assert_array_equal(parameters.flat, read_flat(learner.module_dict()))
-    agent = MyAgent(**configs_of(stage.config), agent_id=0, agent_mode="training")
+    agent = MyAgent(**sections_of(stage.config), agent_id=0, agent_mode="training")
     agent.load(parameters)
     assert torch.equal(agent.layer.weight, learner.layer.weight)
 
@@ -223,7 +224,7 @@ def test_L12_tensorplex_may_be_called_directly(stage: Stage) -> None:
 def test_L13_the_keywords_of_the_constructor(config: Config) -> None:
     keywords = {"learner_config", "env_config", "session_config"}
     assert set(inspect.signature(Learner).parameters) == keywords
-    learner = DQNLearner(**configs_of(config))
+    learner = DQNLearner(**sections_of(config))
     assert learner.learner_config is config.learner_config
     with pytest.raises(TypeError):
         Learner(config.learner_config, config.env_config, config.session_config)  # type: ignore[call-arg]

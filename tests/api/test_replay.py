@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from session.config import Config
+from session.config.sections import sections_of
 from session.errors import UsageError
 from session.loggerplex.client import Log
 from session.tensorplex.client import TensorplexClient
@@ -21,7 +22,7 @@ from surreal_like.replay.client import ReplayClient
 from surreal_like.replay.server import ReplayService
 from tests.api.parts import MyReplay
 from tests.api.planned import end_script, looking_on
-from tests.api.stage import Stage, configs_of, push_chunk
+from tests.api.stage import Stage, push_chunk
 from tests.surreal_like.replay.chunks import chunk_of
 
 
@@ -30,7 +31,7 @@ def make_replay(config: Config, kind: type[Replay] = UniformReplay, **replay: An
     config.learner_config.algo.n_step = 1
     for key, value in {"min_size": 4, "batch_size": 4, **replay}.items():
         config.learner_config.replay[key] = value
-    return kind(**configs_of(config))
+    return kind(**sections_of(config))
 
 
 def of_cartpole(text: str, *, sequence: int = 1, first_id: int = 0) -> Chunk:
@@ -273,7 +274,7 @@ def test_R15_the_keywords_of_the_constructor(config: Config) -> None:
     keywords = {"learner_config", "env_config", "session_config"}
     for kind in (Replay, UniformReplay, TupleReplay):
         assert set(inspect.signature(kind).parameters) == keywords
-    replay = UniformReplay(**configs_of(config))
+    replay = UniformReplay(**sections_of(config))
     assert replay.learner_config is config.learner_config
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from session.config import Config
+from session.config.sections import sections_of
 from session.folder import RunFolder
 from session.show.dashboard import Dashboard
 from surreal_like import AgentMode
@@ -15,7 +16,7 @@ from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.env import make_env
 from surreal_like.run.train import Run
 from tests.api.parts import Doubled, MyEnv
-from tests.api.stage import Stage, configs_of
+from tests.api.stage import Stage
 from tests.session.fake_run import FakeRun
 
 
@@ -55,7 +56,7 @@ def test_S2_training_only_wrappers_and_arguments_are_absent_in_evaluation() -> N
 def test_S3_agents_take_the_best_action_in_evaluation(config: Config) -> None:
     torch.manual_seed(0)
     agents = {
-        mode: DQNAgent(**configs_of(config), agent_id=0, agent_mode=mode) for mode in AgentMode
+        mode: DQNAgent(**sections_of(config), agent_id=0, agent_mode=mode) for mode in AgentMode
     }
     network = agents[AgentMode.training].q_network
     for agent in agents.values():

@@ -11,6 +11,7 @@ import pytest
 from main.cli.commands import COMMANDS
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
+from session.config.sections import SECTIONS
 from surreal_like.experiment.resolve import defaults
 from surreal_like.tune.dimension import LISTS, NUMBERS
 from surreal_like.tune.tune_file import DEFAULTS as TUNE
@@ -19,7 +20,6 @@ from tests.docs.test_from_surreal import find
 ROOT = Path(__file__).resolve().parents[2]
 HEADS = ("RLlib", "stable-baselines3", "ALF", "Ray Tune")
 PAGES = ("from_rllib.md", "from_stable_baselines3.md", "from_alf.md", "from_ray_tune.md")
-SECTIONS = ("learner_config", "env_config", "session_config")
 
 
 def tables(page: str) -> list[list[str]]:

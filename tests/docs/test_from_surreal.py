@@ -10,10 +10,10 @@ import pytest
 import session
 import surreal_like
 from session.config.defaults import BASE_CONFIG
+from session.config.sections import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "from_surreal.md"
-SECTIONS = ("learner_config", "env_config", "session_config")
 
 
 def names() -> list[str]:

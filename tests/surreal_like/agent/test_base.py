@@ -14,6 +14,7 @@ import torch
 
 import main.ps
 from session.config import Config
+from session.config.sections import sections_of
 from session.folder import RunFolder
 from session.launchers.launcher import write_run_files
 from session.loggerplex.client import Log
@@ -48,9 +49,7 @@ def make_agent(
 ) -> LineAgent:
     config = config or make_config()
     values: dict[str, Any] = {
-        "learner_config": config.learner_config,
-        "env_config": config.env_config,
-        "session_config": config.session_config,
+        **sections_of(config),
         "agent_id": 0,
         "agent_mode": mode,
     }
@@ -66,9 +65,7 @@ def attached(rig: Rig) -> LineAgent:
 def test_A1_A3_A4_an_agent_overrides_act_and_module_dict() -> None:
     config = make_config()
     bare = Agent(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
+        **sections_of(config),
         agent_id=0,
         agent_mode="training",
     )
@@ -172,9 +169,7 @@ def test_A2_plain_torch_modules_are_accepted(rig: Rig) -> None:
 
     config = rig.config
     agent = Plain(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
+        **sections_of(config),
         agent_id=0,
         agent_mode=AgentMode.training,
     )

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from session.config import Config
+from session.config.sections import sections_of
 from session.errors import ConfigError
 from surreal_like.algorithm.impala import Impala
 from surreal_like.algorithm.r2d2 import R2D2
@@ -135,8 +136,7 @@ def test_others_are_refused_in_one_line(file: Path, place: str, words: str) -> N
 
 def test_sequences_of_zeros_have_the_size_of_the_config() -> None:
     config = resolve(read_experiment(None, [], algorithm="r2d2", env_name="toy:recall"))
-    names = ("learner_config", "env_config", "session_config")
-    given = {name: config[name] for name in names}
+    given = sections_of(config)
     learner = R2D2.learner(**given)
     agent = R2D2.agent(**given, agent_id=0, agent_mode="training")
     check_plan(learner, agent, SequenceReplay, config)

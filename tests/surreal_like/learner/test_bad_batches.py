@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from session.config.sections import sections_of
 from session.errors import RunError
 from session.process.clock import CountedClock
 from surreal_like import ExpTuple, TupleReplay
@@ -22,7 +23,7 @@ from surreal_like.learner.service import LearnerService
 from surreal_like.replay.client import Sampled
 from surreal_like.replay.refusals import Refusals
 from surreal_like.replay.server import ReplayService
-from tests.api.stage import Stage, configs_of, experiment
+from tests.api.stage import Stage, experiment
 
 HERE = "tests/surreal_like/learner/test_bad_batches.py"
 
@@ -90,12 +91,12 @@ def learn(stage: Stage, replay: Any = None, **changes: Any) -> Any:
     kind.learn = Choosy.learn  # type: ignore[attr-defined]
     build = None
     if replay is not None:
-        build = lambda c: ReplayService(c, replay(**configs_of(c.config)))  # noqa: E731
+        build = lambda c: ReplayService(c, replay(**sections_of(c.config)))  # noqa: E731
     stage.start("ps")
     stage.start("replay-0", build=build)
     stage.start("agent-0")
     stage.start(
-        "learner", build=lambda c: LearnerService(c, kind(**configs_of(c.config)), stage.folder)
+        "learner", build=lambda c: LearnerService(c, kind(**sections_of(c.config)), stage.folder)
     )
     return stage.service("learner")
 
@@ -218,9 +219,9 @@ def test_a_replay_that_refuses_every_request_ends_the_run_with_its_reason(stage:
 @pytest.mark.usefixtures("impatient")
 def test_a_script_gets_the_reason_too(stage: Stage) -> None:
     stage.start("ps")
-    stage.start("replay-0", build=lambda c: ReplayService(c, Vague(**configs_of(c.config))))
+    stage.start("replay-0", build=lambda c: ReplayService(c, Vague(**sections_of(c.config))))
     stage.start("agent-0")
-    learner = DQNLearner(**configs_of(stage.config))
+    learner = DQNLearner(**sections_of(stage.config))
     learner.connect(stage.context("learner"))
     learner.publish_parameter(0)
     stage.context("learner").pulse = lambda: stage.rounds(0.02)

@@ -12,6 +12,7 @@ import torch
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
+from session.config.sections import sections_of
 from session.errors import CheckpointError
 from session.folder import RunFolder
 from session.process.clock import CountedClock
@@ -48,12 +49,7 @@ class Line(Learner):
 
 
 def make_learner(kind: type[Line] = Line) -> Line:
-    config = BASE_CONFIG.copy()
-    return kind(
-        learner_config=config.learner_config,
-        env_config=config.env_config,
-        session_config=config.session_config,
-    )
+    return kind(**sections_of(BASE_CONFIG.copy()))
 
 
 def train(learner: Line, updates: int) -> None:

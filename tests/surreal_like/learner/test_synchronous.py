@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from session.config.sections import sections_of
 from session.errors import ConfigError
 from session.wire import Message
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.ppo import PPOLearner
 from surreal_like.experiment.preflight import rehearse
 from surreal_like.learner.service import LearnerService
-from tests.api.stage import Stage, configs_of, experiment
+from tests.api.stage import Stage, experiment
 
 ITERATION = (
     "{unroll_length: 8, whole_replay_buffer_training: true, clear_replay_buffer: true,"
@@ -61,7 +62,8 @@ def test_I4_collect_train_publish_once_collect(tmp_path: Path, fails: str) -> No
     try:
         stage.start("ps", "replay-0", "agent-0", "agent-1")
         stage.start(
-            "learner", build=lambda c: LearnerService(c, kind(**configs_of(c.config)), stage.folder)
+            "learner",
+            build=lambda c: LearnerService(c, kind(**sections_of(c.config)), stage.folder),
         )
         learner, table = stage.service("learner")._worker.learner, stage.service("replay-0")._replay
         stage.until(lambda: learner.version > 4)
@@ -100,7 +102,7 @@ def test_no_agent_waits_for_an_unroll_that_could_not_be_learned_from(tmp_path: P
         stage.start("ps", "replay-0", "agent-0")
         stage.start(
             "learner",
-            build=lambda c: LearnerService(c, Raising(**configs_of(c.config)), stage.folder),
+            build=lambda c: LearnerService(c, Raising(**sections_of(c.config)), stage.folder),
         )
         learner = stage.service("learner")._worker.learner
         stage.until(lambda: learner.calls >= 4)

@@ -12,6 +12,7 @@ import zmq
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
+from session.config.sections import sections_of
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
@@ -98,15 +99,7 @@ class Cluster:
         )
 
     def _build(self, context: Context) -> ReplayService:
-        config = self.config
-        return ReplayService(
-            context,
-            self.kind(
-                learner_config=config.learner_config,
-                env_config=config.env_config,
-                session_config=config.session_config,
-            ),
-        )
+        return ReplayService(context, self.kind(**sections_of(self.config)))
 
     def stop(self, index: int) -> None:
         """The shard is gone, with all that it had."""

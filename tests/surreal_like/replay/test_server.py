@@ -15,6 +15,7 @@ import zmq
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
+from session.config.sections import sections_of
 from session.errors import SurrealError, describe
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
@@ -137,12 +138,7 @@ class Bench:
         self.until(lambda: not router.reply(asked, "counts"))
 
     def _build(self, context: Any) -> ReplayService:
-        replay = self.kind(
-            learner_config=self.config.learner_config,
-            env_config=self.config.env_config,
-            session_config=self.config.session_config,
-        )
-        return ReplayService(context, replay)
+        return ReplayService(context, self.kind(**sections_of(self.config)))
 
     def wire(self, name: str, incarnation: int) -> Wire:
         return Wire(self.context, self.addresses, Identity(name, incarnation, self.fingerprint))

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from session.config import Config
+from session.config.sections import sections_of
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Event
@@ -502,11 +503,7 @@ def test_the_memory_that_replay_needs_is_computed(config: Config) -> None:
 
 def test_the_memory_that_gradients_need_is_that_of_all_parameters() -> None:
     config = resolve(read_experiment(None, algorithm="a3c", env_name="toy:chain"))
-    agent = A3C.agent(
-        **{name: config[name] for name in ("learner_config", "env_config", "session_config")},
-        agent_id=0,
-        agent_mode="training",
-    )
+    agent = A3C.agent(**sections_of(config), agent_id=0, agent_mode="training")
     size = sum(each.numel() for each in agent.network.parameters())
     assert config.learner_config.gradient_columns[GRADIENT] == {"type": "float32", "dim": [size]}
     need = replay_need(config)

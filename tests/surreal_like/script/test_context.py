@@ -9,6 +9,7 @@ import pytest
 
 import main.ps
 from session.config import Config
+from session.config.sections import sections_of
 from session.errors import UsageError
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.script.context import (
@@ -19,7 +20,7 @@ from surreal_like.script.context import (
     this_is_agent,
 )
 from tests.api.planned import end_script, planned_script
-from tests.api.stage import configs_of, experiment
+from tests.api.stage import experiment
 from tests.polling import until
 
 
@@ -35,7 +36,7 @@ def script(config: Config, tmp_path: Path) -> Iterator[Config]:
 
 
 def agent_of(config: Config) -> Any:
-    return DQNAgent(**configs_of(config), agent_id=0, agent_mode="training")
+    return DQNAgent(**sections_of(config), agent_id=0, agent_mode="training")
 
 
 def test_the_first_component_says_what_the_script_is(script: Config) -> None:
@@ -60,7 +61,7 @@ def test_a_script_may_begin_anew_after_leaving(script: Config) -> None:
 
 
 def test_agent_and_learner_of_one_script_share_its_context(script: Config) -> None:
-    learner = DQNLearner(**configs_of(script))
+    learner = DQNLearner(**sections_of(script))
     agent = agent_of(script)
     assert learner.publish_parameter(1, message="one")
 
@@ -75,7 +76,7 @@ def test_agent_and_learner_of_one_script_share_its_context(script: Config) -> No
 
 
 def test_an_agent_s_script_ends_when_the_run_is_over(script: Config) -> None:
-    learner = DQNLearner(**configs_of(script))
+    learner = DQNLearner(**sections_of(script))
     agent = agent_of(script)
     learner.publish_parameter(1)
     learner.publish_parameter(2, final=True)
